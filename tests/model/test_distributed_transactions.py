@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transaction branches on the model alone: who may do what when, and what becomes of the work."""
+"""Transaction branches on the model alone: who may do what when, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.transaction import dtx as branch_module
 from headrace.model.transaction.dtx import Branches, State, Status
-from headrace.model.transaction.transaction import ACCEPT, Work
+from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 
@@ -32,7 +32,7 @@ class Session:
     """A session, as a branch sees it."""
 
     def __init__(self) -> None:
-        self.work: Work | None = None
+        self.transaction: Transaction | None = None
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def pass_time(vhost: VirtualHost, seconds: float) -> None:
     vhost.scheduler.run(vhost.counters.now_ms)
 
 
-def work(session: Session) -> Work:
-    assert session.work is not None
-    return session.work
+def transaction(session: Session) -> Transaction:
+    assert session.transaction is not None
+    return session.transaction
 
 
 def busy(vhost: VirtualHost, queue: Queue, xid: Xid = X) -> Session:
@@ -66,8 +66,8 @@ def busy(vhost: VirtualHost, queue: Queue, xid: Xid = X) -> Session:
         put(vhost, queue, b"a")
     session = Session()
     assert vhost.branches.start(session, xid) is Status.OK
-    work(session).settle(queue, take(queue), ACCEPT)
-    work(session).publish(message(b"new"), [queue], True)
+    transaction(session).settle(queue, take(queue), ACCEPT)
+    transaction(session).publish(message(b"new"), [queue], True)
     assert vhost.branches.end(session, xid) is Status.OK
     return session
 
@@ -79,9 +79,9 @@ def busy(vhost: VirtualHost, queue: Queue, xid: Xid = X) -> Session:
 def test_work_between_start_and_end_is_the_branchs(vhost: VirtualHost, queue: Queue) -> None:
     session = Session()
     assert vhost.branches.start(session, X) is Status.OK
-    assert session.work is not None
+    assert session.transaction is not None
     vhost.branches.end(session, X)
-    assert session.work is None  # What comes now is no transaction's.
+    assert session.transaction is None  # What comes now is no transaction's.
     busy(vhost, queue, Y)
     assert bodies(queue) == []
     vhost.branches.commit(Y, one_phase=True)
@@ -119,7 +119,7 @@ def test_join_and_resume_exclude_each_other(branches: Branches) -> None:
     branches.end(session, X, suspend=True)
     with pytest.raises(NotAllowed, match="exclude each other"):
         branches.start(session, X, join=True, resume=True)
-    assert session.work is None
+    assert session.transaction is None
 
 
 @pytest.mark.rule("0-10/s114")
@@ -128,14 +128,14 @@ def test_sessions_join(vhost: VirtualHost, queue: Queue) -> None:
     first, second = Session(), Session()
     branches.start(first, X)
     assert branches.start(second, X, join=True) is Status.OK
-    work(first).publish(message(b"1"), [queue], False)
-    work(second).publish(message(b"2"), [queue], False)
+    transaction(first).publish(message(b"1"), [queue], False)
+    transaction(second).publish(message(b"2"), [queue], False)
     branches.end(first, X)
     with pytest.raises(IllegalState, match="still works"):
         branches.prepare(X)
     branches.end(second, X)
     branches.start(first, X, join=True)
-    work(first).publish(message(b"3"), [queue], False)
+    transaction(first).publish(message(b"3"), [queue], False)
     branches.end(first, X)
     branches.prepare(X)
     branches.commit(X)
@@ -152,11 +152,11 @@ def test_a_suspended_branch_is_resumed_by_its_session(vhost: VirtualHost, queue:
     branches = vhost.branches
     session, stranger = Session(), Session()
     branches.start(session, X)
-    work(session).publish(message(b"1"), [queue], False)
+    transaction(session).publish(message(b"1"), [queue], False)
     with pytest.raises(IllegalState, match="not suspended"):
         branches.start(stranger, X, resume=True)
     assert branches.end(session, X, suspend=True) is Status.OK
-    assert session.work is None
+    assert session.transaction is None
     branches.start(session, Y)
     branches.end(session, Y)
     with pytest.raises(IllegalState, match="not suspended on this session"):
@@ -168,7 +168,7 @@ def test_a_suspended_branch_is_resumed_by_its_session(vhost: VirtualHost, queue:
     with pytest.raises(IllegalState, match="suspended on this session already"):
         branches.end(session, X, suspend=True)
     assert branches.start(session, X, resume=True) is Status.OK
-    work(session).publish(message(b"2"), [queue], False)
+    transaction(session).publish(message(b"2"), [queue], False)
     branches.end(session, X)
     branches.commit(X, one_phase=True)
     assert bodies(queue) == [b"1", b"2"]
@@ -188,7 +188,7 @@ def test_suspend_and_fail_exclude_each_other(branches: Branches) -> None:
     branches.start(session, X)
     with pytest.raises(NotAllowed, match="exclude each other"):
         branches.end(session, X, fail=True, suspend=True)
-    assert session.work is not None
+    assert session.transaction is not None
 
 
 @pytest.mark.rule("0-10/s115")
@@ -213,15 +213,15 @@ def test_failed_work_is_rolled_back_at_once(vhost: VirtualHost, queue: Queue) ->
     branches.start(session, X)
     branches.start(other, X, join=True)
     late = take(queue)
-    work(session).settle(queue, take(queue), ACCEPT)
-    work(session).publish(message(b"never"), [queue], True)
+    transaction(session).settle(queue, take(queue), ACCEPT)
+    transaction(session).publish(message(b"never"), [queue], True)
     assert branches.end(session, X, fail=True) is Status.RBROLLBACK
     assert queue.ready_count == 1
-    work(other).settle(queue, late, ACCEPT)  # It is undone, whatever is still done for it.
+    transaction(other).settle(queue, late, ACCEPT)  # It is undone, whatever is still done for it.
     assert branches.end(other, X) is Status.RBROLLBACK
     assert bodies(queue) == [b"a", b"b"]
     assert branches.start(session, X, join=True) is Status.RBROLLBACK
-    assert session.work is None
+    assert session.transaction is None
     assert branches.prepare(X) is Status.RBROLLBACK
     assert branches.rollback(X) is Status.RBROLLBACK
     assert X not in branches
@@ -234,11 +234,11 @@ def test_a_branch_fails_with_its_session(vhost: VirtualHost, queue: Queue, suspe
     put(vhost, queue, b"a")
     session = Session()
     branches.start(session, X)
-    work(session).settle(queue, take(queue), ACCEPT)
+    transaction(session).settle(queue, take(queue), ACCEPT)
     if suspend:
         branches.end(session, X, suspend=True)
     branches.worker_gone(session)
-    assert session.work is None
+    assert session.transaction is None
     assert bodies(queue) == [b"a"]
     assert branches.commit(X, one_phase=True) is Status.RBROLLBACK
     assert X not in branches
@@ -254,9 +254,9 @@ def test_a_branch_that_was_ended_survives_its_session(vhost: VirtualHost, queue:
 def test_an_association_that_its_session_cannot_end(vhost: VirtualHost, queue: Queue) -> None:
     session = Session()
     vhost.branches.start(session, X, ends_with_outcome=True)
-    work(session).publish(message(b"1"), [queue], False)
+    transaction(session).publish(message(b"1"), [queue], False)
     assert vhost.branches.prepare(X) is Status.OK
-    assert session.work is None
+    assert session.transaction is None
     assert vhost.branches.commit(X) is Status.OK
     assert bodies(queue) == [b"1"]
 
@@ -303,7 +303,7 @@ def test_nothing_is_decided_while_a_session_works(branches: Branches, outcome: s
     branches.start(session, X)
     with pytest.raises(IllegalState, match="a session still works"):
         OUTCOMES[outcome](branches)
-    assert session.work is not None
+    assert session.transaction is not None
 
 
 @pytest.mark.rule("0-10/s121")
@@ -434,7 +434,7 @@ def test_life_counts_from_the_commit_and_what_was_prepared_is_not_turned_away(
     session = Session()
     vhost.branches.start(session, X)
     for body in (b"1", b"2"):
-        work(session).publish(message(body), [short, brief], False)
+        transaction(session).publish(message(body), [short, brief], False)
     vhost.branches.end(session, X)
     vhost.branches.prepare(X)
     pass_time(vhost, 5)
@@ -452,7 +452,7 @@ def test_a_full_queue_that_turns_away_takes_no_branch(vhost: VirtualHost, one_ph
     full = vhost.declare_queue("full", arguments=arguments)
     session, branches = Session(), vhost.branches
     branches.start(session, X)
-    work(session).publish(message(b"1"), [full], False)
+    transaction(session).publish(message(b"1"), [full], False)
     branches.end(session, X)
     last = partial(branches.commit, one_phase=True) if one_phase else branches.prepare
     with pytest.raises(ResourceError, match="queue 'full' is full"):
@@ -513,7 +513,7 @@ def test_a_branch_that_takes_too_long(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a")
     session = Session()
     branches.start(session, X)
-    work(session).settle(queue, take(queue), ACCEPT)
+    transaction(session).settle(queue, take(queue), ACCEPT)
     assert branches.get_timeout(X) == branch_module.TIMEOUT_DEFAULT_S
     branches.set_timeout(X, 5)
     assert branches.get_timeout(X) == 5
@@ -579,9 +579,9 @@ def test_the_end_of_the_broker_undoes_what_is_not_prepared(
     vhost.branches.prepare(Y)
     session = Session()
     vhost.branches.start(session, X)
-    work(session).settle(queue, take(queue), ACCEPT)
+    transaction(session).settle(queue, take(queue), ACCEPT)
     vhost.branches.close()
-    assert session.work is None
+    assert session.transaction is None
     assert bodies(queue) == [b"b"]
     assert vhost.branches.recover() == [Y]
 

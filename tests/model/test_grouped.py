@@ -9,7 +9,7 @@ from kinds import Host, Taker, body_of, left
 
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.grouped import GroupedQueue
-from headrace.model.transaction.transaction import ACCEPT, Work
+from headrace.model.transaction.transaction import ACCEPT, Transaction
 
 EXCLUSIVE = {"qpid.group_header_key": "g"}
 SHARED = {**EXCLUSIVE, "qpid.shared_msg_group": 1}
@@ -129,12 +129,12 @@ def test_what_is_held_in_a_transaction_branch_binds_its_group(host: Host) -> Non
     queue = host.queue(**SHARED)
     one = Taker(queue, room=1).start()
     fill(host, queue, "a1", "a2")
-    work = Work(host.vhost, owns=True)
-    work.settle(queue, one.held.pop(), ACCEPT)
+    transaction = Transaction(host.vhost, owns=True)
+    transaction.settle(queue, one.held.pop(), ACCEPT)
     two = Taker(queue).start()
     assert two.got == []
     queue.remove_consumer(one)
-    work.undo()
+    transaction.undo()
     host.turn()
     assert two.got == ["a1", "a2"]
 

@@ -11,7 +11,7 @@ from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.exchange import deduplication
 from headrace.model.keyvalue import FACT_KEY_MAX, FACT_VALUE_MAX, Facts
 from headrace.model.ports import Store
-from headrace.model.transaction.transaction import Work
+from headrace.model.transaction.transaction import Transaction
 from headrace.model.vhost.virtual_host import VirtualHost
 
 
@@ -69,22 +69,22 @@ def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_work_changes_facts_at_its_commit() -> None:
     vhost = VirtualHost("/", store=Store(), counters=Counters(now_ms=1))
     vhost.facts.put(b"b", b"0")
-    work = Work(vhost)
-    work.fact(b"a", b"1")
-    work.fact(b"a", b"2")
-    work.fact(b"b", None)
-    assert work
+    transaction = Transaction(vhost)
+    transaction.fact(b"a", b"1")
+    transaction.fact(b"a", b"2")
+    transaction.fact(b"b", None)
+    assert transaction
     assert dict(vhost.facts.items()) == {b"b": b"0"}
-    work.commit()
+    transaction.commit()
     assert dict(vhost.facts.items()) == {b"a": b"2"}
-    work.fact(b"a", b"3")
-    work.forget()
-    work.commit()
+    transaction.fact(b"a", b"3")
+    transaction.forget()
+    transaction.commit()
     assert dict(vhost.facts.items()) == {b"a": b"2"}
     with pytest.raises(ResourceError):
-        work.fact(b"", b"")
+        transaction.fact(b"", b"")
     with pytest.raises(IllegalState):
-        Work(vhost, owns=True).fact(b"a", b"1")
+        Transaction(vhost, owns=True).fact(b"a", b"1")
 
 
 def test_of_more_ids_than_survive_the_newest_do(

@@ -17,11 +17,11 @@ from headrace.model.transaction.xid import STAGED
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from headrace.model.transaction.transaction import Work
+    from headrace.model.transaction.transaction import Transaction
 
 
 class Session:
-    work: Work | None = None
+    transaction: Transaction | None = None
 
 
 @pytest.fixture
@@ -43,10 +43,12 @@ def done(steps: Any) -> Any:
 def stage(vhost: VirtualHost, name: str, batch: int, count: int = 1) -> Stage:
     session = Session()
     vhost.branches.start(session, xid_of("s", batch, f"{name}/0"), ends_with_outcome=True)
-    assert session.work is not None
+    assert session.transaction is not None
     for _ in range(count):
-        session.work.publish(new_message(b"\x00\x01q\x00\x00x", 3, 1), [vhost.queues["q"]], True)
-        session.work.seen += 1
+        session.transaction.publish(
+            new_message(b"\x00\x01q\x00\x00x", 3, 1), [vhost.queues["q"]], True
+        )
+        session.transaction.seen += 1
     assert vhost.sinks.prepare("s", 0, batch, f"{name}/0", count)
     return Stage(name, 1)
 

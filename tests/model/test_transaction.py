@@ -13,7 +13,7 @@ from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED
 from headrace.model.ports import Store
 from headrace.model.transaction import transaction as work_module
-from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Work
+from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ def queue(vhost: VirtualHost) -> Queue:
 def test_it_happens_at_the_commit(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a", b"b", b"c")
     taken = [take(queue) for _ in range(3)]
-    work = Work(vhost)
+    transaction = Transaction(vhost)
     other = vhost.declare_queue("other")
-    work.publish(message(b"new"), (queue, other), True)
+    transaction.publish(message(b"new"), (queue, other), True)
     for delivery, outcome in zip(taken, (ACCEPT, REQUEUE, DISCARD), strict=True):
-        work.settle(queue, delivery, outcome)
-    assert work
+        transaction.settle(queue, delivery, outcome)
+    assert transaction
     assert (queue.ready_count, queue.unacked_count, other.ready_count) == (0, 3, 0)
-    work.commit()
-    assert not work
+    transaction.commit()
+    assert not transaction
     assert queue.unacked_count == 0
     assert bodies(other) == [b"new"]
     assert bodies(queue) == [b"b", b"new"]
@@ -53,13 +53,13 @@ def test_a_local_rollback_leaves_deliveries_with_their_client(
 ) -> None:
     put(vhost, queue, b"a")
     delivery = take(queue)
-    work = Work(vhost)
-    work.publish(message(b"never"), (queue,), False)
-    work.settle(queue, delivery, ACCEPT)
-    work.forget()
+    transaction = Transaction(vhost)
+    transaction.publish(message(b"never"), (queue,), False)
+    transaction.settle(queue, delivery, ACCEPT)
+    transaction.forget()
     assert (queue.ready_count, queue.unacked_count) == (0, 1)
-    work.settle(queue, delivery, ACCEPT)
-    work.commit()
+    transaction.settle(queue, delivery, ACCEPT)
+    transaction.commit()
     assert queue.unacked_count == 0
     assert vhost.counters.memory_used == 0
 
@@ -68,12 +68,12 @@ def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue:
     put(vhost, queue, b"a", b"b")
     first, second = take(queue), take(queue)
     session = first.consumer
-    work = Work(vhost, owns=True)
-    work.publish(message(b"never"), (queue,), False)
-    work.settle(queue, first, ACCEPT)
-    work.settle(queue, second, DISCARD)
+    transaction = Transaction(vhost, owns=True)
+    transaction.publish(message(b"never"), (queue,), False)
+    transaction.settle(queue, first, ACCEPT)
+    transaction.settle(queue, second, DISCARD)
     assert first.consumer is not session
-    work.undo()
+    transaction.undo()
     assert queue.unacked_count == 0
     assert first.flags & REDELIVERED
     assert bodies(queue) == [b"a", b"b"]
@@ -82,21 +82,21 @@ def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue:
 def test_what_is_added_to_dead_work_is_undone_at_once(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a")
     delivery = take(queue)
-    work = Work(vhost, owns=True)
-    work.dead = True
-    work.publish(message(b"never"), (queue,), False)
-    work.settle(queue, delivery, ACCEPT)
-    assert not work
+    transaction = Transaction(vhost, owns=True)
+    transaction.dead = True
+    transaction.publish(message(b"never"), (queue,), False)
+    transaction.settle(queue, delivery, ACCEPT)
+    assert not transaction
     assert bodies(queue) == [b"a"]
 
 
 def test_a_queue_that_went_meanwhile_gets_nothing(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a")
-    work = Work(vhost, owns=True)
-    work.settle(queue, take(queue), ACCEPT)
-    work.publish(message(b"b"), (queue,), True)
+    transaction = Transaction(vhost, owns=True)
+    transaction.settle(queue, take(queue), ACCEPT)
+    transaction.publish(message(b"b"), (queue,), True)
     vhost.delete_queue("q")
-    work.commit()
+    transaction.commit()
     assert vhost.counters.memory_used == 0
 
 
@@ -105,22 +105,22 @@ def test_a_transaction_is_bounded(
 ) -> None:
     put(vhost, queue, b"a")
     delivery = take(queue)
-    work = Work(vhost)
+    transaction = Transaction(vhost)
     monkeypatch.setattr(work_module, "OCTETS_MAX", 1000)
-    work.publish(message(bytes(300)), (queue,), False)
+    transaction.publish(message(bytes(300)), (queue,), False)
     with pytest.raises(ResourceError, match="more than 1000 octets"):
-        work.publish(message(bytes(300)), (queue,), False)
+        transaction.publish(message(bytes(300)), (queue,), False)
     monkeypatch.setattr(work_module, "ITEMS_MAX", 1)
     with pytest.raises(ResourceError, match="more than 1 publishes and acks"):
-        work.settle(queue, delivery, ACCEPT)
+        transaction.settle(queue, delivery, ACCEPT)
 
 
 def test_a_full_disk_refuses_publishes_and_keeps_the_work(vhost: VirtualHost, queue: Queue) -> None:
-    work = Work(vhost)
-    work.publish(message(b"a"), (queue,), True)
+    transaction = Transaction(vhost)
+    transaction.publish(message(b"a"), (queue,), True)
     vhost.store.full = True
     with pytest.raises(ResourceError, match="the disk is full"):
-        work.commit()
+        transaction.commit()
     vhost.store.full = False
-    work.commit()
+    transaction.commit()
     assert bodies(queue) == [b"a"]

@@ -19,7 +19,7 @@ from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.transaction.dtx import KEPT_MS, TIMEOUT_DEFAULT_S, Status
-from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Work
+from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.journal.journal import Journal
@@ -41,7 +41,7 @@ class Session:
     """A session, as a branch sees it, with what it holds unsettled."""
 
     def __init__(self) -> None:
-        self.work: Work | None = None
+        self.transaction: Transaction | None = None
         self.held: list[Message] = []
 
 
@@ -279,12 +279,12 @@ class BranchMachine(RuleBasedStateMachine):
         message = new_message(HEAD + raw, 3, len(raw))
         xid = self.current(s)
         session = self.sessions[s]
-        assert (session.work is None) == (xid is None)
-        if session.work is None or xid is None:
+        assert (session.transaction is None) == (xid is None)
+        if session.transaction is None or xid is None:
             self.vhost.deliver(message, [self.queue], True)
             self.ready.add(self.bodies)
         else:
-            session.work.publish(message, [self.queue], True)
+            session.transaction.publish(message, [self.queue], True)
             if self.known[xid].state == "active":
                 self.known[xid].published.append(self.bodies)
 
@@ -305,15 +305,15 @@ class BranchMachine(RuleBasedStateMachine):
             return
         message, body = session.held.pop(0), self.unsettled[s].pop(0)
         xid = self.current(s)
-        work = session.work
-        if xid is None or work is None:
-            work = Work(self.vhost)
-            work.settle(self.queue, message, outcome)
-            work.commit()
+        transaction = session.transaction
+        if xid is None or transaction is None:
+            transaction = Transaction(self.vhost)
+            transaction.settle(self.queue, message, outcome)
+            transaction.commit()
             if outcome == REQUEUE:
                 self.ready.add(body)
             return
-        work.settle(self.queue, message, outcome)
+        transaction.settle(self.queue, message, outcome)
         if self.known[xid].state == "active":
             self.known[xid].taken.append((body, outcome))
         else:
@@ -383,7 +383,7 @@ class BranchMachine(RuleBasedStateMachine):
         held = sum(len(b.published) for b in self.known.values() if b.state == "prepared")
         assert self.queue.held_count == held
         for s, session in enumerate(self.sessions):
-            assert (session.work is not None) == (self.current(s) is not None)
+            assert (session.transaction is not None) == (self.current(s) is not None)
         for xid, branch in self.known.items():
             assert branches.find(xid).size() == (len(branch.published), len(branch.taken))
 

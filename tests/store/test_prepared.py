@@ -12,7 +12,7 @@ from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.transaction.dtx import Kept, Status
-from headrace.model.transaction.transaction import ACCEPT, Work
+from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.journal.journal import Journal
@@ -30,7 +30,7 @@ HEAD = b"\x00\x01q\x00\x00"
 class Session:
     """Works for a branch."""
 
-    work: Work | None = None
+    transaction: Transaction | None = None
 
 
 class Host:
@@ -58,13 +58,13 @@ class Host:
     def prepare(self, *bodies: bytes, takes: int = 0) -> None:
         session = Session()
         self.vhost.branches.start(session, X)
-        assert session.work is not None
+        assert session.transaction is not None
         for _ in range(takes):
             taken = self.queue.get(Consumer(self.queue, "", False))
             assert taken is not None
-            session.work.settle(self.queue, taken, ACCEPT)
+            session.transaction.settle(self.queue, taken, ACCEPT)
         for body in bodies:
-            session.work.publish(self.message(body), [self.queue], True)
+            session.transaction.publish(self.message(body), [self.queue], True)
         self.vhost.branches.end(session, X)
         assert self.vhost.branches.prepare(X) is Status.OK
 

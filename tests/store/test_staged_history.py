@@ -25,7 +25,7 @@ from mortal import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 if TYPE_CHECKING:
     from random import Random
 
-    from headrace.model.transaction.transaction import Work
+    from headrace.model.transaction.transaction import Transaction
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "30"))
 HEAD = b"\x00\x01q\x00\x00"
@@ -36,7 +36,7 @@ IDS = {"q": 1, "s": 2, "gone": 3}
 class Session:
     """Works for a branch."""
 
-    work: Work | None = None
+    transaction: Transaction | None = None
 
 
 class SinkLife(Life):
@@ -80,10 +80,10 @@ class SinkLife(Life):
             branch = f"{name}/{chunks}"
             xid = xid_of(SINK, batch, branch)
             self.vhost.branches.start(session, xid, ends_with_outcome=True)
-            assert session.work is not None
+            assert session.transaction is not None
             count = min(4, size - first)
             for n in range(first, first + count):
-                self.publish(session.work, f"{batch}.{partition}.{n}".encode())
+                self.publish(session.transaction, f"{batch}.{partition}.{n}".encode())
             if self.random.random() < 0.1:
                 self.vhost.branches.worker_gone(session)
                 return None
@@ -93,11 +93,11 @@ class SinkLife(Life):
                 self.turn()
         return None if self.random.random() < 0.1 else Stage(name, chunks)
 
-    def publish(self, work: Work, body: bytes) -> None:
+    def publish(self, transaction: Transaction, body: bytes) -> None:
         message = new_message(HEAD + body + bytes(self.random.choice((0, 300))), 3, len(body))
         queues = self.queues.values()
-        work.publish(message, [queue for queue in queues if not queue.deleted], True)
-        work.seen += 1
+        transaction.publish(message, [queue for queue in queues if not queue.deleted], True)
+        transaction.seen += 1
 
     # --- What came of it ------------------------------------------------------------------------
 

@@ -31,13 +31,13 @@ from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
-    from headrace.model.transaction.transaction import Work
+    from headrace.model.transaction.transaction import Transaction
 
 
 class Session:
     """Works for a branch."""
 
-    work: Work | None = None
+    transaction: Transaction | None = None
 
 
 class User(int):
@@ -125,8 +125,8 @@ def test_an_outcome_is_answered_when_it_is_durable() -> None:
     session = Session()
     xid = Xid(0, b"x", b"")
     broker.vhost.branches.start(session, xid)
-    assert session.work is not None
-    session.work.publish(new_message(b"\x00\x01q\x00\x00", 3, 0), [broker.answers], True)
+    assert session.transaction is not None
+    session.transaction.publish(new_message(b"\x00\x01q\x00\x00", 3, 0), [broker.answers], True)
     broker.vhost.branches.end(session, xid)
     broker.store.appended = 100
     broker.ask({"do": "prepare", "xid": "x"})

@@ -5,8 +5,8 @@ A fact is what the broker itself must remember beside messages: where a group of
 who holds a lease, which batch of a sink was the last. It is as durable as a persistent message: a
 change counts once the store's ``synced`` has reached what ``appended`` is after it. Between the
 store's ``begin`` and ``commit`` a change happens with all the rest of the transaction or not at
-all; :meth:`headrace.model.transaction.transaction.Work.fact` is the way to that for whoever has a
-Work.
+all; code that has a Transaction calls
+:meth:`headrace.model.transaction.transaction.Transaction.fact`.
 
 Keys are paths such as ``b"group/7/etl"``; the first part names the owner of what lies below.
 """

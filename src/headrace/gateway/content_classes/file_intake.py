@@ -276,9 +276,9 @@ class FileIntake:
             code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")
             reader = self.staging.reader(body)
             return self.desk.say_return(code, text, message, reader)
-        work = self.desk.work()
-        if work is not None:
-            work.publish(message, queues, True)
+        transaction = self.desk.transaction()
+        if transaction is not None:
+            transaction.publish(message, queues, True)
         elif self.desk.transactional():
             self.desk.publish_later(message, queues)
         else:

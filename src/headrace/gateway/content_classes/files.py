@@ -178,7 +178,7 @@ class FileDesk(Desk):
     def hold_output(self, store: Any, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
 
-    def work(self) -> Any:
+    def transaction(self) -> Any:
         """Return the work of the transaction branch that this belongs to, or None."""
         return None
 
@@ -362,7 +362,7 @@ class FileDesk(Desk):
 
     def decide(self, tags: list[int], outcome: str) -> None:
         """The client has decided about files; in a transaction that counts with the commit."""
-        if self.work() is None and self.transactional():
+        if self.transaction() is None and self.transactional():
             for tag in tags:
                 self.tx_settles[tag] = outcome
             return
@@ -371,21 +371,21 @@ class FileDesk(Desk):
 
     def settle(self, tags: Iterable[int], outcome: str) -> None:
         """Give deliveries their outcome: accept, requeue or discard."""
-        work = self.work()
+        transaction = self.transaction()
         touched: dict[Queue, None] = {}
         for tag in tags:
             message = self.unacked[tag]
             consumer: Any = message.consumer
             lane = consumer.queue
-            joins = work is not None and not consumer.automatic and not consumer.browses
+            joins = transaction is not None and not consumer.automatic and not consumer.browses
             if joins:
-                work.settle(lane, message, OUTCOMES[outcome])
+                transaction.settle(lane, message, OUTCOMES[outcome])
             del self.unacked[tag]
             if not consumer.automatic:
                 self.limits.give(message.body_size)
                 self.shared.give(message.body_size)
             if joins:
-                if not work.owns:
+                if not transaction.owns:
                     self.parted[tag] = message
                 continue
             touched[lane] = None
@@ -484,4 +484,4 @@ class FileDesk(Desk):
             lane.drain()
 
 
-OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.work.
+OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.transaction.

@@ -169,7 +169,7 @@ class Leases:
         if self.tenures[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))
 
-    # --- Work -----------------------------------------------------------------------------------
+    # --- Work --------------------------------------------------------------------------------------
 
     def take(
         self,

@@ -35,7 +35,7 @@ from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceEr
 from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
 from headrace.model.queue.content_lanes import lane_of
 from headrace.model.transaction.publishes import Held
-from headrace.model.transaction.transaction import REQUEUE, Settle, Work, settle_all
+from headrace.model.transaction.transaction import REQUEUE, Settle, Transaction, settle_all
 from headrace.model.transaction.xid import STAGED, Xid
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ class State(Enum):
 class Worker(Protocol):
     """A session, or a channel, as a branch sees it."""
 
-    work: Work | None  # Where its publishes and settlements go; None: they happen at once.
+    transaction: (
+        Transaction | None
+    )  # Where its publishes and settlements go; None: they happen at once.
 
 
 class Kept(NamedTuple):
@@ -96,7 +98,7 @@ class Branch:
 
     def __init__(self, xid: Xid, vhost: VirtualHost) -> None:
         self.xid = xid
-        self.work = Work(vhost, owns=True)
+        self.transaction = Transaction(vhost, owns=True)
         self.state = State.ACTIVE
         self.failed = Status.OK  # Why it can only be rolled back.
         self.decided = Status.OK  # What an operator decided, or what went wrong.
@@ -114,7 +116,7 @@ class Branch:
     def size(self) -> tuple[int, int]:
         """Return how many messages it published and how many it settled."""
         if self.state is State.ACTIVE:
-            return len(self.work.publishes), len(self.work.settles)
+            return len(self.transaction.publishes), len(self.transaction.settles)
         return len(self.publishes), len(self.settles)
 
 
@@ -154,7 +156,7 @@ class Branches:
         """
         if join and resume:
             raise NotAllowed("join and resume exclude each other")
-        if worker.work is not None:
+        if worker.transaction is not None:
             raise IllegalState("the session works for a transaction branch already")
         branch = self._known.get(xid)
         if not join and not resume:
@@ -174,7 +176,7 @@ class Branches:
         branch.suspended.discard(worker)
         branch.workers[worker] = ends_with_outcome
         self._of.setdefault(worker, {})[branch] = None
-        worker.work = branch.work
+        worker.transaction = branch.transaction
         return branch.failed
 
     def end(self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False) -> Status:
@@ -222,7 +224,7 @@ class Branches:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.failed:
             return branch.failed
-        if not branch.work and not keep_empty:
+        if not branch.transaction and not keep_empty:
             self._remove(branch)
             return Status.RDONLY
         if self.vhost.store.full:
@@ -242,7 +244,7 @@ class Branches:
                 self._remove(branch)
                 return branch.failed
             self._require_room(branch)
-            branch.work.commit()
+            branch.transaction.commit()
             self._remove(branch)
             return Status.OK
         if one_phase:
@@ -263,7 +265,7 @@ class Branches:
         if branch.state is State.PREPARED:
             self._undo(branch, Status.OK)
             return Status.OK
-        branch.work.undo()
+        branch.transaction.undo()
         self._remove(branch)
         return branch.failed
 
@@ -349,7 +351,7 @@ class Branches:
                     self.vhost.store.settle(number, message.seq, message.position)
                     continue
                 queue = lane_of(queues[number], message.flags & KIND_MASK)
-                message.consumer = branch.work.holder(queue)
+                message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
                     message.deliveries -= 1  # It was counted as coming back: the outcome tells.
                 if queue.restore_held(message):
@@ -389,7 +391,7 @@ class Branches:
             for worker in [*branch.workers, *branch.suspended]:
                 self._part(worker, branch)
             if branch.state is State.ACTIVE:
-                branch.work.undo()
+                branch.transaction.undo()
                 self._remove(branch)
 
     # --- Inside ---------------------------------------------------------------------------------
@@ -400,7 +402,7 @@ class Branches:
         if len(self._known) >= BRANCHES_MAX:
             raise ResourceError(f"more than {BRANCHES_MAX} transaction branches")
         branch = Branch(xid, self.vhost)
-        branch.work.counts = xid.format == STAGED
+        branch.transaction.counts = xid.format == STAGED
         self._add(branch)
         self._expect(branch, branch.timeout_s * 1000)
         return branch
@@ -418,7 +420,7 @@ class Branches:
     def _part(self, worker: Worker, branch: Branch) -> None:
         """End the association of a session and a branch."""
         if branch.workers.pop(worker, None) is not None:
-            worker.work = None
+            worker.transaction = None
         branch.suspended.discard(worker)
         branches = self._of[worker]
         del branches[branch]
@@ -430,8 +432,8 @@ class Branches:
         if branch.failed or branch.state is not State.ACTIVE:
             return
         branch.failed = why
-        branch.work.dead = True
-        branch.work.undo()
+        branch.transaction.dead = True
+        branch.transaction.undo()
         branch.since_ms = self.vhost.counters.now_ms
         self._expect(branch, KEPT_MS)
 
@@ -460,7 +462,7 @@ class Branches:
         self._global.setdefault((xid.format, xid.global_id), {})[branch] = None
 
     def _remove(self, branch: Branch) -> None:
-        branch.work.dead = True
+        branch.transaction.dead = True
         xid = branch.xid
         if self._known.pop(xid, None) is not None:
             siblings = self._global[xid.format, xid.global_id]
@@ -471,7 +473,7 @@ class Branches:
 
     def _finish(self, branch: Branch, status: Status) -> None:
         """The work is done or undone: keep the decision if it was an operator's."""
-        branch.work.let_go(branch.publishes)
+        branch.transaction.let_go(branch.publishes)
         branch.publishes, branch.settles = Held(), []
         branch.since_ms = self.vhost.counters.now_ms
         if status:
@@ -482,8 +484,8 @@ class Branches:
     def _keep(self, branch: Branch) -> None:
         """Write a branch into the store, as one transaction, and hold on to what it holds."""
         store, counters = self.vhost.store, self.vhost.counters
-        branch.publishes, branch.settles = branch.work.take()
-        branch.work.dead = True
+        branch.publishes, branch.settles = branch.transaction.take()
+        branch.transaction.dead = True
         branch.state = State.PREPARED
         branch.since_ms = counters.now_ms
         store.begin()
@@ -502,7 +504,7 @@ class Branches:
 
     def _require_room(self, branch: Branch) -> None:
         """Refuse a branch for a queue that turns messages away; later none does, for any of it."""
-        for message, queues, _ in branch.work.publishes:
+        for message, queues, _ in branch.transaction.publishes:
             for queue in queues:
                 if (
                     queue.limited

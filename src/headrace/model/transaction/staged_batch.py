@@ -202,7 +202,7 @@ class Sinks:
         self._heard_ms[name] = self.vhost.counters.now_ms
         return sink
 
-    # --- Work -----------------------------------------------------------------------------------
+    # --- Work --------------------------------------------------------------------------------------
 
     def prepare(self, name: str, epoch: int, batch: int, branch: str, count: int) -> bool:
         """Prepare a branch in which ``count`` messages were published.
@@ -239,20 +239,22 @@ class Sinks:
 
     def _check(self, branch: Branch, count: int) -> None:
         """Refuse a branch that does not hold all that was published in it."""
-        work = branch.work
-        if work.flaw_at >= 0:
-            raise PreconditionFailed(f"message {work.flaw_at}: {work.flaw}")
-        if not branch.failed and work.seen != count:
-            raise PreconditionFailed(f"{count} messages were published, {work.seen} have come")
+        transaction = branch.transaction
+        if transaction.flaw_at >= 0:
+            raise PreconditionFailed(f"message {transaction.flaw_at}: {transaction.flaw}")
+        if not branch.failed and transaction.seen != count:
+            raise PreconditionFailed(
+                f"{count} messages were published, {transaction.seen} have come"
+            )
         limited = any(
             queue.limited and queue.overflow
-            for queues in work.publishes.routes()
+            for queues in transaction.publishes.routes()
             for queue in queues
         )
         if not limited:
             return
         room: dict[Queue, list[int]] = {}
-        for place, (message, queues, _) in enumerate(work.publishes):
+        for place, (message, queues, _) in enumerate(transaction.publishes):
             for queue in queues:
                 if not queue.limited or not queue.overflow:
                     continue  # Nothing, or the oldest, gives way.

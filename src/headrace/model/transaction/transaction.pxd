@@ -5,7 +5,7 @@ from headrace.model.transaction.publishes cimport Held
 from headrace.model.message cimport C_KIND_FILE, C_KIND_MASK, Message
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
 
-cdef class Work:
+cdef class Transaction:
     cdef public object vhost
     cdef public Counters counters
     cdef public bint owns

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The work of a transaction: publishes, settlements, facts: they happen together or not at all.
 
-A local transaction is one ``Work`` that begins anew with each commit and rollback; what its client
+A local transaction is one object that begins anew with each commit and rollback; what its client
 settled stays the client's until the commit. The work of a transaction branch *owns* what was
 settled in it: no session holds those messages any more, and when the branch is rolled back they
 return to their queues.
@@ -49,7 +49,7 @@ class Settle(NamedTuple):
     outcome: int
 
 
-class Work:
+class Transaction:
     """What a transaction will do, in order."""
 
     def __init__(self, vhost: VirtualHost, *, owns: bool = False) -> None:

@@ -184,8 +184,8 @@ class SessionFiles(OnSession, FileDesk):
         if connection is not None:
             connection.hold(store, position)
 
-    def work(self) -> Any:
-        return self.session.work
+    def transaction(self) -> Any:
+        return self.session.transaction
 
     def end(self) -> None:
         FileDesk.end(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.transaction.transaction import Work
+from headrace.model.transaction.transaction import Transaction
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
@@ -22,7 +22,7 @@ def select(session: Any, command: TxSelect, header: bytes, parts: object) -> Non
             ExecutionCode.NOT_ALLOWED, "a subscription of the session does not accept explicitly"
         )
     session.selected_tx = True
-    session.work = Work(session.vhost)
+    session.transaction = Transaction(session.vhost)
 
 
 def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> bool:
@@ -32,7 +32,7 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
         ExecutionError: all of it happened, but for messages that a queue refused.
     """
     check(session)
-    refused = session.work.commit()
+    refused = session.transaction.commit()
     session.parted.clear()
     session.returning.clear()
     if session.files is not None:
@@ -46,7 +46,7 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
 def rollback(session: Any, command: TxRollback, header: bytes, parts: object) -> None:
     """Forget the transaction; what was accepted in it is unsettled again."""
     check(session)
-    session.work.forget()
+    session.transaction.forget()
     session.part_again()
     if session.files is not None:
         session.files.part_again()

@@ -59,7 +59,7 @@ class Publisher(Transfers):
             or not same(self.header, d, header, header_end)
         ):
             route = self.prepare(cut(d, args, args_end), cut(d, header, header_end))
-        if self.rare or route.count == 0 or self.work is not None:
+        if self.rare or route.count == 0 or self.transaction is not None:
             self.publish_rarely(route, cut(d, body, body_end), None, body_end - body)
             return
         refused = self.spread(route, d, body, body_end, None, body_end - body)
@@ -83,7 +83,7 @@ class Publisher(Transfers):
         """Take a transfer with a large body."""
         self.until_ms = 0
         route = self.prepare(start[args:args_end], start[header:header_end])
-        if self.rare or route.count == 0 or self.work is not None:
+        if self.rare or route.count == 0 or self.transaction is not None:
             self.publish_rarely(route, b"", parts, body_size)
             return
         refused = self.spread(route, b"", 0, 0, parts, body_size)
@@ -213,16 +213,16 @@ class Publisher(Transfers):
                 self.vhost.publishers.refuse(self.publishing)
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
             return
-        if self.work is not None:
+        if self.transaction is not None:
             message = self.message_of(body, parts, body_size)
             queues = route.queues
-            if passage is not None and self.work.owns:
+            if passage is not None and self.transaction.owns:
                 message, queues = passage.join_branch(message, queues)
             elif passage is not None:
-                self.work.pass_by(passage, self.source())
+                self.transaction.pass_by(passage, self.source())
             if self.publishing is not None:
-                self.work.number(self.publishing)
-            self.work.publish(message, queues, self.persistent and route.durable)
+                self.transaction.number(self.publishing)
+            self.transaction.publish(message, queues, self.persistent and route.durable)
         elif passage is not None:
             if self.pass_on(passage, route, body, parts, body_size):
                 self.turn_away("a queue is full")

@@ -317,9 +317,9 @@ class Session(Publisher):
         for callback in self.on_end:
             callback()
         self.on_end = []
-        if self.selected_tx and self.work is not None:
-            self.work.forget()
-        self.work = None
+        if self.selected_tx and self.transaction is not None:
+            self.transaction.forget()
+        self.transaction = None
         queues: dict[Queue, None] = {}
         for message in self.take_back():
             queue = message.consumer.queue

@@ -90,7 +90,7 @@ cdef class Holder(ProtocolSession):
     cdef public long long unsettled
     cdef public object runs
     cdef Run last_run
-    cdef public object work
+    cdef public object transaction
     cdef public bint durable
     cdef public dict touched
 

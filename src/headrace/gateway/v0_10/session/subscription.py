@@ -304,7 +304,7 @@ class Holder(ProtocolSession):
         self.unsettled = 0  # In ring and ``old``.
         self.runs: Any = None  # deque[Run] once something with limits was sent.
         self.last_run: Any = None  # The last of them.
-        self.work: Any = None  # The Work that accepts and rejects are part of.
+        self.transaction: Any = None  # The Transaction that accepts and rejects are part of.
         self.durable = False  # Something durable was settled by this command.
         self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
 
@@ -481,7 +481,7 @@ class Holder(ProtocolSession):
             else:
                 queue.requeue(message)
             return
-        if self.work is not None:
+        if self.transaction is not None:
             self.settle_in_work(number, message, queue, outcome)
         elif outcome == ACCEPT:
             queue.settle(message)
@@ -490,10 +490,10 @@ class Holder(ProtocolSession):
 
     def settle_in_work(self, number: int, message: Message, queue: Queue, outcome: int) -> None:
         """The outcome is part of a transaction."""
-        work = self.work
-        if not work.owns:
+        transaction = self.transaction
+        if not transaction.owns:
             self.parted[number] = message
-        work.settle(queue, message, outcome)
+        transaction.settle(queue, message, outcome)
 
     def take_back(self) -> list[Message]:
         """Take every unsettled message off the session, oldest first; they are nobody's now."""

@@ -38,7 +38,7 @@ cdef class Channel(Deliveries):
     cdef public list tx_publishes
     cdef public dict tx_settles
     cdef public long long tx_octets
-    cdef public object work
+    cdef public object transaction
     cdef public object files
     cdef public object packets
     cdef public list owed

@@ -54,7 +54,7 @@ class Channel(Deliveries):
         self.tx_settles: dict[int, int] | None = None
         self.tx_octets = 0
         self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
-        self.work: Any = None  # Of the transaction branch that the channel works for.
+        self.transaction: Any = None  # Of the transaction branch that the channel works for.
         self.files: Any = None  # A FileDesk, once used.
         self.packets: Any = None  # Likewise for the stream class.
         self.owed: Any = None  # Confirms that wait while a body is sent.
@@ -157,8 +157,8 @@ class Channel(Deliveries):
             give_credit(consumer)
             fed = True
         queue = consumer.queue
-        if self.work is not None:
-            self.work.settle(queue, message, outcome)
+        if self.transaction is not None:
+            self.transaction.settle(queue, message, outcome)
         elif outcome == C_ACCEPT:
             queue.settle(message)
         elif outcome == C_REQUEUE:
@@ -367,6 +367,6 @@ def check_branch(channel: Any) -> Any:
     Raises:
         PreconditionFailed: it works for none.
     """
-    if channel.work is None:
+    if channel.transaction is None:
         raise PreconditionFailed("no transaction was started on this channel")
-    return channel.work
+    return channel.transaction

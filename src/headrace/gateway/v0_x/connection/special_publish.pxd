@@ -7,7 +7,7 @@ from headrace.gateway.v0_x.connection.queue_fanout cimport Spreader
 from headrace.model.message cimport C_LARGE, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
-from headrace.model.transaction.transaction cimport Work
+from headrace.model.transaction.transaction cimport Transaction
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get32
 
@@ -60,7 +60,7 @@ cdef class SpecialPublisher(Spreader):
     cdef int publish_rarely(self, Channel channel, Publish p) except -1
     cdef send_back(self, Channel channel, Publish p, int code)
     cdef publish_later(self, Channel channel, Publish p)
-    @cython.locals(message=Message, bits=cython.uint, work=Work)
+    @cython.locals(message=Message, bits=cython.uint, transaction=Transaction)
     cdef publish_in_branch(self, Channel channel, Publish p)
     @cython.locals(store=Store, p=Publish, size=Py_ssize_t, refused=cython.int)
     cpdef commit(self, Channel channel)

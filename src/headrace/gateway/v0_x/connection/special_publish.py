@@ -32,7 +32,7 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
-    from headrace.model.transaction.transaction import Work
+    from headrace.model.transaction.transaction import Transaction
 
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
 TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
@@ -306,16 +306,16 @@ class SpecialPublisher(Spreader):
 
     def publish_in_branch(self, channel: Channel, p: Publish) -> None:
         """Route a publish now, if it is not yet, and leave it to the channel's branch."""
-        work: Work = check_branch(channel)
+        transaction: Transaction = check_branch(channel)
         if p.number is not None:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, NO_NUMBERS)
         if p.route is None:
             try:
                 p.route = self.route_of(p)
             except (AmqpError, ModelError) as error:
-                if not work.counts:
+                if not transaction.counts:
                     raise
-                work.note(flaw_of(error))
+                transaction.note(flaw_of(error))
                 return
         if p.delay_ms:
             self.put_off(p)
@@ -327,11 +327,11 @@ class SpecialPublisher(Spreader):
             message = self.message_of(p)
             if p.route.passage is not None:
                 message, queues = p.route.passage.join_branch(message, queues)
-            work.publish(message, queues, p.mode == 2)
-            if work.counts:
-                work.seen += 1
-        elif work.counts:
-            work.note("no queue gets it" if bits else "")
+            transaction.publish(message, queues, p.mode == 2)
+            if transaction.counts:
+                transaction.seen += 1
+        elif transaction.counts:
+            transaction.note("no queue gets it" if bits else "")
         elif bits & MANDATORY and p.route.count == 0:
             self.send_back(channel, p, NO_ROUTE)
         elif bits & IMMEDIATE:

@@ -193,7 +193,7 @@ class ChannelFiles(OnChannel, FileDesk):
     def transactional(self) -> bool:
         return bool(self.channel.tx)
 
-    def work(self) -> Any:
+    def transaction(self) -> Any:
         return check_branch(self.channel) if self.channel.dtx else None
 
 
