@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.client import ClientError, blocking
 from headrace.gateway.security.passwords import make_account
-from headrace.model.policy.rate_limit import Meter
+from headrace.model.policy.rate_limit import RateLimit
 from headrace.server.data.storage import EVERYTHING
 from headrace.spec.tables import Version
 from headrace.store.catalog.users import UserDirectory
@@ -330,7 +330,7 @@ def test_limits_are_set_listed_and_cleared_while_the_broker_runs(tmp_path: Path)
 
 
 def test_a_rate_is_kept_on_average() -> None:
-    meter = Meter(100)
+    meter = RateLimit(100)
     now_ms, sent = 1000, 0
     while now_ms < 11_000:
         waiting = meter.spend(10, now_ms)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.message import REDELIVERED, Message, new_message
@@ -291,9 +291,9 @@ def test_nothing_is_lost_or_had_twice(scene: Scene, seed: int) -> None:
 
 
 def test_arguments() -> None:
-    choice = Choice({"x-filter-jms-selector": " ", "x-qpid-no-local": "TRUE"}, "queue 'q'")
+    choice = ConsumerFilter({"x-filter-jms-selector": " ", "x-qpid-no-local": "TRUE"}, "queue 'q'")
     assert (choice.selector, choice.no_local, choice.browses) == (None, True, False)
-    choice = Choice({"x-apache-selector": b"a = 1", "x-filter-auto-close": 1}, "queue 'q'")
+    choice = ConsumerFilter({"x-apache-selector": b"a = 1", "x-filter-auto-close": 1}, "queue 'q'")
     assert choice.selector is not None
     assert (choice.selector.text, choice.auto_close) == ("a = 1", True)
     for arguments, why in (
@@ -303,4 +303,4 @@ def test_arguments() -> None:
         ({"x-filter-no-consume": "perhaps"}, "'x-filter-no-consume' for queue 'q': expected a b"),
     ):
         with pytest.raises(InvalidArgument, match=why):
-            Choice(arguments, "queue 'q'")
+            ConsumerFilter(arguments, "queue 'q'")

@@ -11,7 +11,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.stream.consumer_groups import Groups
+from headrace.model.stream.consumer_groups import ConsumerGroups
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -37,7 +37,7 @@ class Host:
                 **options,
             ),
         )
-        self.groups: Groups = self.vhost.groups
+        self.groups: ConsumerGroups = self.vhost.groups
 
     def stream(self, name: str = "s", **arguments: object) -> Stream:
         made = self.vhost.declare_queue(
@@ -77,7 +77,7 @@ def test_groups_are_remembered_and_go_with_their_stream() -> None:
         host.groups.begin(stream, "g/ü", 0, pin=True)
     host.groups.commit(streams[0], "g/ü", 3, now_ms=7)
     host.groups.claim(streams[0], "g/ü", "me", "connection", now_ms=7)
-    again = Groups(host.vhost.facts)
+    again = ConsumerGroups(host.vhost.facts)
     again.restore(iter(host.vhost.queues.values()), 1000)
     assert sorted(group.stream.name for group in again) == ["a", "b"]
     group = again.find(streams[0], "g/ü")
@@ -89,7 +89,7 @@ def test_groups_are_remembered_and_go_with_their_stream() -> None:
     assert [group.stream.name for group in host.groups] == ["a"]
     assert len(host.vhost.facts) == 1
     del host.vhost.queues["a"]  # As if it had been deleted just before a crash.
-    again = Groups(host.vhost.facts)
+    again = ConsumerGroups(host.vhost.facts)
     again.restore(iter(host.vhost.queues.values()), 1000)
     assert len(host.vhost.facts) == len(list(again)) == 0
 

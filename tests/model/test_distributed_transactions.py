@@ -16,7 +16,7 @@ from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.transaction import dtx as branch_module
-from headrace.model.transaction.dtx import Branches, State, Status
+from headrace.model.transaction.dtx import Branches, BranchState, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -65,10 +65,10 @@ def busy(vhost: VirtualHost, queue: Queue, xid: Xid = X) -> Session:
     if not queue.ready_count:
         put(vhost, queue, b"a")
     session = Session()
-    assert vhost.branches.start(session, xid) is Status.OK
+    assert vhost.branches.start(session, xid) is XaStatus.OK
     transaction(session).settle(queue, take(queue), ACCEPT)
     transaction(session).publish(message(b"new"), [queue], True)
-    assert vhost.branches.end(session, xid) is Status.OK
+    assert vhost.branches.end(session, xid) is XaStatus.OK
     return session
 
 
@@ -78,7 +78,7 @@ def busy(vhost: VirtualHost, queue: Queue, xid: Xid = X) -> Session:
 @pytest.mark.rule("0-10/s109")
 def test_work_between_start_and_end_is_the_branchs(vhost: VirtualHost, queue: Queue) -> None:
     session = Session()
-    assert vhost.branches.start(session, X) is Status.OK
+    assert vhost.branches.start(session, X) is XaStatus.OK
     assert session.transaction is not None
     vhost.branches.end(session, X)
     assert session.transaction is None  # What comes now is no transaction's.
@@ -127,7 +127,7 @@ def test_sessions_join(vhost: VirtualHost, queue: Queue) -> None:
     branches = vhost.branches
     first, second = Session(), Session()
     branches.start(first, X)
-    assert branches.start(second, X, join=True) is Status.OK
+    assert branches.start(second, X, join=True) is XaStatus.OK
     transaction(first).publish(message(b"1"), [queue], False)
     transaction(second).publish(message(b"2"), [queue], False)
     branches.end(first, X)
@@ -155,7 +155,7 @@ def test_a_suspended_branch_is_resumed_by_its_session(vhost: VirtualHost, queue:
     transaction(session).publish(message(b"1"), [queue], False)
     with pytest.raises(IllegalState, match="not suspended"):
         branches.start(stranger, X, resume=True)
-    assert branches.end(session, X, suspend=True) is Status.OK
+    assert branches.end(session, X, suspend=True) is XaStatus.OK
     assert session.transaction is None
     branches.start(session, Y)
     branches.end(session, Y)
@@ -167,7 +167,7 @@ def test_a_suspended_branch_is_resumed_by_its_session(vhost: VirtualHost, queue:
         branches.start(session, X, join=True)
     with pytest.raises(IllegalState, match="suspended on this session already"):
         branches.end(session, X, suspend=True)
-    assert branches.start(session, X, resume=True) is Status.OK
+    assert branches.start(session, X, resume=True) is XaStatus.OK
     transaction(session).publish(message(b"2"), [queue], False)
     branches.end(session, X)
     branches.commit(X, one_phase=True)
@@ -178,8 +178,8 @@ def test_a_suspended_branch_may_be_ended(branches: Branches) -> None:
     session = Session()
     branches.start(session, X)
     branches.end(session, X, suspend=True)
-    assert branches.end(session, X) is Status.OK
-    assert branches.prepare(X) is Status.RDONLY
+    assert branches.end(session, X) is XaStatus.OK
+    assert branches.prepare(X) is XaStatus.RDONLY
 
 
 @pytest.mark.rule("0-10/s116")
@@ -215,15 +215,15 @@ def test_failed_work_is_rolled_back_at_once(vhost: VirtualHost, queue: Queue) ->
     late = take(queue)
     transaction(session).settle(queue, take(queue), ACCEPT)
     transaction(session).publish(message(b"never"), [queue], True)
-    assert branches.end(session, X, fail=True) is Status.RBROLLBACK
+    assert branches.end(session, X, fail=True) is XaStatus.RBROLLBACK
     assert queue.ready_count == 1
     transaction(other).settle(queue, late, ACCEPT)  # It is undone, whatever is still done for it.
-    assert branches.end(other, X) is Status.RBROLLBACK
+    assert branches.end(other, X) is XaStatus.RBROLLBACK
     assert bodies(queue) == [b"a", b"b"]
-    assert branches.start(session, X, join=True) is Status.RBROLLBACK
+    assert branches.start(session, X, join=True) is XaStatus.RBROLLBACK
     assert session.transaction is None
-    assert branches.prepare(X) is Status.RBROLLBACK
-    assert branches.rollback(X) is Status.RBROLLBACK
+    assert branches.prepare(X) is XaStatus.RBROLLBACK
+    assert branches.rollback(X) is XaStatus.RBROLLBACK
     assert X not in branches
 
 
@@ -240,14 +240,14 @@ def test_a_branch_fails_with_its_session(vhost: VirtualHost, queue: Queue, suspe
     branches.worker_gone(session)
     assert session.transaction is None
     assert bodies(queue) == [b"a"]
-    assert branches.commit(X, one_phase=True) is Status.RBROLLBACK
+    assert branches.commit(X, one_phase=True) is XaStatus.RBROLLBACK
     assert X not in branches
 
 
 def test_a_branch_that_was_ended_survives_its_session(vhost: VirtualHost, queue: Queue) -> None:
     session = busy(vhost, queue)
     vhost.branches.worker_gone(session)
-    assert vhost.branches.commit(X, one_phase=True) is Status.OK
+    assert vhost.branches.commit(X, one_phase=True) is XaStatus.OK
     assert bodies(queue) == [b"new"]
 
 
@@ -255,9 +255,9 @@ def test_an_association_that_its_session_cannot_end(vhost: VirtualHost, queue: Q
     session = Session()
     vhost.branches.start(session, X, ends_with_outcome=True)
     transaction(session).publish(message(b"1"), [queue], False)
-    assert vhost.branches.prepare(X) is Status.OK
+    assert vhost.branches.prepare(X) is XaStatus.OK
     assert session.transaction is None
-    assert vhost.branches.commit(X) is Status.OK
+    assert vhost.branches.commit(X) is XaStatus.OK
     assert bodies(queue) == [b"1"]
 
 
@@ -312,7 +312,7 @@ def test_an_unprepared_branch_is_committed_in_one_phase(vhost: VirtualHost, queu
     busy(vhost, queue)
     with pytest.raises(IllegalState, match="is not prepared"):
         vhost.branches.commit(X)
-    assert vhost.branches.commit(X, one_phase=True) is Status.OK
+    assert vhost.branches.commit(X, one_phase=True) is XaStatus.OK
     assert bodies(queue) == [b"new"]
 
 
@@ -322,7 +322,7 @@ def test_a_prepared_branch_is_not_committed_in_one_phase(vhost: VirtualHost, que
     vhost.branches.prepare(X)
     with pytest.raises(IllegalState, match="is prepared"):
         vhost.branches.commit(X, one_phase=True)
-    assert vhost.branches.commit(X) is Status.OK
+    assert vhost.branches.commit(X) is XaStatus.OK
 
 
 @pytest.mark.rule("0-10/s126")
@@ -340,7 +340,7 @@ def test_only_an_operators_decision_is_forgotten(
 @pytest.mark.rule("0-10/s130")
 def test_a_branch_is_prepared_once(vhost: VirtualHost, queue: Queue) -> None:
     busy(vhost, queue)
-    assert vhost.branches.prepare(X) is Status.OK
+    assert vhost.branches.prepare(X) is XaStatus.OK
     with pytest.raises(IllegalState, match="is prepared"):
         vhost.branches.prepare(X)
     for flags in ({}, {"join": True}, {"resume": True}):
@@ -353,7 +353,7 @@ def test_a_rollback_of_what_was_decided_says_so(vhost: VirtualHost, queue: Queue
     busy(vhost, queue)
     vhost.branches.prepare(X)
     vhost.branches.decide(X, commit=True)
-    assert vhost.branches.rollback(X) is Status.HEURCOM
+    assert vhost.branches.rollback(X) is XaStatus.HEURCOM
     with pytest.raises(IllegalState, match="heuristically completed"):
         vhost.branches.prepare(X)
 
@@ -361,12 +361,12 @@ def test_a_rollback_of_what_was_decided_says_so(vhost: VirtualHost, queue: Queue
 def test_what_is_prepared_is_held_back_until_the_commit(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a", b"z")
     busy(vhost, queue)
-    assert vhost.branches.prepare(X) is Status.OK
+    assert vhost.branches.prepare(X) is XaStatus.OK
     put(vhost, queue, b"later")
     assert vhost.branches.recover() == [X]
     assert (queue.ready_count, queue.unacked_count, queue.held_count) == (2, 1, 1)
     assert vhost.branches.find(X).size() == (1, 1)
-    assert vhost.branches.commit(X) is Status.OK
+    assert vhost.branches.commit(X) is XaStatus.OK
     assert (queue.unacked_count, queue.held_count) == (0, 0)
     assert bodies(queue) == [b"z", b"new", b"later"]  # In its place.
     assert vhost.branches.recover() == []
@@ -377,7 +377,7 @@ def test_a_prepared_branch_is_rolled_back(vhost: VirtualHost, queue: Queue) -> N
     put(vhost, queue, b"a", b"z")
     busy(vhost, queue)
     vhost.branches.prepare(X)
-    assert vhost.branches.rollback(X) is Status.OK
+    assert vhost.branches.rollback(X) is XaStatus.OK
     returned = queue.get(Consumer(queue, "", True))
     assert returned is not None
     assert returned.flags & REDELIVERED
@@ -410,7 +410,7 @@ def test_a_branch_without_work_is_read_only(branches: Branches) -> None:
     session = Session()
     branches.start(session, X)
     branches.end(session, X)
-    assert branches.prepare(X) is Status.RDONLY
+    assert branches.prepare(X) is XaStatus.RDONLY
     assert X not in branches
 
 
@@ -457,8 +457,8 @@ def test_a_full_queue_that_turns_away_takes_no_branch(vhost: VirtualHost, one_ph
     last = partial(branches.commit, one_phase=True) if one_phase else branches.prepare
     with pytest.raises(ResourceError, match="queue 'full' is full"):
         last(X)
-    assert branches.find(X).state is State.ACTIVE
-    assert branches.rollback(X) is Status.OK
+    assert branches.find(X).state is BranchState.ACTIVE
+    assert branches.rollback(X) is XaStatus.OK
     assert vhost.counters.memory_used == 0
 
 
@@ -468,7 +468,7 @@ def test_a_full_disk_prepares_nothing(vhost: VirtualHost, queue: Queue) -> None:
     with pytest.raises(ResourceError, match="disk is full"):
         vhost.branches.prepare(X)
     vhost.store.full = False
-    assert vhost.branches.prepare(X) is Status.OK
+    assert vhost.branches.prepare(X) is XaStatus.OK
 
 
 # --- Heuristics ---------------------------------------------------------------------------------
@@ -483,11 +483,11 @@ def test_an_operator_decides_and_the_coordinator_hears_it(
     with pytest.raises(IllegalState, match="is active"):
         branches.decide(X, commit=commit)
     branches.prepare(X)
-    said = Status.HEURCOM if commit else Status.HEURRB
+    said = XaStatus.HEURCOM if commit else XaStatus.HEURRB
     assert branches.decide(X, commit=commit) is said
     assert bodies(queue) == [b"new" if commit else b"a"]
     assert branches.recover() == [X]
-    assert branches.find(X).state is State.COMPLETED
+    assert branches.find(X).state is BranchState.COMPLETED
     assert branches.commit(X) is said
     assert branches.rollback(X) is said
     with pytest.raises(IllegalState):
@@ -500,8 +500,8 @@ def test_a_decision_that_comes_too_late_for_a_part(vhost: VirtualHost, queue: Qu
     busy(vhost, queue)
     vhost.branches.prepare(X)
     vhost.delete_queue("q")
-    assert vhost.branches.decide(X, commit=True) is Status.HEURMIX
-    assert vhost.branches.commit(X) is Status.HEURMIX
+    assert vhost.branches.decide(X, commit=True) is XaStatus.HEURMIX
+    assert vhost.branches.commit(X) is XaStatus.HEURMIX
     assert vhost.counters.memory_used == 0
 
 
@@ -523,12 +523,12 @@ def test_a_branch_that_takes_too_long(vhost: VirtualHost, queue: Queue) -> None:
     assert queue.unacked_count == 1
     pass_time(vhost, 0.1)
     assert queue.ready_count == 1
-    assert branches.start(Session(), X, join=True) is Status.RBTIMEOUT
-    assert branches.end(session, X, suspend=True) is Status.RBTIMEOUT
-    assert branches.start(session, X, resume=True) is Status.RBTIMEOUT
-    assert branches.end(session, X) is Status.RBTIMEOUT
-    assert branches.prepare(X) is Status.RBTIMEOUT
-    assert branches.commit(X, one_phase=True) is Status.RBTIMEOUT
+    assert branches.start(Session(), X, join=True) is XaStatus.RBTIMEOUT
+    assert branches.end(session, X, suspend=True) is XaStatus.RBTIMEOUT
+    assert branches.start(session, X, resume=True) is XaStatus.RBTIMEOUT
+    assert branches.end(session, X) is XaStatus.RBTIMEOUT
+    assert branches.prepare(X) is XaStatus.RBTIMEOUT
+    assert branches.commit(X, one_phase=True) is XaStatus.RBTIMEOUT
     assert X not in branches
 
 
@@ -546,7 +546,7 @@ def test_a_prepared_branch_has_all_the_time(vhost: VirtualHost, queue: Queue) ->
     vhost.branches.prepare(X)
     vhost.branches.set_timeout(X, 1)
     pass_time(vhost, 10 * branch_module.TIMEOUT_MAX_S)
-    assert vhost.branches.commit(X) is Status.OK
+    assert vhost.branches.commit(X) is XaStatus.OK
 
 
 def test_what_failed_is_forgotten_some_time(vhost: VirtualHost) -> None:

@@ -91,7 +91,7 @@ class Host:
             contents=Contents(),
             make_stream=make_stream,
         )
-        self.vhost.leases.tenures.is_open = self.open.__contains__
+        self.vhost.leases.ownerships.is_open = self.open.__contains__
         fields = {name.replace("_", "-"): value for name, value in arguments.items()}
         self.queue = self.vhost.declare_queue("q", durable=True, arguments=fields)
         self.dead = self.vhost.declare_queue("dead", durable=True)
@@ -440,13 +440,13 @@ def test_a_second_owner_is_refused_while_the_first_is_alive() -> None:
         leases.own(lease, "second", 2)
     host.pass_time(10)
     leases.own(lease, "second", 2)
-    assert leases.tenures.owner_of(lease) == "second"
+    assert leases.ownerships.owner_of(lease) == "second"
     host.open.add(3)
     host.claim(owner="third", connection=3, force=True)
     with pytest.raises(IllegalState, match="'third'"):
         leases.own(lease, "second", 2)
     leases.leave(lease, "second")
-    assert leases.tenures.owner_of(lease) == "third"
+    assert leases.ownerships.owner_of(lease) == "third"
     leases.leave(lease, "third")
     leases.own(lease, "second", 2)
 
@@ -458,7 +458,7 @@ def test_an_owner_that_reconnects_is_the_same_owner() -> None:
     host.pass_time(5)
     host.vhost.leases.own(lease, "o", 2)
     host.pass_time(100)
-    assert host.vhost.leases.tenures.owner_of(lease) == "o"
+    assert host.vhost.leases.ownerships.owner_of(lease) == "o"
 
 
 @pytest.mark.parametrize("on_timeout", ["keep", "release"])
@@ -471,7 +471,7 @@ def test_what_becomes_of_a_lease_without_an_owner(on_timeout: str) -> None:
     host.pass_time(5)
     assert host.queue.ready_count == 0
     host.pass_time(20)
-    assert host.vhost.leases.tenures.owner_of(lease) == ""
+    assert host.vhost.leases.ownerships.owner_of(lease) == ""
     assert host.queue.ready_count == (3 if on_timeout == "release" else 0)
 
 

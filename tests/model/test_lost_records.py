@@ -11,7 +11,7 @@ from headrace.model.keyvalue import Facts
 from headrace.model.ports import Store
 from headrace.model.stream import lost_records
 from headrace.model.stream.log import StreamLog
-from headrace.model.stream.lost_records import Gaps
+from headrace.model.stream.lost_records import LostRecords
 from headrace.model.stream.stream import Stream
 
 
@@ -29,7 +29,7 @@ def facts() -> Facts:
 
 
 def test_what_several_tell_is_counted_once(facts: Facts) -> None:
-    found, stream = Gaps(facts), stream_that_begins_with(100, 7)
+    found, stream = LostRecords(facts), stream_that_begins_with(100, 7)
     assert found.note(stream, "query", 0, 10, 1) == 10
     assert found.note(stream, "query", 5, 20, 2) == 20
     assert found.note(stream, "query", 50, 60, 3) == 30
@@ -45,7 +45,7 @@ def test_what_several_tell_is_counted_once(facts: Facts) -> None:
 def test_ranges_and_readers_are_bounded(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_records, "RANGES_MAX", 2)
     monkeypatch.setattr(lost_records, "READERS_MAX", 2)
-    found, stream = Gaps(facts), stream_that_begins_with(100, 7)
+    found, stream = LostRecords(facts), stream_that_begins_with(100, 7)
     for first in (0, 20, 40):
         found.note(stream, "a", first, first + 10, 1)
     assert found.note(stream, "a", 0, 50, 2) == 50  # What was only counted counts no more.

@@ -10,7 +10,7 @@ import pytest
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
-from headrace.model.policy.name_patterns import Pattern
+from headrace.model.policy.name_patterns import NamePattern
 from headrace.model.policy.parameters import Key
 from headrace.model.policy.policy import (
     EXCHANGE,
@@ -179,12 +179,12 @@ def test_hostile_policies_are_left_out_and_cost_nothing(caplog: pytest.LogCaptur
 
 
 def test_names_may_be_excluded_at_the_beginning_of_a_pattern() -> None:
-    ours = Pattern(r"^(?!amq\.|[(]?tmp(?:-x)?$).*")
+    ours = NamePattern(r"^(?!amq\.|[(]?tmp(?:-x)?$).*")
     assert [name for name in ("amq.x", "a", "tmp", "(tmp-x", "tmp2") if ours.matches(name)] == [
         "a",
         "tmp2",
     ]
-    assert not Pattern(r"^(?!a)b").matches("cb")
+    assert not NamePattern(r"^(?!a)b").matches("cb")
 
 
 def test_harmless_keys_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from headrace.model.queue.queue import Queue
 from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
 
 
-class Letters:
+class DeadLetters:
     """A virtual host that only notes what is dead-lettered."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Letters:
         self.dead: list[tuple[bytes | None, str]] = []
 
     @property
-    def letters(self) -> "Letters":
+    def dead_letters(self) -> "DeadLetters":
         return self
 
     def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
@@ -54,12 +54,12 @@ def counters() -> Counters:
 
 
 @pytest.fixture
-def letters() -> Letters:
-    return Letters()
+def letters() -> DeadLetters:
+    return DeadLetters()
 
 
 @pytest.fixture
-def queue(counters: Counters, letters: Letters) -> Queue:
+def queue(counters: Counters, letters: DeadLetters) -> Queue:
     queue = Queue("q", store=Store(), counters=counters, vhost=letters)
     queue.dead_letter_exchange = "dlx"
     return queue
@@ -217,7 +217,7 @@ def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -
 
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_a_message_expires_on_time_wherever_it_stands(
-    queue: Queue, counters: Counters, letters: Letters, where: int
+    queue: Queue, counters: Counters, letters: DeadLetters, where: int
 ) -> None:
     for i in range(3):
         offer(queue, b"%d" % i, deadline_ms=counters.now_ms + 50 if i == where else 0)
@@ -292,7 +292,7 @@ def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
     assert bodies_left(queue) == [b"a"]
 
 
-def test_drop_head_drops_the_oldest(queue: Queue, letters: Letters) -> None:
+def test_drop_head_drops_the_oldest(queue: Queue, letters: DeadLetters) -> None:
     queue.limited = True
     queue.max_length = 2
     queue.overflow = OVERFLOW_DROP_HEAD

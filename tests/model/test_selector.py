@@ -288,7 +288,7 @@ def test_like_is_what_an_expression_says(pattern, text, tries):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(like, "TRIES_MAX", tries)
         matches = re.fullmatch(said, text, re.DOTALL) is not None
-        assert like.Pattern(pattern, None).matches(text) is matches
+        assert like.LikePattern(pattern, None).matches(text) is matches
 
 
 SAID = """a b JMSType and OR Not between IN like escape is NULL true FALSE = <> < <= > >= != + - *

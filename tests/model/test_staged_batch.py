@@ -11,7 +11,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, InvalidArgument, NotFound
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.transaction.dtx import State
+from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import OWNER_S, Stage, global_id, read_xid, xid_of
 from headrace.model.transaction.xid import STAGED
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -101,7 +101,7 @@ def test_staged_work_that_an_operator_rolled_back_cannot_be_committed(vhost: Vir
     vhost.branches.rollback(xid_of("s", 0, "1.1.b/0"))
     with pytest.raises(NotFound):
         done(vhost.sinks.commit("s", 0, 0, [whole, lost]))
-    assert [b.state for b in vhost.sinks.undecided("s")] == [State.PREPARED]
+    assert [b.state for b in vhost.sinks.undecided("s")] == [BranchState.PREPARED]
     assert vhost.queues["q"].ready_count == 0
 
 

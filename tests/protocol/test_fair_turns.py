@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import trustme
 
-from headrace.model.policy.rate_limit import Meter
+from headrace.model.policy.rate_limit import RateLimit
 from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicProperties,
@@ -300,7 +300,7 @@ def test_what_is_published_in_a_turn_that_ends_early_counts_for_the_rate(metered
     vhost, timers = metered.rig.vhost, metered.loop.timers
     queue = vhost.declare_queue("q")
     vhost.bind("amq.headers", ("queue", "q"), "", {"a": 1})
-    busy.transport.measure((Meter(RATE),))
+    busy.transport.measure((RateLimit(RATE),))
     busy.publish("amq.headers", {"a": 1}, METHODS)
     early = 0
     while not timers:

@@ -18,7 +18,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.transaction.dtx import KEPT_MS, TIMEOUT_DEFAULT_S, Status
+from headrace.model.transaction.dtx import KEPT_MS, TIMEOUT_DEFAULT_S, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -50,7 +50,7 @@ class Known:
     """What the model knows of a branch."""
 
     state: str = "active"  # active, failed, prepared, decided
-    status: Status = Status.OK
+    status: XaStatus = XaStatus.OK
     workers: set[int] = field(default_factory=set)
     suspended: set[int] = field(default_factory=set)
     published: list[int] = field(default_factory=list)
@@ -131,10 +131,10 @@ class BranchMachine(RuleBasedStateMachine):
         if suspend:
             branch.suspended.add(s)
         if fail:
-            self.fail(branch, Status.RBROLLBACK)
+            self.fail(branch, XaStatus.RBROLLBACK)
         return branch.status
 
-    def fail(self, branch: Known, why: Status) -> None:
+    def fail(self, branch: Known, why: XaStatus) -> None:
         if branch.state == "active":
             branch.state, branch.status = "failed", why
             branch.due_ms = self.counters.now_ms + KEPT_MS
@@ -165,9 +165,9 @@ class BranchMachine(RuleBasedStateMachine):
             return IllegalState
         if not branch.published and not branch.taken:
             del self.known[xid]
-            return Status.RDONLY
+            return XaStatus.RDONLY
         branch.state = "prepared"
-        return Status.OK
+        return XaStatus.OK
 
     def commit_expected(self, xid: Xid, one_phase: bool) -> object:
         branch = self.free(xid)
@@ -198,7 +198,7 @@ class BranchMachine(RuleBasedStateMachine):
         if branch.state != "prepared":
             return IllegalState
         branch.state = "decided"
-        branch.status = Status.HEURCOM if commit else Status.HEURRB
+        branch.status = XaStatus.HEURCOM if commit else XaStatus.HEURRB
         (self.happen if commit else self.release)(branch)
         return branch.status
 
@@ -325,7 +325,7 @@ class BranchMachine(RuleBasedStateMachine):
             if s in branch.workers | branch.suspended:
                 branch.workers.discard(s)
                 branch.suspended.discard(s)
-                self.fail(branch, Status.RBROLLBACK)
+                self.fail(branch, XaStatus.RBROLLBACK)
         self.ready.update(self.unsettled[s])
         self.unsettled[s] = []
         session = self.sessions[s]
@@ -343,7 +343,7 @@ class BranchMachine(RuleBasedStateMachine):
             if branch.due_ms > self.counters.now_ms:
                 continue
             if branch.state == "active":
-                self.fail(branch, Status.RBTIMEOUT)
+                self.fail(branch, XaStatus.RBTIMEOUT)
             elif branch.state == "failed":
                 if branch.workers or branch.suspended:
                     branch.due_ms = self.counters.now_ms + KEPT_MS

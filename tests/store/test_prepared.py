@@ -11,7 +11,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.transaction.dtx import Kept, Status
+from headrace.model.transaction.dtx import PreparedBranch, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -48,7 +48,7 @@ class Host:
         for _, message, arrived_ms in self.journal.recover():
             self.queue.restore(message, arrived_ms)
             self.arrived.append(arrived_ms)
-        self.kept: list[Kept] = self.journal.kept
+        self.kept: list[PreparedBranch] = self.journal.kept
         self.vhost.branches.restore(self.kept)
         self.counters.next_seq = self.journal.last_seq + 1
 
@@ -66,7 +66,7 @@ class Host:
         for body in bodies:
             session.transaction.publish(self.message(body), [self.queue], True)
         self.vhost.branches.end(session, X)
-        assert self.vhost.branches.prepare(X) is Status.OK
+        assert self.vhost.branches.prepare(X) is XaStatus.OK
 
     def sync(self) -> None:
         self.journal.kick()
@@ -105,11 +105,11 @@ def test_a_branch_that_lost_a_part_says_so(operator: bool) -> None:
     assert host.kept[0].damaged
     branches = host.vhost.branches
     if operator:
-        assert branches.decide(X, commit=True) is Status.HEURHAZ
-    assert branches.commit(X) is Status.HEURHAZ
+        assert branches.decide(X, commit=True) is XaStatus.HEURHAZ
+    assert branches.commit(X) is XaStatus.HEURHAZ
     assert host.bodies() == [b"second", b"behind"]
     host = host.again()
-    assert host.vhost.branches.rollback(X) is Status.HEURHAZ
+    assert host.vhost.branches.rollback(X) is XaStatus.HEURHAZ
     with pytest.raises(IllegalState):
         host.vhost.branches.prepare(X)
     host.vhost.branches.forget(X)
@@ -121,7 +121,7 @@ def test_what_rots_after_the_start_is_noticed_when_its_turn_comes() -> None:
     host.prepare(b"first")
     host = host.again()
     host.rot(b"first")
-    assert host.vhost.branches.commit(X) is Status.OK  # Noticed when it is to be delivered.
+    assert host.vhost.branches.commit(X) is XaStatus.OK  # Noticed when it is to be delivered.
     assert host.bodies() == []
     assert host.counters.memory_used == 0
 
@@ -130,7 +130,7 @@ def test_life_counts_from_the_commit_after_a_restart_too() -> None:
     host = Host(FaultyDisk())
     host.prepare(b"first")
     host = host.again(now_ms=5_000_000)
-    assert host.vhost.branches.commit(X) is Status.OK
+    assert host.vhost.branches.commit(X) is XaStatus.OK
     host = host.again(now_ms=9_000_000)
     assert host.arrived == [5_000_000]
     assert host.bodies() == [b"first"]
@@ -144,7 +144,7 @@ def test_a_queue_that_was_deleted_meanwhile_takes_its_part_along() -> None:
     host = host.again()
     assert not host.kept[0].damaged
     assert (host.kept[0].publishes, host.kept[0].settles) == ([], [])
-    assert host.vhost.branches.commit(X) is Status.OK
+    assert host.vhost.branches.commit(X) is XaStatus.OK
     assert host.again().kept == []
 
 
@@ -155,7 +155,7 @@ def test_a_purge_spares_what_is_prepared_after_a_restart_too() -> None:
     assert host.queue.purge() == 1
     host = host.again()
     assert host.bodies() == []
-    assert host.vhost.branches.commit(X) is Status.OK
+    assert host.vhost.branches.commit(X) is XaStatus.OK
     assert host.again().bodies() == [b"first"]
 
 

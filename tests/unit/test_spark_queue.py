@@ -312,7 +312,7 @@ class Decoded:
     def offsets(self) -> list[int]:
         return [row["offset"] for batch in sorted(self.rows) for row in self.rows[batch]]
 
-    def letters(self) -> list[tuple[bytes, int]]:
+    def dead_letters(self) -> list[tuple[bytes, int]]:
         """The bodies of the dead letters, and how often each of them died."""
         found = []
         while (message := self.channel.get(self.dead, no_ack=True)) is not None:
@@ -331,16 +331,16 @@ def test_bad_bodies_are_dead_letters_of_the_queue_once(
         channel.publish_many([b"0", BAD, b"2", BAD + b"3"], work.queue)
         query = work.query()
         assert query.step()
-        assert work.letters() == []
+        assert work.dead_letters() == []
         assert ask("lease.info", queue=work.queue, group="spark")["rejects"] == 2
         work.checkpoint.forget_commit()
         work.query().available_now()  # The batch runs again, and then is settled.
         assert work.offsets() == [0, 2]
-        assert work.letters() == [(BAD, 1), (BAD + b"3", 1)]
+        assert work.dead_letters() == [(BAD, 1), (BAD + b"3", 1)]
         assert ask("lease.info", queue=work.queue, group="spark")["rejects"] == 0
         channel.publish_many([BAD + b"4", BAD + b"5"], work.queue)
         work.query().available_now()
-        assert work.letters() == [(BAD + b"4", 1), (BAD + b"5", 1)]
+        assert work.dead_letters() == [(BAD + b"4", 1), (BAD + b"5", 1)]
 
 
 def test_a_batch_that_runs_again_with_other_options_is_judged_anew(
@@ -359,7 +359,7 @@ def test_a_batch_that_runs_again_with_other_options_is_judged_anew(
         work.checkpoint.forget_commit()
         work.query(mode="PERMISSIVE").available_now()
         assert work.offsets() == [0, 1, 2, 3]
-        assert work.letters() == []
+        assert work.dead_letters() == []
 
 
 def test_bad_bodies_of_a_queue_without_dead_letters_are_no_loss(

@@ -27,7 +27,9 @@ class Store:
         self.full = False  # True while nothing more may be published: disk full or failing.
         self.defined = 0  # Where in the log the last change of a definition ends, or purge.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
-        self.kept: list[Any] = []  # Prepared branches (branch.Kept) that :meth:`recover` found.
+        self.kept: list[
+            Any
+        ] = []  # Prepared branches (dtx.PreparedBranch) that :meth:`recover` found.
         self.facts: dict[
             bytes, bytes
         ] = {}  # See headrace.model.keyvalue; only :meth:`fact` changes it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.arguments.replay_period import REPLAY
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
@@ -64,7 +64,7 @@ def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
     for name in (BROWSE, OFFSET, REPLAY):
         if name in arguments:
             raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
-    choice = Choice(arguments, what)
+    choice = ConsumerFilter(arguments, what)
     consumer.arguments = dict(arguments)
     consumer.browses = choice.browses or lane.parent.shown_only
     choice.give(consumer)

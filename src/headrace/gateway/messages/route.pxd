@@ -14,7 +14,7 @@ cdef class Route:
     cdef public bint keeps
     cdef public bint uncommon
     cdef public bint serves
-    cdef public object passage
+    cdef public object interception
 
 @cython.locals(queue=Queue)
 cpdef bint will_last(tuple queues, bint persistent) except -1

@@ -17,7 +17,7 @@ if not cython.compiled:
 from headrace.model.arguments.values import keeps_all
 
 if TYPE_CHECKING:
-    from headrace.model.interceptor.interception import Passage
+    from headrace.model.interceptor.interception import Interception
     from headrace.model.queue.queue import Queue
 
 SERVICES = "amq.headrace."  # What the names of queues that the broker consumes begin with.
@@ -31,12 +31,14 @@ class Route:
         key: bytes,
         queues: tuple[Queue, ...],
         generation: int,
-        passage: Passage | None = None,
+        interception: Interception | None = None,
     ) -> None:
         self.key = key  # Exchange and routing key, both as short strings.
         self.queues = queues
         self.count = len(queues)
-        self.passage = passage  # Through which each message is taken, if not as any other.
+        self.interception = (
+            interception  # Through which each message is taken, if not as any other.
+        )
         self.generation = generation  # Of the bindings and permissions that it was made under.
         self.queue_ids = b"".join(
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]

@@ -11,7 +11,7 @@ def note(call: Call) -> Answered:
     """A reader found a range gone."""
     stream, reader = call.stream(), reader_of(call)
     first, last = call.number("first"), call.number("last")
-    gaps = call.vhost.gaps
+    gaps = call.vhost.lost_records
     return {"records": gaps.note(stream, reader, first, last, call.vhost.counters.now_ms)}
 
 
@@ -27,7 +27,7 @@ def count(call: Call) -> Answered:
     for name in names:
         call.allow("read", name)
         queue = call.vhost.queues.get(name)
-        if isinstance(queue, Stream) and (records := call.vhost.gaps.count(queue, reader)):
+        if isinstance(queue, Stream) and (records := call.vhost.lost_records.count(queue, reader)):
             found[name] = records
     return {"records": found}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Refused
-from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, Group, Groups
+from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
 from headrace.model.stream.stream import Stream
 
 STREAMS_MAX = 1000  # In one request.
@@ -23,7 +23,7 @@ def begin(call: Call) -> Answered:
     name, groups = group_name(call), groups_of(call)
     pin = None if call.request.get("pin") is None else call.flag("pin")
 
-    def step(stream: Stream, position: int) -> Group:
+    def step(stream: Stream, position: int) -> ConsumerGroup:
         return groups.begin(stream, name, position, pin=pin)
 
     positions = positions_of(call)
@@ -36,7 +36,7 @@ def commit(call: Call) -> Answered:
     name, owner, force = group_name(call), owner_of(call, ""), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
 
-    def step(stream: Stream, position: int) -> Group:
+    def step(stream: Stream, position: int) -> ConsumerGroup:
         return groups.commit(stream, name, position, owner=owner, force=force, now_ms=now_ms)
 
     positions = positions_of(call)
@@ -73,7 +73,7 @@ def claim(call: Call) -> Answered:
     name, owner, force = group_name(call), owner_of(call), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
 
-    def step(stream: Stream, _: int) -> Group:
+    def step(stream: Stream, _: int) -> ConsumerGroup:
         return groups.claim(stream, name, owner, call.connection, force=force, now_ms=now_ms)
 
     streams = streams_of(call)
@@ -131,7 +131,7 @@ def require_room(call: Call, name: str, streams: Iterable[Stream]) -> None:
 
 
 def together(
-    call: Call, positions: dict[Stream, int], step: Callable[[Stream, int], Group | None]
+    call: Call, positions: dict[Stream, int], step: Callable[[Stream, int], ConsumerGroup | None]
 ) -> Answered:
     """Take a step for each stream, all in one transaction; answer with the groups."""
     store = call.vhost.store
@@ -150,7 +150,7 @@ def answered(call: Call, groups: list[Any]) -> Answered:
     return {"groups": told}
 
 
-def describe(call: Call, group: Group) -> Answered:
+def describe(call: Call, group: ConsumerGroup) -> Answered:
     """Return what is told of a group."""
     lag, lag_octets = group.lag()
     return {
@@ -173,9 +173,9 @@ def describe(call: Call, group: Group) -> Answered:
 # --- Fields -----------------------------------------------------------------------------------
 
 
-def groups_of(call: Call) -> Groups:
+def groups_of(call: Call) -> ConsumerGroups:
     """Return the groups of the virtual host."""
-    groups: Groups = call.vhost.groups
+    groups: ConsumerGroups = call.vhost.groups
     return groups
 
 

@@ -50,7 +50,7 @@ def claim(call: Call) -> Steps:
         "force": call.flag("force"),
     }
     known = next((lease for lease in leases.of(queue) if lease.group == group), None)
-    if known is not None and leases.tenures[known].owner != owner:
+    if known is not None and leases.ownerships[known].owner != owner:
         yield from leases.idle(known)  # What the last owner asked for is done first.
     return describe(call, leases.claim(queue, group, owner, call.connection.number, **terms))
 
@@ -104,7 +104,7 @@ def reject(call: Call) -> Answered:
     """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
     lease = lease_of(call)
     owner = call.text("owner", "", octets_max=OWNER_OCTETS_MAX)
-    holder = call.vhost.leases.tenures.owner_of(lease)
+    holder = call.vhost.leases.ownerships.owner_of(lease)
     if owner and holder and owner != holder:
         call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
     first, last = call.number("first"), call.number("last")
@@ -172,7 +172,7 @@ def snapshot(call: Call) -> Answered:
 def describe(call: Call, lease: Lease) -> Answered:
     """Return what is told of a lease."""
     leases = call.vhost.leases
-    tenure = leases.tenures[lease]
+    ownership = leases.ownerships[lease]
     return {
         "broker": call.context.identity,
         "queue": lease.source.name,
@@ -183,9 +183,9 @@ def describe(call: Call, lease: Lease) -> Answered:
         "settled": lease.settled,
         "next": lease.log.next_offset,
         "ready": lease.source.ready_count,
-        "owner": leases.tenures.owner_of(lease),
-        "timeout_s": tenure.timeout_s,
-        "on_timeout": tenure.on_timeout,
+        "owner": leases.ownerships.owner_of(lease),
+        "timeout_s": ownership.timeout_s,
+        "on_timeout": ownership.on_timeout,
         "dead_letters": has_dead_letters(lease),
         "rejects": leases.rejects.count(lease),
     }

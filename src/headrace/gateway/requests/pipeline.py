@@ -40,5 +40,5 @@ class Pipeline(Service):
 
     def __init__(self, context: Any, vhost: Any) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
-        vhost.leases.tenures.is_open = context.connections.__contains__
+        vhost.leases.ownerships.is_open = context.connections.__contains__
         vhost.errands.is_open = context.connections.__contains__

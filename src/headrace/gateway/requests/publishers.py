@@ -12,14 +12,14 @@ LISTED_MAX = 1000  # Publishers in one answer.
 def publisher_last(call: Call) -> Answered:
     """The highest publishing id that was taken from a publisher; -1 when none was."""
     name = call.text("name", octets_max=NAME_MAX)
-    return {"name": name, "last": call.vhost.publishers.last(name.encode())}
+    return {"name": name, "last": call.vhost.publishing_ids.last(name.encode())}
 
 
 def publisher_list(call: Call) -> Answered:
     """The publishers behind a name, in order, so many at a time."""
     after = call.text("after", "", octets_max=NAME_MAX).encode()
     listed: list[Answered] = []
-    for name, last, used_ms in call.vhost.publishers.items():
+    for name, last, used_ms in call.vhost.publishing_ids.items():
         if name <= after and after:
             continue
         if len(listed) == LISTED_MAX:
@@ -33,7 +33,7 @@ def publisher_forget(call: Call) -> Answered:
     """Forget a publisher: its ids may begin anew."""
     name = call.text("name", octets_max=NAME_MAX)
     call.allow("configure", name)
-    return {"forgotten": call.vhost.publishers.forget(name.encode())}
+    return {"forgotten": call.vhost.publishing_ids.forget(name.encode())}
 
 
 HANDLERS: dict[str, Handler] = {

@@ -5,7 +5,7 @@ A user needs the permission to write to the sink's name, and to configure it for
 """
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
-from headrace.model.transaction.dtx import State
+from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import (
     BATCH_MAX,
     SINK_OCTETS_MAX,
@@ -124,7 +124,7 @@ def show(call: Call) -> Answered:
         **call.vhost.sinks.describe(name),
         "branches": len(branches),
         "messages": sum(branch.size()[0] for branch in branches),
-        "prepared": sum(branch.state is State.PREPARED for branch in branches),
+        "prepared": sum(branch.state is BranchState.PREPARED for branch in branches),
         "staged": shown,
     }
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Service
-from headrace.model.transaction.dtx import Branch, State, Status
+from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.xid import Xid
 
 QUEUE = "amq.headrace.transactions"
@@ -43,17 +43,17 @@ def decide(what: str, call: Call) -> Answered:
         call.refuse("bad-request", str(error))
     heuristic = bool(call.request.get("heuristic"))
     if what == "prepare":
-        status = Status(branches.prepare(xid))
+        status = XaStatus(branches.prepare(xid))
     elif what == "forget":
         branches.forget(xid)
-        status = Status.OK
+        status = XaStatus.OK
     elif heuristic:
-        status = Status(branches.decide(xid, commit=what == "commit"))
+        status = XaStatus(branches.decide(xid, commit=what == "commit"))
     elif what == "commit":
-        one_phase = branches.find(xid).state is State.ACTIVE
-        status = Status(branches.commit(xid, one_phase=one_phase))
+        one_phase = branches.find(xid).state is BranchState.ACTIVE
+        status = XaStatus(branches.commit(xid, one_phase=one_phase))
     else:
-        status = Status(branches.rollback(xid))
+        status = XaStatus(branches.rollback(xid))
     return {"status": status_name(status)}
 
 
@@ -76,9 +76,9 @@ def describe(branch: Branch) -> dict[str, Any]:
     """Return what an operator wants to know of a branch."""
     publishes, settles = branch.size()
     state = branch.state.value
-    if branch.state is State.ACTIVE and branch.failed:
+    if branch.state is BranchState.ACTIVE and branch.failed:
         state = f"rollback only ({status_name(branch.failed)})"
-    elif branch.state is State.COMPLETED:
+    elif branch.state is BranchState.COMPLETED:
         state = f"{state} ({status_name(branch.decided)})"
     since = datetime.fromtimestamp(branch.since_ms / 1000, UTC)
     return {
@@ -91,6 +91,6 @@ def describe(branch: Branch) -> dict[str, Any]:
     }
 
 
-def status_name(status: Status) -> str:
+def status_name(status: XaStatus) -> str:
     """Return the name that the standard has for a status."""
     return f"xa-{status.name.lower()}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.model.errors import NotAllowed, PreconditionFailed
-from headrace.model.policy.rate_limit import Meter
+from headrace.model.policy.rate_limit import RateLimit
 from headrace.model.policy.rules import NO_LIMITS, Limits
 
 VHOST, USER = "vhost", "user"
@@ -28,7 +28,7 @@ class Quotas:
         self.body_max = body_max
         self._limits_of_user = limits_of_user
         self._members: dict[tuple[str, str], dict[Any, None]] = {}  # Connections.
-        self._meters: dict[tuple[str, str], Meter] = {}
+        self._meters: dict[tuple[str, str], RateLimit] = {}
 
     def admit(self, connection: Any, vhost: Any) -> None:
         """Let a connection, whose user is known, open a virtual host.
@@ -122,7 +122,7 @@ class Quotas:
                 continue
             meter = self._meters.get(key)
             if meter is None or meter.rate != limits.message_rate:
-                meter = self._meters[key] = Meter(limits.message_rate)
+                meter = self._meters[key] = RateLimit(limits.message_rate)
             meters.append(meter)
         if connection.transport is not None:
             connection.transport.measure(tuple(meters))

@@ -115,7 +115,7 @@ class Headed:
         return value
 
 
-class Choice:
+class ConsumerFilter:
     """What a consumer chooses, and how it consumes."""
 
     __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")

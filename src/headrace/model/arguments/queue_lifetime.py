@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.queue_registry import Queues
+    from headrace.model.vhost.queue_registry import QueueRegistry
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
@@ -226,10 +226,10 @@ class Plan:
         return holder is (owner if self.exclusive or self.policy == SESSION else None)
 
 
-class Lives:
+class QueueLifetimes:
     """The queues of one virtual host that go with a connection or a session, or when empty."""
 
-    def __init__(self, vhost: Queues) -> None:
+    def __init__(self, vhost: QueueRegistry) -> None:
         self._vhost = vhost
         self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The other way round.

@@ -54,10 +54,10 @@ class Binding:
         return f"<Binding {self.source.name!r} -> {self.destination.name!r} {self.routing_key!r}>"
 
 
-Held: TypeAlias = "Binding | dict[Binding, None]"
+Bound: TypeAlias = "Binding | dict[Binding, None]"
 
 
-def hold(table: dict[Any, Held], key: Any, binding: Binding) -> None:
+def hold(table: dict[Any, Bound], key: Any, binding: Binding) -> None:
     """Add a binding under a key; a key with one binding, the usual case, costs no dict."""
     held = table.get(key)
     if held is None:
@@ -68,7 +68,7 @@ def hold(table: dict[Any, Held], key: Any, binding: Binding) -> None:
         table[key] = {held: None, binding: None}
 
 
-def drop(table: dict[Any, Held], key: Any, binding: Binding) -> None:
+def drop(table: dict[Any, Bound], key: Any, binding: Binding) -> None:
     """Remove a binding from under a key; the key goes with its last binding."""
     held = table.get(key)
     if isinstance(held, dict):
@@ -79,7 +79,7 @@ def drop(table: dict[Any, Held], key: Any, binding: Binding) -> None:
         del table[key]
 
 
-def destinations(held: Held | None, into: dict[Destination, None]) -> None:
+def destinations(held: Bound | None, into: dict[Destination, None]) -> None:
     """Add where the bindings under one key lead."""
     if held is None:
         return

@@ -32,7 +32,7 @@ from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import Check, shown, type_name, wrong_argument
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange import deduplication
-from headrace.model.exchange.binding import Binding, Destination, Held, destinations, drop, hold
+from headrace.model.exchange.binding import Binding, Bound, Destination, destinations, drop, hold
 from headrace.model.exchange.headers_index import Asked, HeadersIndex
 from headrace.model.exchange.topic_trie import TopicTrie
 
@@ -65,7 +65,7 @@ CHOICES = (*SELECTORS, NO_LOCAL)
 BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Choices are refused elsewhere where there are none.
 
 
-class Choice(NamedTuple):
+class BindingFilter(NamedTuple):
     """Which messages a binding is for, beside those that match it."""
 
     selector: Selector | None
@@ -110,11 +110,11 @@ class Exchange:
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or that of a policy.
         self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
-        self.chosen: dict[tuple[str, bool], tuple[Choice, Exchange]] | None = None
+        self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
-        # A headrace.model.interceptor.exchange_observer.Watch, if it looks at each message.
-        self.watch: Any = None
+        # Called for each message; see headrace.model.interceptor.exchange_observer.
+        self.observer: Any = None
 
     @property
     def deduplicates(self) -> bool:
@@ -244,7 +244,7 @@ class Exchange:
             into.update(matched)
         return took_part
 
-    def _choice(self, binding: Binding) -> Choice | None:
+    def _choice(self, binding: Binding) -> BindingFilter | None:
         if not binding.arguments or not any(name in binding.arguments for name in CHOICES):
             return None
         what = f"binding of exchange '{self.name}'"
@@ -254,7 +254,7 @@ class Exchange:
             )
         selector = selector_of(binding.arguments, what)
         no_local = switched(binding.arguments, NO_LOCAL, what)
-        return Choice(selector, no_local) if no_local or selector is not None else None
+        return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         """Add the destinations of the bindings that match."""
@@ -277,7 +277,7 @@ class DirectExchange(Exchange):
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
-        self._keys: dict[str, Held] = {}
+        self._keys: dict[str, Bound] = {}
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         destinations(self._keys.get(routing_key), into)
@@ -418,7 +418,7 @@ class SuperStreamExchange(Exchange):
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **properties)
         self.by_key = self.arguments.get(PARTITION_BY) == "key"
-        self._keys: dict[str, Held] = {}
+        self._keys: dict[str, Bound] = {}
         self._order: list[Destination] = []
 
     def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:

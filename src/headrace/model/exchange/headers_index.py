@@ -22,7 +22,7 @@ from headrace.model.exchange.binding import destinations, drop, hold
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.exchange.binding import Binding, Destination, Held
+    from headrace.model.exchange.binding import Binding, Bound, Destination
 
 Asked = tuple[str, Any]  # A header's name, and its canonical value, or None for any value.
 
@@ -35,8 +35,8 @@ class Condition:
     def __init__(self, number: int) -> None:
         self.number = number
         self.uses = 0  # Bindings that ask for it.
-        self.any_of: dict[int, Held] | None = None  # Those to which it is enough,
-        self.all_of: dict[tuple[Condition, ...], Held] | None = None  # and those that need all.
+        self.any_of: dict[int, Bound] | None = None  # Those to which it is enough,
+        self.all_of: dict[tuple[Condition, ...], Bound] | None = None  # and those that need all.
 
 
 _HERE = 0  # The one key of ``any_of``.

@@ -9,7 +9,7 @@ exponential time. Several ``#`` in a row mean what one means, and are one node.
 
 from __future__ import annotations
 
-from headrace.model.exchange.binding import Binding, Destination, Held, destinations, drop, hold
+from headrace.model.exchange.binding import Binding, Bound, Destination, destinations, drop, hold
 
 _HERE = 0  # The one key of a node's ``held``.
 
@@ -21,7 +21,7 @@ class Node:
 
     def __init__(self, loops: bool = False) -> None:
         self.children: dict[str, Node] | None = None
-        self.held: dict[int, Held] | None = None
+        self.held: dict[int, Bound] | None = None
         self.loops = loops  # The node of a ``#``: it stays reached whatever word follows.
 
 

@@ -4,7 +4,7 @@
 Some number messages (``qpid.msg_sequence``), some drop what came before
 (``x-message-deduplication``), some keep messages for queues that are bound later: the last one
 (``qpid.ive``) or the last few (type ``x-recent-history``). An exchange that does none of this has
-no :class:`Watch`.
+no :class:`ExchangeObserver`.
 
 What an exchange keeps lies in a queue of the broker's own, bounded as any queue can be. That of a
 durable exchange is durable, too: there a message stands in the journal beside its other queues, and
@@ -39,7 +39,7 @@ RESERVED = 1024  # Numbers that a fact says are used, before they are.
 _SEQUENCES = b"exchange/sequence/"
 
 
-class Watch:
+class ExchangeObserver:
     """What one exchange does with each message."""
 
     def __init__(self, vhost: VirtualHost, exchange: Exchange, kept: Queue | None) -> None:
@@ -172,7 +172,7 @@ def kept_arguments(exchange: Exchange) -> dict[str, Any] | None:
     return {"x-max-length": length, "x-max-length-bytes": KEPT_OCTETS_MAX}
 
 
-def is_watched(exchange: Exchange) -> bool:
+def is_observed(exchange: Exchange) -> bool:
     """Tell whether an exchange looks at each message."""
     if exchange.deduplicates or exchange.arguments.get(SEQUENCE):
         return True

@@ -4,8 +4,8 @@
 Most messages go from the wire to their queues by a route that is remembered. Where an exchange
 watches what comes through (:mod:`headrace.model.interceptor.exchange_observer`), where the broker
 stamps messages (:mod:`headrace.model.interceptor.stamps`) or where a virtual host is traced
-(:mod:`headrace.model.interceptor.tracer`), a route has a passage, is made for one message, and the
-message goes through :meth:`Passage.take`.
+(:mod:`headrace.model.interceptor.tracer`), a route has an interception, is made for one message,
+and the message goes through :meth:`Interception.take`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.model.errors import PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.model.interceptor.exchange_observer import Watch
+    from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
@@ -37,39 +37,41 @@ class Source(NamedTuple):
 NOBODY = Source()
 
 
-class Passage:
-    """The passage of one message."""
+class Interception:
+    """The interception of one message."""
 
-    __slots__ = ("headers", "vhost", "watches")
+    __slots__ = ("headers", "observers", "vhost")
 
     def __init__(
         self,
         vhost: VirtualHost,
-        watches: Sequence[Watch],
+        observers: Sequence[ExchangeObserver],
         headers: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.vhost = vhost
-        self.watches = tuple(watches)
+        self.observers = tuple(observers)
         self.headers = headers
 
     def is_duplicate(self) -> bool:
         """Tell whether the message was taken before: then it is dropped, and nothing is wrong."""
-        if not self.watches:
+        if not self.observers:
             return False
         headers = self.headers()
-        return any(watch.is_duplicate(headers) for watch in self.watches)
+        return any(observer.is_duplicate(headers) for observer in self.observers)
 
     def remembers(self) -> bool:
         """Tell whether the message may be remembered, so that it is taken once."""
-        return any(watch.ids is not None for watch in self.watches)
+        return any(observer.ids is not None for observer in self.observers)
 
     def keepers(self) -> list[Queue]:
         """Return the queues of exchanges that keep the message for later."""
-        if not self.watches:
+        if not self.observers:
             return []
         headers = self.headers()
         return [
-            watch.kept for watch in self.watches if watch.kept is not None and watch.keeps(headers)
+            observer.kept
+            for observer in self.observers
+            if observer.kept is not None and observer.keeps(headers)
         ]
 
     def take(
@@ -92,7 +94,7 @@ class Passage:
             ResourceError: there is no room for what must be remembered; nothing was done.
         """
         vhost = self.vhost
-        publishers = vhost.publishers
+        publishers = vhost.publishing_ids
         if self.is_duplicate() or (number is not None and publishers.knows(number)):
             return 0
         everybody = [*queues, *self.keepers()]
@@ -109,8 +111,8 @@ class Passage:
                 return self._refuse(number)
         if number is not None:
             publishers.check(number[0])
-        for watch in self.watches:
-            watch.check(lasting)
+        for observer in self.observers:
+            observer.check(lasting)
         alone = lasting and not inside
         if alone:
             vhost.store.begin()
@@ -122,10 +124,10 @@ class Passage:
                 refused = max(refused, vhost.deliver(message, everybody, persistent))
             if number is not None:
                 publishers.note(number, lasting)
-            if self.watches and everybody:
+            if self.observers and everybody:
                 headers = self.headers()
-                for watch in self.watches:
-                    watch.note(headers, lasting)
+                for observer in self.observers:
+                    observer.note(headers, lasting)
         finally:
             if alone:
                 vhost.store.commit()
@@ -153,8 +155,8 @@ class Passage:
         timestamp_s: int | None = None
         if vhost.stamps is not None:
             stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.counters.now_ms)
-        for watch in self.watches:
-            stamps.update(watch.stamps())
+        for observer in self.observers:
+            stamps.update(observer.stamps())
         if vhost.contents is None or not (stamps or timestamp_s is not None):
             return message
         try:
@@ -165,8 +167,8 @@ class Passage:
     def watched(self, message: Message) -> Message:
         """Return the message with what exchanges put in, as far as it can be said."""
         stamps: dict[str, Any] = {}
-        for watch in self.watches:
-            stamps.update(watch.stamps())
+        for observer in self.observers:
+            stamps.update(observer.stamps())
         contents = self.vhost.contents
         if not stamps or contents is None:
             return message
@@ -174,5 +176,5 @@ class Passage:
 
     def _refuse(self, number: Number | None) -> int:
         if number is not None:
-            self.vhost.publishers.refuse(number)
+            self.vhost.publishing_ids.refuse(number)
         return 1

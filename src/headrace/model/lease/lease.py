@@ -126,7 +126,7 @@ class Lease(Stream):
             joined: bytes = contents.joined(message)
         except deadletter.UnreadableError as error:
             log.warning("queue %r: a message is not leased: %s", self.source.name, error)
-            self.vhost.letters.dead_letter(
+            self.vhost.dead_letters.dead_letter(
                 message, self.source, deadletter.UNCONVERTIBLE, str(error)
             )
             return None

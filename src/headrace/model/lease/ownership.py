@@ -34,7 +34,7 @@ _NO_CONNECTION: tuple[int, ...] = ()
 
 
 @dataclass
-class Tenure:
+class LeaseOwnership:
     """On which terms a lease is held."""
 
     owner: str = ""
@@ -68,8 +68,8 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
         raise PreconditionFailed(f"on_timeout is one of {', '.join(ON_TIMEOUT)}")
 
 
-class Tenures(dict["Lease", Tenure]):
-    """The tenure of each lease."""
+class LeaseOwnerships(dict["Lease", LeaseOwnership]):
+    """The ownership of each lease."""
 
     def __init__(
         self, counters: Counters, scheduler: Scheduler, lost: Callable[[Lease], None]
@@ -83,14 +83,14 @@ class Tenures(dict["Lease", Tenure]):
 
     def owner_of(self, lease: Lease) -> str:
         """Return the owner of a lease that is alive; empty when there is none."""
-        tenure = self[lease]
-        if not tenure.owner:
+        ownership = self[lease]
+        if not ownership.owner:
             return ""
         now_ms = self._counters.now_ms
-        if tenure.connection and self.is_open(tenure.connection):
-            tenure.seen_ms = now_ms
-            return tenure.owner
-        return tenure.owner if now_ms < tenure.seen_ms + tenure.timeout_s * 1000 else ""
+        if ownership.connection and self.is_open(ownership.connection):
+            ownership.seen_ms = now_ms
+            return ownership.owner
+        return ownership.owner if now_ms < ownership.seen_ms + ownership.timeout_s * 1000 else ""
 
     def own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
         """Make somebody the owner; tell whether that is news.
@@ -101,29 +101,29 @@ class Tenures(dict["Lease", Tenure]):
         """
         if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
             raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
-        tenure = self[lease]
+        ownership = self[lease]
         now_ms = self._counters.now_ms
-        if tenure.owner != owner and not force and self.owner_of(lease):
-            left_s = max(0, tenure.seen_ms + tenure.timeout_s * 1000 - now_ms) / 1000
-            alive = tenure.connection and self.is_open(tenure.connection)
+        if ownership.owner != owner and not force and self.owner_of(lease):
+            left_s = max(0, ownership.seen_ms + ownership.timeout_s * 1000 - now_ms) / 1000
+            alive = ownership.connection and self.is_open(ownership.connection)
             raise IllegalState(
                 f"the lease of queue '{lease.source.name}' for group '{lease.group}' has an owner, "
-                f"'{tenure.owner}', "
+                f"'{ownership.owner}', "
                 + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
             )
-        news = tenure.owner != owner
-        if news and tenure.owner:
-            log.warning("%r: '%s' takes it over from '%s'", lease, owner, tenure.owner)
-        tenure.owner = owner
-        tenure.connection = connection
-        tenure.seen_ms = now_ms
+        news = ownership.owner != owner
+        if news and ownership.owner:
+            log.warning("%r: '%s' takes it over from '%s'", lease, owner, ownership.owner)
+        ownership.owner = owner
+        ownership.connection = connection
+        ownership.seen_ms = now_ms
         return news
 
     def restore(self, lease: Lease, known: Mapping[str, Any]) -> None:
         """Take up the terms that were kept: the owner has its timeout from now on."""
-        tenure = Tenure(**{name: known[name] for name in _DURABLE if name in known})
-        tenure.seen_ms = self._counters.now_ms
-        self[lease] = tenure
+        ownership = LeaseOwnership(**{name: known[name] for name in _DURABLE if name in known})
+        ownership.seen_ms = self._counters.now_ms
+        self[lease] = ownership
         self.watch(lease)
 
     def forget(self, lease: Lease) -> None:
@@ -143,8 +143,8 @@ class Tenures(dict["Lease", Tenure]):
 
     def _look(self, lease: Lease, now_ms: int) -> int:
         """Let an owner go whose time is over; return when to look again."""
-        tenure = self.get(lease)
-        if tenure is None or lease.deleted or not tenure.owner:
+        ownership = self.get(lease)
+        if ownership is None or lease.deleted or not ownership.owner:
             return 0
         if self.owner_of(lease):
             return now_ms + self._pause_ms(lease)
@@ -152,8 +152,8 @@ class Tenures(dict["Lease", Tenure]):
             "lease of queue '%s' for '%s': its owner '%s' is gone",
             lease.source.name,
             lease.group,
-            tenure.owner,
+            ownership.owner,
         )
-        tenure.leave(tenure.owner)
+        ownership.leave(ownership.owner)
         self._lost(lease)
         return 0

@@ -30,7 +30,14 @@ from headrace.model.errors import (
 )
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import TAIL
-from headrace.model.lease.ownership import KEEP, RELEASE, TIMEOUT_S, Tenure, Tenures, check_terms
+from headrace.model.lease.ownership import (
+    KEEP,
+    RELEASE,
+    TIMEOUT_S,
+    LeaseOwnership,
+    LeaseOwnerships,
+    check_terms,
+)
 from headrace.model.lease.rejects import Rejects
 
 if TYPE_CHECKING:
@@ -77,7 +84,7 @@ class Leases:
 
     def __init__(self, vhost: VirtualHost) -> None:
         self.vhost = vhost
-        self.tenures = Tenures(vhost.counters, vhost.scheduler, self._lost)
+        self.ownerships = LeaseOwnerships(vhost.counters, vhost.scheduler, self._lost)
         self.rejects = Rejects(vhost.facts)
         self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
         self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
@@ -109,7 +116,7 @@ class Leases:
 
     def in_use(self, queue: Queue) -> bool:
         """Tell whether anything is leased from a queue, or about to be."""
-        return any(lease.count() or self.tenures.owner_of(lease) for lease in self.of(queue))
+        return any(lease.count() or self.ownerships.owner_of(lease) for lease in self.of(queue))
 
     # --- Owners ---------------------------------------------------------------------------------
 
@@ -135,12 +142,12 @@ class Leases:
         lease = self._known.get((queue.id, group))
         if lease is None:
             lease = self._make(queue, group)
-        self.tenures.own(lease, owner, connection, force)
-        tenure = self.tenures[lease]
-        tenure.timeout_s = timeout_s
-        tenure.on_timeout = on_timeout
+        self.ownerships.own(lease, owner, connection, force)
+        ownership = self.ownerships[lease]
+        ownership.timeout_s = timeout_s
+        ownership.on_timeout = on_timeout
         self._note(lease)
-        self.tenures.watch(lease)
+        self.ownerships.watch(lease)
         return lease
 
     def idle(self, lease: Lease) -> Steps:
@@ -154,22 +161,22 @@ class Leases:
         Raises:
             IllegalState: another owner is alive.
         """
-        if self.tenures.own(lease, owner, connection, False):
+        if self.ownerships.own(lease, owner, connection, False):
             self._note(lease)
-        self.tenures.watch(lease)
+        self.ownerships.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
         """An owner gives up the lease; what is leased stays so, for the next owner."""
-        if self.tenures[lease].leave(owner):
+        if self.ownerships[lease].leave(owner):
             self._note(lease)
 
     def _lost(self, lease: Lease) -> None:
         """The owner of a lease is gone, and the time that it had to return is over."""
         self._note(lease)
-        if self.tenures[lease].on_timeout == RELEASE and lease.count():
+        if self.ownerships[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))
 
-    # --- Work --------------------------------------------------------------------------------------
+    # --- Operations -----------------------------------------------------------------------------
 
     def take(
         self,
@@ -281,7 +288,7 @@ class Leases:
         group = lease.arguments.get(ARGUMENT_GROUP, "")
         self._known[queue_id, group] = lease
         self._of.setdefault(queue_id, {})[group] = lease
-        self.tenures[lease] = Tenure()
+        self.ownerships[lease] = LeaseOwnership()
 
     def restore(self) -> None:
         """Take up what the store kept; after its facts, before any client."""
@@ -297,7 +304,7 @@ class Leases:
             known = {} if raw is None else json.loads(raw)
             lease.move(min(known.pop("settled", 0), lease.log.next_offset))
             self._tidy(lease)
-            self.tenures.restore(lease, known)
+            self.ownerships.restore(lease, known)
 
     def queue_gone(self, queue: Queue) -> None:
         """A queue was deleted: what is leased from it goes where its ready messages go."""
@@ -410,7 +417,7 @@ class Leases:
         of.pop(group, None)
         if not of:
             self._of.pop(queue_id, None)
-        self.tenures.forget(lease)
+        self.ownerships.forget(lease)
 
     def _orphan(self, lease: Lease) -> Steps:
         """Pass what is leased from a deleted queue on to its alternate exchange."""
@@ -465,7 +472,7 @@ class Leases:
 
     def _note(self, lease: Lease) -> None:
         """Write down what must be known of a lease."""
-        known = {"settled": lease.settled, **self.tenures[lease].terms()}
+        known = {"settled": lease.settled, **self.ownerships[lease].terms()}
         self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
 
     def _run(self, steps: Steps) -> None:

@@ -21,7 +21,7 @@ OCTETS_MAX = 1 << 20  # Of memory for one compiled pattern.
 _EXCLUSION = "^(?!"
 
 
-class Pattern:
+class NamePattern:
     """A pattern; it matches anywhere in a name unless it is anchored."""
 
     __slots__ = ("_excluded", "_search", "text")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, age_ms, number
 from headrace.model.errors import InvalidArgument
-from headrace.model.policy.name_patterns import Pattern
+from headrace.model.policy.name_patterns import NamePattern
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Policy(NamedTuple):
     """One policy; ``arguments`` is its definition in terms of arguments."""
 
     name: str
-    pattern: Pattern
+    pattern: NamePattern
     priority: int
     kinds: frozenset[str]
     arguments: dict[str, Any]
@@ -168,7 +168,7 @@ def read_policy(name: str, value: Any) -> Policy:
         raise InvalidArgument(f"policy '{name}' has no definition")
     if len(definition) > KEYS_MAX:
         raise InvalidArgument(f"policy '{name}' has more than {KEYS_MAX} keys")
-    return Policy(name, Pattern(text), priority, kinds, _arguments(name, definition, kinds))
+    return Policy(name, NamePattern(text), priority, kinds, _arguments(name, definition, kinds))
 
 
 def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) -> dict[str, Any]:

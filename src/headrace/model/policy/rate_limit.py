@@ -6,7 +6,7 @@ from __future__ import annotations
 BURST_MS = 100.0  # What may come at once after a pause, as time at the rate.
 
 
-class Meter:
+class RateLimit:
     """So many a second on average, for all that share it; nothing is refused, only waited for."""
 
     def __init__(self, rate: int) -> None:

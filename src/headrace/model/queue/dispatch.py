@@ -225,7 +225,7 @@ class ServedMessages(ReadyMessages):
                 self.forget_arrival(message)
             finally:
                 if begun:
-                    self.vhost.letters.end()
+                    self.vhost.dead_letters.end()
             return
         if self.overflow == OVERFLOW_SELF_DESTRUCT and not self.deleted:
             log.warning("queue %r: it is full, and deleted, as its policy has it", self.name)
@@ -557,7 +557,7 @@ class ServedMessages(ReadyMessages):
     def give_back(self, message: Message, waits: bool) -> None:
         """A message that somebody holds returns to its place, at once or when it has waited."""
         if waits and not self.deleted:
-            self.vhost.letters.put_off(self, message)
+            self.vhost.dead_letters.put_off(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
             self.note(message, message.deliveries, 0)
@@ -602,11 +602,11 @@ class ServedMessages(ReadyMessages):
         begun = self.begins(message)
         try:
             if self.vhost is not None and not self.deleted:
-                self.vhost.letters.dead_letter(message, self, "unconvertible", text)
+                self.vhost.dead_letters.dead_letter(message, self, "unconvertible", text)
             self.leave(message)
         finally:
             if begun:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
 
     # --- Publishers that wait ---------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class ReadyMessages(Places):
                     self.die(message, "maxlen")
         finally:
             if gathers:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
 
     def weight(self, message: Message) -> int:
         """Octets of memory that a message is counted with."""
@@ -267,7 +267,7 @@ class ReadyMessages(Places):
                 self.die(message, "expired")
         finally:
             if gathers:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
         if following == 0:
             self.expiring = None
         if self.shells > SHELLS_MIN and self.shells > self.ready_count:
@@ -338,10 +338,10 @@ class ReadyMessages(Places):
                 self.leave(message)
             elif not message.flags & C_GONE:
                 self.held_count += 1
-                message.consumer = self.vhost.letters.keep(self, message, reason)
+                message.consumer = self.vhost.dead_letters.keep(self, message, reason)
         finally:
             if begun:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
 
     def begins(self, message: Message) -> bool:
         """Begin the transaction of a letter and of the settlement of what it was, if need be.
@@ -352,13 +352,13 @@ class ReadyMessages(Places):
             return False
         if self.vhost is None or not message.position or message.flags & C_SCRATCH:
             return False
-        return bool(self.vhost.letters.begin())
+        return bool(self.vhost.dead_letters.begin())
 
     def gathers(self) -> bool:
         """Let the letters that follow share one transaction; the caller ends it if true."""
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             return False
-        return self.vhost is not None and bool(self.vhost.letters.gather())
+        return self.vhost is not None and bool(self.vhost.dead_letters.gather())
 
     def waits_to_die(self, message: Message, reason: str) -> bool:
         """Put a death off for a moment when there are very many, so that others are served.
@@ -367,7 +367,9 @@ class ReadyMessages(Places):
         """
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             return False
-        return self.vhost is not None and bool(self.vhost.letters.puts_off(self, message, reason))
+        return self.vhost is not None and bool(
+            self.vhost.dead_letters.puts_off(self, message, reason)
+        )
 
     def retry_letter(self, message: Message, reason: str) -> bool:
         """Try to deliver a dead letter that was kept; tell whether it is gone."""
@@ -378,7 +380,7 @@ class ReadyMessages(Places):
             self.leave(message)
         finally:
             if begun:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
         return True
 
     def dead_letter(self, message: Message, reason: str) -> bool:
@@ -390,10 +392,10 @@ class ReadyMessages(Places):
             return True
         if self.vhost is None:
             return True
-        wanted = message.flags & C_PAGED != 0 and self.vhost.letters.takes(self, reason)
+        wanted = message.flags & C_PAGED != 0 and self.vhost.dead_letters.takes(self, reason)
         if wanted and not self.bring(message):
             return True
-        arrived: bool = self.vhost.letters.dead_letter(message, self, reason)
+        arrived: bool = self.vhost.dead_letters.dead_letter(message, self, reason)
         return arrived or not self.insists
 
     def leave(self, message: Message) -> None:
@@ -447,7 +449,7 @@ class ReadyMessages(Places):
                     self.orphan(message)
         finally:
             if gathers:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()
         return most
 
     def orphan(self, message: Message) -> None:
@@ -459,4 +461,4 @@ class ReadyMessages(Places):
             self.leave(message)
         finally:
             if begun:
-                self.vhost.letters.end()
+                self.vhost.dead_letters.end()

@@ -34,7 +34,7 @@ from headrace.model.queue.queue import Queue
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from headrace.model.interceptor.exchange_observer import Watch
+    from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.vhost.virtual_host import VirtualHost
 
     Rows = Iterator[tuple[int, ...]]
@@ -380,23 +380,23 @@ class Delayed:
         if publisher and self._is_refused(publisher, content.exchange, every):
             return
         found: dict[Queue, None] = {}
-        watches: dict[Watch, None] = {}
+        observers: dict[ExchangeObserver, None] = {}
         said = Headed(headers, message, vhost.contents)
         vhost.follow(
             exchange,
             content.routing_key,
             said,
             found,
-            watches=watches,
+            observers=observers,
             copies=keys,
             publisher=message.publisher,
         )
-        if not found and not watches:
+        if not found and not observers:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
             return
-        if deadletter.X_DEATH in headers and not vhost.letters.may_spread(
-            content.exchange, headers, deadletter.EXPIRED, len(found) + len(watches)
+        if deadletter.X_DEATH in headers and not vhost.dead_letters.may_spread(
+            content.exchange, headers, deadletter.EXPIRED, len(found) + len(observers)
         ):
             return
         ready = vhost.contents.rewrite(
@@ -407,7 +407,7 @@ class Delayed:
         if vhost.tracer is not None:
             ready.publisher = message.publisher
             vhost.tracer.released(ready, tuple(found))
-        vhost.send(ready, found, watches, headers, content.persistent)
+        vhost.send(ready, found, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
         """Tell whether who published a message has lost the right to; it is dropped then."""

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from headrace.model.selector.like import Pattern
+from headrace.model.selector.like import LikePattern
 from headrace.model.selector.values import (
     BOOLEAN,
     KINDS,
@@ -176,7 +176,7 @@ class Builder:
         if escape is not None and len(escape.value) != 1:
             raise Flaw("an ESCAPE that is not one character", escape.at)
         try:
-            matches = Pattern(pattern.value, None if escape is None else escape.value).matches
+            matches = LikePattern(pattern.value, None if escape is None else escape.value).matches
         except ValueError as error:
             raise Flaw(str(error), pattern.at) from None
         read = node.evaluate

@@ -83,7 +83,7 @@ class Text:
         return places
 
 
-class Pattern:
+class LikePattern:
     """A pattern."""
 
     __slots__ = ("_first", "_last", "_middle", "_size")

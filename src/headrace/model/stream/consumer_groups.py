@@ -39,7 +39,7 @@ PREFIX = b"group/"
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ConsumerGroup:
     """What is known of one group of one stream."""
 
     stream: Stream
@@ -80,16 +80,16 @@ class Group:
         return json.dumps(said, separators=(",", ":")).encode()
 
 
-class Groups:
+class ConsumerGroups:
     """The groups of one virtual host, by stream and name."""
 
     def __init__(self, facts: Facts) -> None:
         self.owner_ms = OWNER_MS
         self.pin_octets_max = PIN_OCTETS_MAX
         self._facts = facts
-        self._groups: dict[int, dict[str, Group]] = {}  # By the stream's id.
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # By the stream's id.
         self._count = 0
-        self._held: dict[object, dict[Group, None]] = {}  # By holder.
+        self._held: dict[object, dict[ConsumerGroup, None]] = {}  # By holder.
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
         """Take up what facts say, once streams and facts are there."""
@@ -102,7 +102,7 @@ class Groups:
                 continue
             try:
                 said = json.loads(value)
-                group = Group(
+                group = ConsumerGroup(
                     stream,
                     name.decode(),
                     said["initial"],
@@ -119,22 +119,22 @@ class Groups:
         for stream in streams.values():
             self._pin(stream)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ConsumerGroup]:
         """All groups, in no particular order."""
         for groups in self._groups.values():
             yield from groups.values()
 
-    def of(self, stream: Stream) -> list[Group]:
+    def of(self, stream: Stream) -> list[ConsumerGroup]:
         """Return the groups of a stream, by name."""
         groups = self._groups.get(stream.id, {})
         return [groups[name] for name in sorted(groups)]
 
-    def page(self, after: tuple[int, str], most: int, stream_id: int = 0) -> list[Group]:
+    def page(self, after: tuple[int, str], most: int, stream_id: int = 0) -> list[ConsumerGroup]:
         """Return some groups in order of stream id and name, those behind ``after``.
 
         With ``stream_id``, only that stream's.
         """
-        found: list[Group] = []
+        found: list[ConsumerGroup] = []
         ids = sorted(self._groups) if not stream_id else [stream_id]
         for number in ids:
             if number < after[0]:
@@ -152,7 +152,7 @@ class Groups:
         """Tell whether there is a group of that name."""
         return name in self._groups.get(stream.id, {})
 
-    def find(self, stream: Stream, name: str) -> Group:
+    def find(self, stream: Stream, name: str) -> ConsumerGroup:
         """Return a group.
 
         Raises:
@@ -163,7 +163,9 @@ class Groups:
             raise NotFound(f"no group '{name}' of stream '{stream.name}'")
         return group
 
-    def begin(self, stream: Stream, name: str, position: int, *, pin: bool | None = None) -> Group:
+    def begin(
+        self, stream: Stream, name: str, position: int, *, pin: bool | None = None
+    ) -> ConsumerGroup:
         """Return the group, which begins at a position unless it began before.
 
         ``pin`` says whether it pins the stream from now on; None leaves that as it is.
@@ -171,7 +173,7 @@ class Groups:
         Raises:
             ResourceError: there are too many groups or facts.
         """
-        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         if group.initial is None:
             group.initial = position
         if pin is not None:
@@ -188,7 +190,7 @@ class Groups:
         owner: str = "",
         force: bool = False,
         now_ms: int,
-    ) -> Group:
+    ) -> ConsumerGroup:
         """Move the committed position of a group forward, or with ``force`` anywhere.
 
         Without ``force`` a lower position changes nothing. A group that is not there is made.
@@ -199,7 +201,7 @@ class Groups:
             ResourceError: there are too many groups or facts.
         """
         self.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
-        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         before = group.committed
         if before is None or position > before or (force and position != before):
             group.committed = position
@@ -256,7 +258,7 @@ class Groups:
         *,
         force: bool = False,
         now_ms: int,
-    ) -> Group:
+    ) -> ConsumerGroup:
         """Make somebody the owner of a group, which is made if it is not there.
 
         Raises:
@@ -264,7 +266,7 @@ class Groups:
             ResourceError: there are too many groups or facts.
         """
         self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
-        group = self._groups.get(stream.id, {}).get(name) or Group(stream, name)
+        group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         self._let_go(group)
         group.owner = owner
         self._save(group)
@@ -289,7 +291,7 @@ class Groups:
             group.held_ms = 0
             self._save(group)
 
-    def is_claimed(self, group: Group, now_ms: int) -> bool:
+    def is_claimed(self, group: ConsumerGroup, now_ms: int) -> bool:
         """Tell whether there is a live claim on a group."""
         return bool(group.owner) and (group.holder is not None or now_ms < group.held_ms)
 
@@ -299,7 +301,7 @@ class Groups:
             group.holder = None
             group.held_ms = now_ms + self.owner_ms
 
-    def check_owner(self, group: Group, owner: str, now_ms: int) -> None:
+    def check_owner(self, group: ConsumerGroup, owner: str, now_ms: int) -> None:
         """Refuse when there is a live claim on a group that is not the owner's."""
         if owner == group.owner or not self.is_claimed(group, now_ms):
             return
@@ -309,7 +311,7 @@ class Groups:
         left_s = -(-(group.held_ms - now_ms) // 1000)
         raise IllegalState(f"{what} '{group.owner}' for {left_s} more seconds")
 
-    def _let_go(self, group: Group) -> None:
+    def _let_go(self, group: ConsumerGroup) -> None:
         held = self._held.get(group.holder)
         if held is not None:
             held.pop(group, None)
@@ -328,7 +330,7 @@ class Groups:
 
     # --- Keeping ------------------------------------------------------------------------------
 
-    def _save(self, group: Group) -> None:
+    def _save(self, group: ConsumerGroup) -> None:
         if group.name not in self._groups.get(group.stream.id, {}):
             self.require(1)
         self._facts.put(group.key(), group.encode())
@@ -336,7 +338,7 @@ class Groups:
         if group.pin or group.stream.log.pinned_offset >= 0:
             self._pin(group.stream)
 
-    def _add(self, group: Group) -> None:
+    def _add(self, group: ConsumerGroup) -> None:
         groups = self._groups.setdefault(group.stream.id, {})
         self._count += group.name not in groups
         groups[group.name] = group

@@ -24,7 +24,7 @@ RANGES_MAX = 100  # Of one reader.
 READERS_MAX = 100  # Of one stream.
 
 
-class Gaps:
+class LostRecords:
     """The gaps of all streams of a virtual host."""
 
     def __init__(self, facts: Facts) -> None:

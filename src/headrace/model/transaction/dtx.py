@@ -34,7 +34,7 @@ from headrace.model.counters import weight_of
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
 from headrace.model.queue.content_lanes import lane_of
-from headrace.model.transaction.publishes import Held
+from headrace.model.transaction.publishes import TransactionPublishes
 from headrace.model.transaction.transaction import REQUEUE, Settle, Transaction, settle_all
 from headrace.model.transaction.xid import STAGED, Xid
 
@@ -53,7 +53,7 @@ TIMEOUT_MAX_S = 7 * 86400
 KEPT_MS = 600_000  # How long a branch that failed stays known without an outcome.
 
 
-class Status(IntEnum):
+class XaStatus(IntEnum):
     """What became of a branch, with the numbers of the protocol (domain xa-status)."""
 
     OK = 0
@@ -66,7 +66,7 @@ class Status(IntEnum):
     RDONLY = 7
 
 
-class State(Enum):
+class BranchState(Enum):
     """Where a branch stands."""
 
     ACTIVE = "active"
@@ -83,7 +83,7 @@ class Worker(Protocol):
     )  # Where its publishes and settlements go; None: they happen at once.
 
 
-class Kept(NamedTuple):
+class PreparedBranch(NamedTuple):
     """A prepared branch as the store gives it back."""
 
     xid: bytes
@@ -99,15 +99,15 @@ class Branch:
     def __init__(self, xid: Xid, vhost: VirtualHost) -> None:
         self.xid = xid
         self.transaction = Transaction(vhost, owns=True)
-        self.state = State.ACTIVE
-        self.failed = Status.OK  # Why it can only be rolled back.
-        self.decided = Status.OK  # What an operator decided, or what went wrong.
+        self.state = BranchState.ACTIVE
+        self.failed = XaStatus.OK  # Why it can only be rolled back.
+        self.decided = XaStatus.OK  # What an operator decided, or what went wrong.
         self.damaged = False
         self.workers: dict[Worker, bool] = {}  # Associated; True: the outcome ends that.
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
         self.since_ms = vhost.counters.now_ms  # When it took this state.
-        self.publishes = Held()  # When prepared.
+        self.publishes = TransactionPublishes()  # When prepared.
         self.settles: list[Settle] = []
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class Branch:
 
     def size(self) -> tuple[int, int]:
         """Return how many messages it published and how many it settled."""
-        if self.state is State.ACTIVE:
+        if self.state is BranchState.ACTIVE:
             return len(self.transaction.publishes), len(self.transaction.settles)
         return len(self.publishes), len(self.settles)
 
@@ -148,7 +148,7 @@ class Branches:
         join: bool = False,
         resume: bool = False,
         ends_with_outcome: bool = False,
-    ) -> Status:
+    ) -> XaStatus:
         """Let a session work on behalf of a branch, a new one unless told otherwise.
 
         With ``ends_with_outcome`` nobody has to call :meth:`end` before the outcome. When the
@@ -165,7 +165,7 @@ class Branches:
             branch = self._make(xid)
         elif branch is None:
             raise NotAllowed(f"the xid {xid} is unknown")
-        elif branch.state is not State.ACTIVE:
+        elif branch.state is not BranchState.ACTIVE:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         elif resume and worker not in branch.suspended:
             raise IllegalState(f"the branch {xid} is not suspended on this session")
@@ -179,7 +179,9 @@ class Branches:
         worker.transaction = branch.transaction
         return branch.failed
 
-    def end(self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False) -> Status:
+    def end(
+        self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False
+    ) -> XaStatus:
         """End a session's work for a branch, or suspend it; with ``fail``, all is undone."""
         if fail and suspend:
             raise NotAllowed("fail and suspend exclude each other")
@@ -193,7 +195,7 @@ class Branches:
             branch.suspended.add(worker)
             self._of.setdefault(worker, {})[branch] = None
         if fail:
-            self._fail(branch, Status.RBROLLBACK)
+            self._fail(branch, XaStatus.RBROLLBACK)
         return branch.failed
 
     def current(self, worker: Worker) -> Branch | None:
@@ -204,11 +206,11 @@ class Branches:
         """A session is over: the branches that it worked for can only be rolled back."""
         for branch in list(self._of.get(worker, ())):
             self._part(worker, branch)
-            self._fail(branch, Status.RBROLLBACK)
+            self._fail(branch, XaStatus.RBROLLBACK)
 
     # --- Outcomes -----------------------------------------------------------------------------
 
-    def prepare(self, xid: Xid, *, keep_empty: bool = False) -> Status:
+    def prepare(self, xid: Xid, *, keep_empty: bool = False) -> XaStatus:
         """Make sure that a branch can be committed or rolled back whatever happens.
 
         A branch without work is done with, unless ``keep_empty``. The answer may be given when
@@ -220,24 +222,24 @@ class Branches:
                 away; the branch is as it was.
         """
         branch = self._settled_by_all(xid)
-        if branch.state is not State.ACTIVE:
+        if branch.state is not BranchState.ACTIVE:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.failed:
             return branch.failed
         if not branch.transaction and not keep_empty:
             self._remove(branch)
-            return Status.RDONLY
+            return XaStatus.RDONLY
         if self.vhost.store.full:
             raise ResourceError(f"the disk is full; the branch {xid} was not prepared")
         self._require_room(branch)
         self.vhost.scheduler.remove(("branch", self, xid))
         self._keep(branch)
-        return Status.OK
+        return XaStatus.OK
 
-    def commit(self, xid: Xid, *, one_phase: bool = False) -> Status:
+    def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         """Make the work of a branch happen; durable as with :meth:`prepare`."""
         branch = self._settled_by_all(xid)
-        if branch.state is State.ACTIVE:
+        if branch.state is BranchState.ACTIVE:
             if not one_phase:
                 raise IllegalState(f"the branch {xid} is not prepared")
             if branch.failed:
@@ -246,48 +248,48 @@ class Branches:
             self._require_room(branch)
             branch.transaction.commit()
             self._remove(branch)
-            return Status.OK
+            return XaStatus.OK
         if one_phase:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
-        if branch.state is State.COMMITTING:
+        if branch.state is BranchState.COMMITTING:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
-        if branch.state is State.COMPLETED:
+        if branch.state is BranchState.COMPLETED:
             return branch.decided
-        return self._do(branch, Status.HEURHAZ if branch.damaged else Status.OK)
+        return self._do(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
 
-    def rollback(self, xid: Xid) -> Status:
+    def rollback(self, xid: Xid) -> XaStatus:
         """Undo the work of a branch; durable as with :meth:`prepare`."""
         branch = self._settled_by_all(xid)
-        if branch.state is State.COMPLETED:
+        if branch.state is BranchState.COMPLETED:
             return branch.decided
-        if branch.state is State.COMMITTING:
+        if branch.state is BranchState.COMMITTING:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
-        if branch.state is State.PREPARED:
-            self._undo(branch, Status.OK)
-            return Status.OK
+        if branch.state is BranchState.PREPARED:
+            self._undo(branch, XaStatus.OK)
+            return XaStatus.OK
         branch.transaction.undo()
         self._remove(branch)
         return branch.failed
 
-    def decide(self, xid: Xid, *, commit: bool) -> Status:
+    def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
         """An operator ends a prepared branch whose coordinator does not.
 
         The answer is what the coordinator will hear: HEURCOM, HEURRB, or HEURMIX when a part of
         the work could not be done any more because its queue is gone.
         """
         branch = self._settled_by_all(xid)
-        if branch.state is not State.PREPARED:
+        if branch.state is not BranchState.PREPARED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         queues = [q for publish in branch.publishes for q in publish.queues]
         queues += [settle.queue for settle in branch.settles]
         if branch.damaged:
-            status = Status.HEURHAZ
+            status = XaStatus.HEURHAZ
         elif not commit:
-            status = Status.HEURRB
+            status = XaStatus.HEURRB
         elif any(queue.deleted for queue in queues):
-            status = Status.HEURMIX
+            status = XaStatus.HEURMIX
         else:
-            status = Status.HEURCOM
+            status = XaStatus.HEURCOM
         if commit:
             return self._do(branch, status)
         self._undo(branch, status)
@@ -295,17 +297,17 @@ class Branches:
 
     def done(self, branch: Branch) -> None:
         """The work of a branch whose commit is in the store has happened."""
-        self._finish(branch, Status.OK)
+        self._finish(branch, XaStatus.OK)
 
     def recover(self) -> list[Xid]:
         """Return the xids that are prepared or heuristically completed."""
-        states = (State.PREPARED, State.COMPLETED)
+        states = (BranchState.PREPARED, BranchState.COMPLETED)
         return [b.xid for b in self._known.values() if b.state in states]
 
     def forget(self, xid: Xid) -> None:
         """The coordinator knows what an operator decided: the xid is free again."""
         branch = self._settled_by_all(xid)
-        if branch.state is not State.COMPLETED:
+        if branch.state is not BranchState.COMPLETED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         self.vhost.store.decide(xid.encode(), 0, 0)
         self._remove(branch)
@@ -316,7 +318,7 @@ class Branches:
         if timeout_s > TIMEOUT_MAX_S:
             raise NotAllowed(f"a timeout is {TIMEOUT_MAX_S} s at most")
         branch.timeout_s = timeout_s or TIMEOUT_DEFAULT_S
-        if branch.state is State.ACTIVE and not branch.failed:
+        if branch.state is BranchState.ACTIVE and not branch.failed:
             self._expect(branch, branch.timeout_s * 1000)
 
     def get_timeout(self, xid: Xid) -> int:
@@ -336,14 +338,14 @@ class Branches:
 
     # --- Start and end of the broker ------------------------------------------------------------
 
-    def restore(self, kept: Iterable[Kept]) -> None:
+    def restore(self, kept: Iterable[PreparedBranch]) -> None:
         """Take back what was prepared before the broker started; after the queues' messages."""
         queues = self.vhost.durable_queues()
         for known in kept:
             branch = Branch(Xid.decode(known.xid), self.vhost)
             branch.damaged = known.damaged
-            branch.state = State.COMPLETED if known.status else State.PREPARED
-            branch.decided = Status(known.status)
+            branch.state = BranchState.COMPLETED if known.status else BranchState.PREPARED
+            branch.decided = XaStatus(known.status)
             for message, ids in known.publishes:
                 self._restore_publish(branch, message, ids, queues)
             for number, message, outcome in known.settles:
@@ -390,7 +392,7 @@ class Branches:
         for branch in list(self._known.values()):
             for worker in [*branch.workers, *branch.suspended]:
                 self._part(worker, branch)
-            if branch.state is State.ACTIVE:
+            if branch.state is BranchState.ACTIVE:
                 branch.transaction.undo()
                 self._remove(branch)
 
@@ -427,9 +429,9 @@ class Branches:
         if not branches:
             del self._of[worker]
 
-    def _fail(self, branch: Branch, why: Status) -> None:
+    def _fail(self, branch: Branch, why: XaStatus) -> None:
         """From now on a branch can only be rolled back; what it holds is released."""
-        if branch.failed or branch.state is not State.ACTIVE:
+        if branch.failed or branch.state is not BranchState.ACTIVE:
             return
         branch.failed = why
         branch.transaction.dead = True
@@ -446,10 +448,10 @@ class Branches:
 
     def _overdue(self, branch: Branch, now_ms: int) -> int:
         """The time of a branch is over; return when to look again."""
-        if self._known.get(branch.xid) is not branch or branch.state is not State.ACTIVE:
+        if self._known.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
             return 0
         if not branch.failed:
-            self._fail(branch, Status.RBTIMEOUT)
+            self._fail(branch, XaStatus.RBTIMEOUT)
             return 0
         if branch.workers or branch.suspended:
             return now_ms + KEPT_MS
@@ -471,13 +473,13 @@ class Branches:
                 del self._global[xid.format, xid.global_id]
         self.vhost.scheduler.remove(("branch", self, branch.xid))
 
-    def _finish(self, branch: Branch, status: Status) -> None:
+    def _finish(self, branch: Branch, status: XaStatus) -> None:
         """The work is done or undone: keep the decision if it was an operator's."""
         branch.transaction.let_go(branch.publishes)
-        branch.publishes, branch.settles = Held(), []
+        branch.publishes, branch.settles = TransactionPublishes(), []
         branch.since_ms = self.vhost.counters.now_ms
         if status:
-            branch.state, branch.decided = State.COMPLETED, status
+            branch.state, branch.decided = BranchState.COMPLETED, status
         else:
             self._remove(branch)
 
@@ -486,7 +488,7 @@ class Branches:
         store, counters = self.vhost.store, self.vhost.counters
         branch.publishes, branch.settles = branch.transaction.take()
         branch.transaction.dead = True
-        branch.state = State.PREPARED
+        branch.state = BranchState.PREPARED
         branch.since_ms = counters.now_ms
         store.begin()
         try:
@@ -516,13 +518,13 @@ class Branches:
                         f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"
                     )
 
-    def _do(self, branch: Branch, status: Status) -> Status:
+    def _do(self, branch: Branch, status: XaStatus) -> XaStatus:
         """Make the work of a prepared branch happen; return what became of it."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()
         try:
             if branch.publishes.admit(0, len(branch.publishes), store, counters):
-                status = Status.HEURHAZ
+                status = XaStatus.HEURHAZ
             settle_all(branch.settles)
             store.decide(branch.xid.encode(), status, counters.now_ms)
         finally:
@@ -530,7 +532,7 @@ class Branches:
         self._finish(branch, status)
         return status
 
-    def _undo(self, branch: Branch, status: Status) -> None:
+    def _undo(self, branch: Branch, status: XaStatus) -> None:
         """Undo the work of a prepared branch."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()

@@ -9,7 +9,7 @@ from headrace.model.queue.queue cimport Queue
 from headrace.model.counters cimport Counters, weight_of
 
 @cython.final
-cdef class Held:
+cdef class TransactionPublishes:
     cdef public list messages
     cdef public list queues
     cdef public list lasting

@@ -42,7 +42,7 @@ class Publish(NamedTuple):
     persistent: bool
 
 
-class Held:
+class TransactionPublishes:
     """The publishes of one transaction."""
 
     __slots__ = ("files", "lasting", "lost", "messages", "paged", "queues")

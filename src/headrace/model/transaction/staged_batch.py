@@ -31,7 +31,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
-from headrace.model.transaction.dtx import Branch, State, Status
+from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.transaction import settle_all
 from headrace.model.transaction.xid import STAGED, Xid
 
@@ -176,7 +176,9 @@ class Sinks:
         sink = self.find(name)
         self._heard_ms[name] = now_ms
         if sink.epoch != before.epoch:
-            yield from self._drop([b for b in self.undecided(name) if b.state is not State.ACTIVE])
+            yield from self._drop(
+                [b for b in self.undecided(name) if b.state is not BranchState.ACTIVE]
+            )
         return self.describe(name)
 
     def release(self, name: str, owner: str) -> dict[str, Any]:
@@ -202,7 +204,7 @@ class Sinks:
         self._heard_ms[name] = self.vhost.counters.now_ms
         return sink
 
-    # --- Work --------------------------------------------------------------------------------------
+    # --- Operations -----------------------------------------------------------------------------
 
     def prepare(self, name: str, epoch: int, batch: int, branch: str, count: int) -> bool:
         """Prepare a branch in which ``count`` messages were published.
@@ -217,7 +219,7 @@ class Sinks:
         branches = self.vhost.branches
         xid = xid_of(name, batch, branch)
         found = branches.find(xid)
-        if found.state is State.PREPARED:
+        if found.state is BranchState.PREPARED:
             self.check_epoch(name, epoch)
             return True  # Asked again.
         try:
@@ -228,10 +230,10 @@ class Sinks:
             self._check(found, count)
             status = branches.prepare(xid, keep_empty=True)
         except (IllegalState, PreconditionFailed, ResourceError):
-            if xid in branches and found.state is State.ACTIVE:
+            if xid in branches and found.state is BranchState.ACTIVE:
                 branches.rollback(xid)
             raise
-        if status is not Status.OK:
+        if status is not XaStatus.OK:
             branches.rollback(xid)
             raise IllegalState(f"the branch {xid} can only be rolled back (xa-{status.name})")
         self.expect(found)
@@ -270,7 +272,7 @@ class Sinks:
         """Have prepared work rolled back when nobody decides it in time."""
 
         def overdue(_: int) -> int:
-            if branch.state is State.PREPARED and branch.xid in self.vhost.branches:
+            if branch.state is BranchState.PREPARED and branch.xid in self.vhost.branches:
                 self.vhost.branches.rollback(branch.xid)
             return 0
 
@@ -280,7 +282,7 @@ class Sinks:
     def restored(self) -> None:
         """The broker started, and has found what was prepared."""
         for branch in self.vhost.branches:
-            if branch.xid.format == STAGED and branch.state is State.PREPARED:
+            if branch.xid.format == STAGED and branch.state is BranchState.PREPARED:
                 self.expect(branch)
 
     def undecided(self, name: str) -> list[Branch]:
@@ -291,7 +293,7 @@ class Sinks:
             for branch in self.vhost.branches
             if branch.xid.format == STAGED
             and branch.xid.global_id.startswith(prefix)
-            and branch.state in (State.ACTIVE, State.PREPARED)
+            and branch.state in (BranchState.ACTIVE, BranchState.PREPARED)
         ]
 
     # --- Decisions ------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ class Sinks:
         try:
             for branch in chosen:
                 store.decide(branch.xid.encode(), 0, now_ms)
-                branch.state = State.COMMITTING
+                branch.state = BranchState.COMMITTING
             facts.change(key, value)
         finally:
             store.commit()
@@ -346,7 +348,7 @@ class Sinks:
         while name in self._deciding:
             yield
         losers = self.vhost.branches.of(STAGED, global_id(name, batch))
-        dropped = yield from self._drop([b for b in losers if b.state is State.PREPARED])
+        dropped = yield from self._drop([b for b in losers if b.state is BranchState.PREPARED])
         return {"branches": dropped, **self.describe(name)}
 
     def discard(self, name: str) -> Steps:
@@ -381,7 +383,7 @@ class Sinks:
             for chunk in range(stage.chunks):
                 xid = xid_of(name, batch, f"{stage.name}/{chunk}")
                 branch = branches.find(xid)
-                if branch.state is not State.PREPARED:
+                if branch.state is not BranchState.PREPARED:
                     raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")
                 if branch.damaged:
                     raise PreconditionFailed(f"a part of the branch {xid} was lost on the disk")
@@ -412,9 +414,9 @@ class Sinks:
         """Roll branches back; return how many."""
         count = 0
         for branch in branches:
-            if branch.xid not in self.vhost.branches or branch.state is State.COMMITTING:
+            if branch.xid not in self.vhost.branches or branch.state is BranchState.COMMITTING:
                 continue
-            if branch.state is State.ACTIVE and branch.workers:
+            if branch.state is BranchState.ACTIVE and branch.workers:
                 continue  # At work still: its prepare will be refused.
             self.vhost.branches.rollback(branch.xid)
             count += 1

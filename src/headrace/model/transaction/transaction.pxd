@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
-from headrace.model.transaction.publishes cimport Held
+from headrace.model.transaction.publishes cimport TransactionPublishes
 from headrace.model.message cimport C_KIND_FILE, C_KIND_MASK, Message
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
 
@@ -10,7 +10,7 @@ cdef class Transaction:
     cdef public Counters counters
     cdef public bint owns
     cdef public bint dead
-    cdef public Held publishes
+    cdef public TransactionPublishes publishes
     cdef public bint counts
     cdef public long long seen
     cdef public str flaw
@@ -18,7 +18,7 @@ cdef class Transaction:
     cdef public list settles
     cdef public dict facts
     cdef public dict numbers
-    cdef public dict passages
+    cdef public dict interceptions
     cdef public long long octets
     cdef public long long held
     cdef public dict _holders
@@ -26,6 +26,6 @@ cdef class Transaction:
     @cython.locals(octets=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
     cpdef publish(self, Message message, object queues, object persistent)
     cpdef note(self, str flaw)
-    @cython.locals(publishes=Held)
+    @cython.locals(publishes=TransactionPublishes)
     cpdef tuple take(self)
     cdef _check_room(self, long long octets)

@@ -16,7 +16,7 @@ import cython
 from headrace.model.arguments.values import keeps_all
 from headrace.model.errors import IllegalState, ResourceError
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.transaction.publishes import Held
+from headrace.model.transaction.publishes import TransactionPublishes
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
@@ -27,7 +27,7 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.model.interceptor.interception import Passage, Source
+    from headrace.model.interceptor.interception import Interception, Source
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
@@ -58,7 +58,7 @@ class Transaction:
         self.counters = vhost.counters
         self.owns = owns
         self.dead = False  # It cannot be committed any more: what is still added is undone at once.
-        self.publishes = Held()
+        self.publishes = TransactionPublishes()
         self.counts = False  # What went wrong is noted here, instead of closing the channel.
         self.seen = 0  # Publishes that came, where they are counted,
         self.flaw = ""  # what was wrong with the first bad one,
@@ -66,7 +66,7 @@ class Transaction:
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, Number] = {}  # Of publishes that have one, by their place.
-        self.passages: dict[int, tuple[Passage, Source]] = {}  # Likewise.
+        self.interceptions: dict[int, tuple[Interception, Source]] = {}  # Likewise.
         self.octets = 0  # Of all publishes,
         self.held = 0  # and what of it counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
@@ -124,12 +124,12 @@ class Transaction:
             raise IllegalState(
                 "a message with a publishing id cannot be part of a distributed transaction"
             )
-        self.vhost.publishers.check(number[0])
+        self.vhost.publishing_ids.check(number[0])
         self.numbers[len(self.publishes)] = number
 
-    def pass_by(self, passage: Passage, source: Source) -> None:
+    def pass_by(self, interception: Interception, source: Source) -> None:
         """The next publish is looked at when it happens."""
-        self.passages[len(self.publishes)] = passage, source
+        self.interceptions[len(self.publishes)] = interception, source
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
         """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
@@ -190,7 +190,7 @@ class Transaction:
         store = self.vhost.store
         if store.full and self.publishes:
             raise ResourceError("the disk is full; nothing was committed")
-        facts, numbers, passages = self.facts, self.numbers, self.passages
+        facts, numbers, interceptions = self.facts, self.numbers, self.interceptions
         refused = 0
         publishes, settles = self.take()
         publishes.bring(store)
@@ -198,10 +198,10 @@ class Transaction:
         try:
             for place, (message, queues, persistent) in enumerate(publishes):
                 number = numbers.get(place) if numbers else None
-                if number is not None and self.vhost.publishers.knows(number):
+                if number is not None and self.vhost.publishing_ids.knows(number):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
-                watched = passages.get(place) if passages else None
+                watched = interceptions.get(place) if interceptions else None
                 if watched is not None:
                     refused += watched[0].take(
                         message, alive, persistent, number=number, source=watched[1], inside=True
@@ -209,9 +209,9 @@ class Transaction:
                 elif alive:
                     refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
                     if number is not None:
-                        self.vhost.publishers.note(number, True)
+                        self.vhost.publishing_ids.note(number, True)
             self.vhost.counters.published += len(publishes) - len(
-                passages
+                interceptions
             )  # They count themselves.
             settle_all(settles)
             for key, value in facts.items():
@@ -232,7 +232,7 @@ class Transaction:
         self.let_go(publishes)
         self._requeue(settles)
 
-    def let_go(self, publishes: Held) -> None:
+    def let_go(self, publishes: TransactionPublishes) -> None:
         """Publishes that were taken are done with: whoever needs their files holds them."""
         if not publishes.files:
             return
@@ -240,16 +240,16 @@ class Transaction:
             if message.flags & C_KIND_MASK == C_KIND_FILE and message.data is not None:
                 self.vhost.files.release(message.data)
 
-    def take(self) -> tuple[Held, list[Settle]]:
+    def take(self) -> tuple[TransactionPublishes, list[Settle]]:
         """Begin anew, and return what there was to do."""
         taken = self.publishes, self.settles
         self.counters.memory_used -= self.held
-        self.publishes, self.settles = Held(), []
+        self.publishes, self.settles = TransactionPublishes(), []
         self.octets = self.held = 0
         self._holders = {}
         self.facts = {}
         self.numbers = {}
-        self.passages = {}
+        self.interceptions = {}
         return taken
 
     def _check_room(self, octets: int) -> None:

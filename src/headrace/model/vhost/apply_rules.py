@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.policy.rules import Rules
-    from headrace.model.vhost.queue_registry import Queues
+    from headrace.model.vhost.queue_registry import QueueRegistry
 
 SLICE = 64  # Exchanges and queues in a row.
 
@@ -26,7 +26,7 @@ SLICE = 64  # Exchanges and queues in a row.
 class RulesChange:
     """Takes the queues and exchanges of a virtual host from the rules of before to its own."""
 
-    def __init__(self, vhost: Queues, before: Rules | None) -> None:
+    def __init__(self, vhost: QueueRegistry, before: Rules | None) -> None:
         """``before`` is what all of them go by; ``None`` where a change was under way."""
         self.vhost = vhost
         self.before = before

@@ -32,7 +32,7 @@ class Undelivered(Consumer):
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
-        self.letters: list[tuple[Message, str]] = []
+        self.dead_letters: list[tuple[Message, str]] = []
         self.takers: dict[Message, set[str]] = {}  # Of letters that not all have taken yet.
         self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
         self._scheduler = scheduler
@@ -40,8 +40,8 @@ class Undelivered(Consumer):
 
     def add(self, message: Message, reason: str) -> None:
         """Keep a letter."""
-        self.letters.append((message, reason))
-        if len(self.letters) == 1:
+        self.dead_letters.append((message, reason))
+        if len(self.dead_letters) == 1:
             self._wait_ms = RETRY_MS
             self._scheduler.put(self, self.queue.counters.now_ms + RETRY_MS, self.retry)
 
@@ -59,7 +59,7 @@ class Undelivered(Consumer):
             return 0
         counters = queue.counters
         counters.begin_letters(now_ms)
-        letters = queue.vhost.letters
+        letters = queue.vhost.dead_letters
         gathers = letters.gather()
         try:
             while self.dying and counters.letters_left > 0:
@@ -81,9 +81,9 @@ class Undelivered(Consumer):
         if queue.deleted:
             self.forget()
             return 0
-        tried, self.letters = self.letters[:TRIES_MAX], self.letters[TRIES_MAX:]
+        tried, self.dead_letters = self.dead_letters[:TRIES_MAX], self.dead_letters[TRIES_MAX:]
         failed: list[tuple[Message, str]] = []
-        gathers = queue.vhost.letters.gather()
+        gathers = queue.vhost.dead_letters.gather()
         try:
             for message, reason in tried:
                 queue.held_count -= 1
@@ -95,9 +95,9 @@ class Undelivered(Consumer):
                 failed.append((message, reason))
         finally:
             if gathers:
-                queue.vhost.letters.end()
-        self.letters = failed + self.letters
-        if not self.letters:
+                queue.vhost.dead_letters.end()
+        self.dead_letters = failed + self.dead_letters
+        if not self.dead_letters:
             return 0
         if len(failed) == len(tried):
             self._wait_ms = min(2 * self._wait_ms, RETRY_MS_MAX)
@@ -107,7 +107,7 @@ class Undelivered(Consumer):
 
     def forget(self) -> None:
         """The queue is gone, and its letters with it."""
-        letters, self.letters = [*self.dying, *self.letters], []
+        letters, self.dead_letters = [*self.dying, *self.dead_letters], []
         self.dying.clear()
         self.takers.clear()
         for message, _ in letters:

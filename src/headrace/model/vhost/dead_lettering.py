@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.model.exchange.exchange import Exchange
-    from headrace.model.interceptor.exchange_observer import Watch
+    from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
@@ -40,7 +40,7 @@ PAUSE_MS = 1  # When the next letters of letters are delivered, after those of a
 WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
 
 
-class Letters:
+class DeadLetters:
     """The dead letters of one virtual host."""
 
     def __init__(self, vhost: VirtualHost) -> None:
@@ -228,7 +228,7 @@ class Letters:
             log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
             return
         found: dict[Queue, None] = {}
-        watches: dict[Watch, None] = {}
+        observers: dict[ExchangeObserver, None] = {}
         headers = Headed(content.headers, message, contents)
         self.vhost.follow(
             exchange,
@@ -236,11 +236,11 @@ class Letters:
             headers,
             found,
             1,
-            watches,
+            observers,
             publisher=message.publisher,
         )
         found.pop(queue, None)
-        self.vhost.send(message.copy(), found, watches, content.headers, content.persistent)
+        self.vhost.send(message.copy(), found, observers, content.headers, content.persistent)
 
     def _dead_letter(
         self,
@@ -266,14 +266,14 @@ class Letters:
         else:
             keys = [key]
         found: dict[Queue, None] = {}
-        watches: dict[Watch, None] = {}
+        observers: dict[ExchangeObserver, None] = {}
         said = Headed(headers, message, contents)
         self.vhost.follow(
             exchange,
             keys[0],
             said,
             found,
-            watches=watches,
+            observers=observers,
             copies=keys[1:],
             publisher=0 if queue.insists else message.publisher,  # One that insists does arrive.
         )
@@ -290,11 +290,11 @@ class Letters:
         arrived = True
         kept = self._undelivered.get(queue)
         if not far and (queue.insists or (kept is not None and message in kept.takers)):
-            arrived = self._insist(queue, message, found, watches)
-        count = len(found) + len(watches)
+            arrived = self._insist(queue, message, found, observers)
+        count = len(found) + len(observers)
         if count and self.may_spread(queue.name, headers, reason, count):
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
-            self.vhost.send(letter, found, watches, headers, content.persistent)
+            self.vhost.send(letter, found, observers, headers, content.persistent)
         return arrived
 
     def _insist(
@@ -302,19 +302,19 @@ class Letters:
         queue: Queue,
         message: Message,
         found: dict[Queue, None],
-        watches: dict[Watch, None],
+        observers: dict[ExchangeObserver, None],
     ) -> bool:
         """Leave those queues that get a letter now; tell whether then all have it.
 
         One that is full gets it later, and nobody gets it twice.
         """
-        if not found and not watches:
+        if not found and not observers:
             kept = self._undelivered.get(queue)
             return kept is not None and kept.takers.pop(message, None) is not None
         kept = self._kept_by(queue)
         had = kept.takers.pop(message, None)
         if had is not None:
-            watches.clear()
+            observers.clear()
         full = False
         for target in list(found):
             if had is not None and target.name in had:
@@ -324,7 +324,7 @@ class Letters:
                 full = True
         if full:
             if not found and had is None:
-                watches.clear()
+                observers.clear()
             else:
                 kept.takers[message] = (had or set()).union([target.name for target in found])
         return not full

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.policy.rules import Rules
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.queue_registry import Queues
+    from headrace.model.vhost.queue_registry import QueueRegistry
     from headrace.model.vhost.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str
     return INSTEAD if overflow is None and said in UNBOUNDED else overflow
 
 
-def configure(vhost: Queues, queue: Queue) -> None:
+def configure(vhost: QueueRegistry, queue: Queue) -> None:
     """Set what the effective arguments of a queue say; the queue may be in use.
 
     It does not matter whether the queue is among those of the virtual host yet.
@@ -117,7 +117,7 @@ def configure(vhost: Queues, queue: Queue) -> None:
             watch_age(vhost, queue)
 
 
-def reconfigure(vhost: Queues, queue: Queue, before: Rules | None) -> None:
+def reconfigure(vhost: QueueRegistry, queue: Queue, before: Rules | None) -> None:
     """Apply the rules of a virtual host to a queue that went by others; ``None``: nobody knows."""
     was = None if before is None else effective(before, queue)
     now = vhost.effective(queue)
@@ -146,7 +146,7 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
     exchange.alternate = alternate
 
 
-def shorten_lives(vhost: Queues, queue: Queue) -> None:
+def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
     """A queue got a time to live: let it count for what waits there, from now on."""
     at = queue.position_of_first()
     end = vhost.counters.next_seq
@@ -167,14 +167,14 @@ def shorten_lives(vhost: Queues, queue: Queue) -> None:
         vhost.scheduler.put(("lives", queue), began_ms + 1, go_on)
 
 
-def watch_use(vhost: Queues, queue: Queue) -> None:
+def watch_use(vhost: QueueRegistry, queue: Queue) -> None:
     """Have a queue with x-expires go when nobody uses it."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
         vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
-def watch_age(vhost: Queues, queue: Queue) -> None:
+def watch_age(vhost: QueueRegistry, queue: Queue) -> None:
     """Have a stream with x-max-age lose what is too old."""
     if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
         vhost.scheduler.put(("age", queue), vhost.counters.now_ms + TRIM_MIN_MS, queue.trim)

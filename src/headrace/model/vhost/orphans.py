@@ -44,7 +44,7 @@ class Orphans:
 
         Return whether something is left for later. The queue is to be destroyed otherwise.
         """
-        if queue.alternate_exchange is None or not self.vhost.letters.takes(queue, ORPHANED):
+        if queue.alternate_exchange is None or not self.vhost.dead_letters.takes(queue, ORPHANED):
             return False
         queue.retire()
         if self._pass_on(queue):

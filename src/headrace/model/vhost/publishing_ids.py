@@ -35,7 +35,7 @@ REFUSED_MAX = 256  # Ranges of refused ids that are kept of a publisher; the low
 Number = tuple[bytes, int]  # The name of a publisher, and an id.
 
 
-class State:
+class PublisherState:
     """What is known of one publisher."""
 
     def __init__(self, value: bytes | None) -> None:
@@ -91,13 +91,13 @@ class State:
         del refused[:-REFUSED_MAX]
 
 
-class Publishers:
+class PublishingIds:
     """The publishers of one virtual host that number their messages."""
 
     def __init__(self, facts: Facts, counters: Counters) -> None:
         self._facts = facts
         self._counters = counters
-        self._states: dict[bytes, State] | None = None  # Read when first needed.
+        self._states: dict[bytes, PublisherState] | None = None  # Read when first needed.
 
     def last(self, name: bytes) -> int:
         """Return the highest id that was taken from a publisher; -1 when none was."""
@@ -152,18 +152,20 @@ class Publishers:
         for name in sorted(states):
             yield name, states[name].last, states[name].used_ms
 
-    def _state(self, name: bytes) -> State:
+    def _state(self, name: bytes) -> PublisherState:
         states = self._all()
         state = states.get(name)
         if state is None:
-            state = states[name] = State(None)
+            state = states[name] = PublisherState(None)
             state.used_ms = self._counters.now_ms
         return state
 
-    def _all(self) -> dict[bytes, State]:
+    def _all(self) -> dict[bytes, PublisherState]:
         if self._states is None:
             at = len(PREFIX)
-            self._states = {key[at:]: State(value) for key, value in self._facts.items(PREFIX)}
+            self._states = {
+                key[at:]: PublisherState(value) for key, value in self._facts.items(PREFIX)
+            }
         return self._states
 
 

@@ -58,7 +58,7 @@ LINGER = "qpid.auto_delete_timeout"  # Seconds for which an auto-delete queue st
 StreamMaker = Callable[..., Queue]
 
 
-class Queues(Topology):
+class QueueRegistry(Topology):
     """Queues by name and owner; the second of the three classes that make up a virtual host."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Queues(Topology):
         self.observed = False  # Deliveries are shown to us.
         self.declared_by: dict[Queue, str] = {}  # Users.
         self.queues_of: dict[str, int] = {}  # How many queues each user declared.
-        self.lives = queue_lifetime.Lives(self)
+        self.lifetimes = queue_lifetime.QueueLifetimes(self)
         #: Called with a queue when it is said anew how long its consumers may hold deliveries.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
@@ -206,7 +206,7 @@ class Queues(Topology):
             arguments=arguments,
         )
         self._add_queue(queue, user)
-        self.lives.begin(queue, plan, owner, session)
+        self.lifetimes.begin(queue, plan, owner, session)
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.limited:
@@ -339,7 +339,7 @@ class Queues(Topology):
 
     def session_ended(self, owner: object) -> None:
         """A connection, a session or a channel is gone: so are the queues that live with it."""
-        for queue in self.lives.end(owner):
+        for queue in self.lifetimes.end(owner):
             if self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
 
@@ -356,7 +356,7 @@ class Queues(Topology):
         """The last consumer of an auto-delete queue has gone."""
         if LINGER in queue.arguments and queue.expires_ms >= 0:
             return  # It goes once it was unused for that long.
-        if self.queues.get(queue.name) is queue and not self.lives.stays(queue):
+        if self.queues.get(queue.name) is queue and not self.lifetimes.stays(queue):
             self._remove_queue(queue)
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:
@@ -527,7 +527,7 @@ class Queues(Topology):
             owned.pop(queue, None)
             if not owned:
                 del self._owned[holder]
-        self.lives.forget(queue)
+        self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
         self.no_local.discard(queue)

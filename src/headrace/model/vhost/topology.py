@@ -305,8 +305,8 @@ class Topology(ABC):
             self._changed()
             if self.events.heard:
                 self.events.tell("binding.created", **binding_facts(binding, self.name))
-            if binding.source.watch is not None:
-                binding.source.watch.bound(binding)
+            if binding.source.observer is not None:
+                binding.source.observer.bound(binding)
 
     def unbind(
         self,

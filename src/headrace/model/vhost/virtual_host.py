@@ -21,8 +21,13 @@ from headrace.model.events import SERVICES, Events, consumer_facts, consumer_nam
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
 from headrace.model.exchange.exchange import Exchange, Headers, SuperStreamExchange
 from headrace.model.exchange.registry import new_exchange
-from headrace.model.interceptor.exchange_observer import KEPT, Watch, is_watched, kept_arguments
-from headrace.model.interceptor.interception import Passage
+from headrace.model.interceptor.exchange_observer import (
+    KEPT,
+    ExchangeObserver,
+    is_observed,
+    kept_arguments,
+)
+from headrace.model.interceptor.interception import Interception
 from headrace.model.interceptor.stamps import SENT_TIME, Stamps
 from headrace.model.interceptor.tracer import FACT as TRACED
 from headrace.model.interceptor.tracer import Tracer, Who
@@ -35,17 +40,17 @@ from headrace.model.ports import Files
 from headrace.model.queue.flow_control import observes
 from headrace.model.queue_kinds.delayed import Delayed, DelayedQueue
 from headrace.model.scheduler import Scheduler
-from headrace.model.stream.consumer_groups import Groups
-from headrace.model.stream.lost_records import Gaps
+from headrace.model.stream.consumer_groups import ConsumerGroups
+from headrace.model.stream.lost_records import LostRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.transaction.dtx import Branches
 from headrace.model.transaction.staged_batch import Sinks
 from headrace.model.vhost import super_stream
-from headrace.model.vhost.dead_lettering import Letters
+from headrace.model.vhost.dead_lettering import DeadLetters
 from headrace.model.vhost.definitions import Definitions, NoDefinitions, QueueRecord
 from headrace.model.vhost.orphans import ENDING, Orphans
-from headrace.model.vhost.publishing_ids import Publishers
-from headrace.model.vhost.queue_registry import Queues, StreamMaker
+from headrace.model.vhost.publishing_ids import PublishingIds
+from headrace.model.vhost.queue_registry import QueueRegistry, StreamMaker
 from headrace.model.vhost.topology import NO_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -66,10 +71,10 @@ class Routed(NamedTuple):
 
     queues: tuple[Queue, ...]
     cacheable: bool  # Exchange and routing key alone decided.
-    passage: Passage | None = None  # Through which it is taken, if not as any other.
+    interception: Interception | None = None  # Through which it is taken, if not as any other.
 
 
-class VirtualHost(Queues):
+class VirtualHost(QueueRegistry):
     """One virtual host."""
 
     def __init__(
@@ -90,7 +95,7 @@ class VirtualHost(Queues):
         ``make_stream`` takes the arguments of :class:`Queue`; without it there are no streams.
         ``files`` keeps the bodies of file messages. ``events`` is told what changes.
         """
-        Queues.__init__(
+        QueueRegistry.__init__(
             self,
             name,
             store,
@@ -108,13 +113,13 @@ class VirtualHost(Queues):
         self.facts = Facts(store)
         self.leases = Leases(self)
         self.delayed = Delayed(self)
-        self.letters = Letters(self)
+        self.dead_letters = DeadLetters(self)
         self.orphans = Orphans(self)
-        self.groups = Groups(self.facts)
-        self.gaps = Gaps(self.facts)
+        self.groups = ConsumerGroups(self.facts)
+        self.lost_records = LostRecords(self.facts)
         #: Called with each connection or session that is gone, and the time.
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
-        self.publishers = Publishers(self.facts, counters)
+        self.publishing_ids = PublishingIds(self.facts, counters)
         self.errands = Errands(self)
         self.stamps: Stamps | None = None  # What the broker writes into messages,
         self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
@@ -150,7 +155,7 @@ class VirtualHost(Queues):
                 self.orphans.adopt(queue)
                 continue
             self._add_queue(queue, q.user)
-            self.lives.restore(queue)
+            self.lifetimes.restore(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
@@ -210,13 +215,13 @@ class VirtualHost(Queues):
         """
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
-        watches: dict[Watch, None] = {}
+        observers: dict[ExchangeObserver, None] = {}
         cacheable = self.follow(
-            first, routing_key, headers, found, alternates, watches, copies, publisher
+            first, routing_key, headers, found, alternates, observers, copies, publisher
         )
-        if not watches and self.stamps is None and self.tracer is None:
+        if not observers and self.stamps is None and self.tracer is None:
             return Routed(tuple(found), cacheable)
-        return Routed(tuple(found), False, Passage(self, tuple(watches), headers))
+        return Routed(tuple(found), False, Interception(self, tuple(observers), headers))
 
     def follow(
         self,
@@ -225,13 +230,13 @@ class VirtualHost(Queues):
         headers: Headers,
         found: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
-        watches: dict[Watch, None] | None = None,
+        observers: dict[ExchangeObserver, None] | None = None,
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> bool:
         """Collect queues over exchange-to-exchange bindings; each exchange is passed once.
 
-        ``watches`` collects those of the exchanges that look at each message.
+        ``observers`` collects those of the exchanges that look at each message.
         """
         cacheable = True
         seen: dict[Exchange, int] = {first: alternates}  # What is left of them from there on.
@@ -239,9 +244,9 @@ class VirtualHost(Queues):
         while pending:
             exchange = pending.pop()
             cacheable = cacheable and exchange.cacheable
-            if exchange.watch is not None and watches is not None:
-                watches[exchange.watch] = None
-                if exchange.watch.is_duplicate(headers()):
+            if exchange.observer is not None and observers is not None:
+                observers[exchange.observer] = None
+                if exchange.observer.is_duplicate(headers()):
                     continue
             matched: dict[Destination, None] = {}
             for key in (routing_key, *copies) if copies else (routing_key,):
@@ -279,7 +284,7 @@ class VirtualHost(Queues):
         self,
         message: Message,
         queues: Mapping[Queue, None],
-        watches: Mapping[Watch, None],
+        observers: Mapping[ExchangeObserver, None],
         headers: Mapping[str, Any],
         persistent: bool,
     ) -> None:
@@ -287,16 +292,16 @@ class VirtualHost(Queues):
 
         It may be in the middle of a transaction of the store.
         """
-        passage = Passage(self, tuple(watches), lambda: headers)
-        if passage.is_duplicate():
+        interception = Interception(self, tuple(observers), lambda: headers)
+        if interception.is_duplicate():
             return
-        everybody = [*queues, *passage.keepers()]
-        if watches:
-            message = passage.watched(message)
+        everybody = [*queues, *interception.keepers()]
+        if observers:
+            message = interception.watched(message)
         if everybody:
             self.deliver(message, everybody, persistent)
-            for watch in watches:
-                watch.note(headers, persistent)
+            for observer in observers:
+                observer.note(headers, persistent)
 
     def hand_kept(
         self,
@@ -348,7 +353,7 @@ class VirtualHost(Queues):
             else:
                 twin.flags &= ~PERSISTENT
             twins.append((queue, twin))
-        return self.letters.hand_out(twins, promised=promised)
+        return self.dead_letters.hand_out(twins, promised=promised)
 
     def join(self, message: Message, stream: Queue) -> bool:
         """Make a message what streams keep: class basic, in one piece; False when it cannot be."""
@@ -358,7 +363,7 @@ class VirtualHost(Queues):
             message.data = self.contents.joined(message)
         except deadletter.UnreadableError as error:
             log.warning("stream %r: a message is not kept: %s", stream.name, error)
-            self.letters.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
+            self.dead_letters.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
             return False
         message.parts = None
         message.flags &= ~(LARGE | KIND_MASK)
@@ -471,7 +476,7 @@ class VirtualHost(Queues):
 
     def _watch(self, exchange: Exchange) -> None:
         """Let an exchange look at each message, if it is one that does."""
-        if not is_watched(exchange):
+        if not is_observed(exchange):
             return
         arguments = kept_arguments(exchange)
         kept = None
@@ -488,13 +493,13 @@ class VirtualHost(Queues):
                 )
                 kept.is_hidden = True
                 self._add_queue(kept)
-        exchange.watch = Watch(self, exchange, kept)
+        exchange.observer = ExchangeObserver(self, exchange, kept)
 
     def _exchange_gone(self, exchange: Exchange) -> None:
-        if exchange.watch is not None:
-            exchange.watch.clear()
-            if exchange.watch.kept is not None:
-                self._remove_queue(exchange.watch.kept)
+        if exchange.observer is not None:
+            exchange.observer.clear()
+            if exchange.observer.kept is not None:
+                self._remove_queue(exchange.observer.kept)
 
     def _is_leased(self, queue: Queue) -> bool:
         return self.leases.in_use(queue)
@@ -502,10 +507,10 @@ class VirtualHost(Queues):
     def _end(self, queue: Queue, user: str) -> int:
         if isinstance(queue, Stream):
             self.groups.forget(queue)
-            self.gaps.forget(queue)
+            self.lost_records.forget(queue)
         count: int = queue.message_count()
         if self.orphans.take(queue, user):
-            self.letters.queue_gone(queue)
+            self.dead_letters.queue_gone(queue)
         else:
             self.end_queue(queue)
         if queue.durable and not queue.is_hidden:
@@ -515,7 +520,7 @@ class VirtualHost(Queues):
     def end_queue(self, queue: Queue) -> None:
         """Nothing is left of a queue that was deleted."""
         queue.destroy()
-        self.letters.queue_gone(queue)
+        self.dead_letters.queue_gone(queue)
         self.count_alternate(queue.alternate_exchange, -1)
         if queue.durable:
             self.definitions.delete_queue(queue.id)

@@ -223,7 +223,7 @@ def describe_lease(vhost: VirtualHost, lease: Any) -> Answered:
         "next": lease.log.next_offset,
         "leased": lease.log.next_offset - lease.settled,
         "ready": lease.source.ready_count,
-        "owner": vhost.leases.tenures.owner_of(lease) or "",
+        "owner": vhost.leases.ownerships.owner_of(lease) or "",
     }
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import cython
 
-from headrace.model.transaction.dtx import Kept
+from headrace.model.transaction.dtx import PreparedBranch
 from headrace.model.transaction.xid import ERRAND
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import Defined, queue_of
@@ -459,7 +459,7 @@ class Recovery:
             places = self.sweep_counts()
             self.counts.settle_in(counts, places)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[PreparedBranch]:
         """Return the branches that are known still, with what they hold back."""
         found = []
         for prepared, _ in self.prepared.values():
@@ -484,7 +484,7 @@ class Recovery:
                 elif queue_id in self.rows.owing(row):
                     self.locked.add((queue_id, seq))
                     settles.append((queue_id, self.make(row, queue_id), outcome))
-            found.append(Kept(prepared.xid, prepared.status, damaged, publishes, settles))
+            found.append(PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles))
         return found
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:

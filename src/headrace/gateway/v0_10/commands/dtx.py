@@ -34,7 +34,7 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.model.transaction.dtx import Status
+    from headrace.model.transaction.dtx import XaStatus
 
 
 def xid_of(command: Any) -> Xid:
@@ -53,7 +53,7 @@ def ask(command: Any, call: Callable[[], Any]) -> Any:
         raise translate(error, command, "xid") from None
 
 
-def result(session: Any, status: Status) -> None:
+def result(session: Any, status: XaStatus) -> None:
     """Send how a command ended."""
     session.send_result(session.command_id, XaResult(status=int(status)))
 
@@ -106,7 +106,7 @@ def rollback(session: Any, command: DtxRollback, header: bytes, parts: object) -
     return outcome(session, command, session.vhost.branches.rollback)
 
 
-def outcome(session: Any, command: Any, call: Callable[[Xid], Status]) -> bool:
+def outcome(session: Any, command: Any, call: Callable[[Xid], XaStatus]) -> bool:
     """Decide, and answer when that is on disk."""
     status = ask(command, partial(call, xid_of(command)))
     later: bool = session.later(XaResult(status=int(status)))

@@ -17,7 +17,7 @@ from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
 from headrace.gateway.v0_10.queue_names import queue_of
 from headrace.gateway.v0_10.session.subscription import Subscription, serial_distance
-from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
 from headrace.model.operations.peek import beginning
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
@@ -96,7 +96,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         )
     arguments = plain(command.arguments or {})
     try:
-        choice = Choice(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
+        choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
         if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
             acquire_mode = 1
         if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, Pool)):

@@ -46,7 +46,7 @@ cdef class Publisher(Transfers):
     cdef Message message_of(self, bytes body, tuple parts, unsigned long long body_size)
     @cython.locals(message=Message, queue=Queue)
     cdef int pass_on(
-        self, object passage, Route route, bytes body, tuple parts, unsigned long long body_size
+        self, object interception, Route route, bytes body, tuple parts, unsigned long long body_size
     ) except -1
     cpdef object source(self)
     cpdef unroutable(self, int code, str text)

@@ -196,35 +196,35 @@ class Publisher(Transfers):
                 body = b"".join(parts)
                 parts = None
         self.position = 0
-        passage = route.passage
+        interception = route.interception
         if route.count and self.immediate:
             for queue in route.queues:
                 if not queue.takes_at_once():
                     if self.publishing is not None:
-                        self.vhost.publishers.refuse(self.publishing)
+                        self.vhost.publishing_ids.refuse(self.publishing)
                     self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
                     return
-        if route.count == 0 and (passage is None or not passage.is_duplicate()):
-            if passage is not None:
-                self.pass_on(passage, route, body, parts, body_size)
+        if route.count == 0 and (interception is None or not interception.is_duplicate()):
+            if interception is not None:
+                self.pass_on(interception, route, body, parts, body_size)
             else:
                 self.counters.published += 1
             if self.publishing is not None:
-                self.vhost.publishers.refuse(self.publishing)
+                self.vhost.publishing_ids.refuse(self.publishing)
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
             return
         if self.transaction is not None:
             message = self.message_of(body, parts, body_size)
             queues = route.queues
-            if passage is not None and self.transaction.owns:
-                message, queues = passage.join_branch(message, queues)
-            elif passage is not None:
-                self.transaction.pass_by(passage, self.source())
+            if interception is not None and self.transaction.owns:
+                message, queues = interception.join_branch(message, queues)
+            elif interception is not None:
+                self.transaction.pass_by(interception, self.source())
             if self.publishing is not None:
                 self.transaction.number(self.publishing)
             self.transaction.publish(message, queues, self.persistent and route.durable)
-        elif passage is not None:
-            if self.pass_on(passage, route, body, parts, body_size):
+        elif interception is not None:
+            if self.pass_on(interception, route, body, parts, body_size):
                 self.turn_away("a queue is full")
                 return
             self.join_batch(self.explicit)
@@ -255,17 +255,17 @@ class Publisher(Transfers):
 
     def pass_on(
         self,
-        passage: Any,
+        interception: Any,
         route: Route,
         body: bytes,
         parts: tuple[bytes, ...] | None,
         body_size: int,
     ) -> int:
-        """Give a transfer to its passage; return how many queues refused it."""
+        """Give a transfer to its interception; return how many queues refused it."""
         if self.ttl_ms >= 0:
             self.deadline_ms = self.counters.now_ms + self.ttl_ms
         message = self.message_of(body, parts, body_size)
-        refused: int = passage.take(
+        refused: int = interception.take(
             message, route.queues, self.persistent, number=self.publishing, source=self.source()
         )
         for queue in route.queues:
@@ -292,7 +292,7 @@ class Publisher(Transfers):
 
         Either all of its queues take it, or none does and its number is not used up.
         """
-        publishers = self.vhost.publishers
+        publishers = self.vhost.publishing_ids
         if not publishers.knows(number):
             lasting = will_last(route.queues, self.persistent)
             refusing = tuple([queue for queue in route.queues if queue.will_refuse(body_size)])

@@ -166,11 +166,11 @@ class Transfers(Batcher):
             routed = self.vhost.route(
                 name, routing_key, headers, alternates=1, publisher=self.number
             )
-            route = Route(address, routed.queues, generation, routed.passage)
+            route = Route(address, routed.queues, generation, routed.interception)
             if not routed.cacheable:
                 self.until_ms = 0
                 self.route = None
-                self.rare = self.rare or routed.passage is not None
+                self.rare = self.rare or routed.interception is not None
                 return route
             if len(self.routes) >= ROUTES_MAX:
                 self.routes.clear()
@@ -191,7 +191,7 @@ class Transfers(Batcher):
         routed = self.vhost.route(
             name, key.decode(), headers, alternates=1, copies=further, publisher=self.number
         )
-        return Route(route.key, routed.queues, route.generation, routed.passage)
+        return Route(route.key, routed.queues, route.generation, routed.interception)
 
     # --- Rights -------------------------------------------------------------------------------
 

@@ -221,7 +221,7 @@ class V0xContext(Context):
             )
         except ModelError as error:
             raise self.translate(error) from None
-        route = Route(key, routed.queues, generation, routed.passage)
+        route = Route(key, routed.queues, generation, routed.interception)
         return route, routed.cacheable
 
     def end_channel(self, connection: Any, channel: Any) -> None:

@@ -109,7 +109,7 @@ class Publisher(SpecialPublisher):
                 self.publish_in_branch(channel, p)
                 return
             route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
-            if route.passage is not None:
+            if route.interception is not None:
                 self.publishes = self.publishes or not route.serves
                 p = self.taken(d, args, address_len, header, end, body_size, parts)
                 p.route = route
@@ -169,7 +169,7 @@ class Publisher(SpecialPublisher):
             return 0
         if p.delay_ms:
             self.put_off(p)
-        elif p.route.passage is not None:
+        elif p.route.interception is not None:
             if bits & 2 and not at_once(p.route.queues):
                 return -1
             return self.pass_on(channel, p, False)

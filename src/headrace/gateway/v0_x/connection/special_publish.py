@@ -159,7 +159,7 @@ class SpecialPublisher(Spreader):
             return
         if p.delay_ms:
             self.put_off(p)
-        elif p.route.passage is not None:
+        elif p.route.interception is not None:
             self.finish(channel, p, self.pass_on(channel, p, False))
             return
         if p.number is not None:
@@ -175,26 +175,26 @@ class SpecialPublisher(Spreader):
             self.finish(channel, p, self.pass_on(channel, p, False))
 
     def pass_on(self, channel: Channel, p: Publish, inside: bool) -> int:
-        """Give a message to its passage; return how many queues refused it.
+        """Give a message to its interception; return how many queues refused it.
 
         With ``inside`` a transaction is being committed, which sees to the number itself.
         """
-        passage: Any = p.route.passage
+        interception: Any = p.route.interception
         number = None if inside else p.number
         bits = p.data[p.address_len]
         queues = p.route.queues
         if bits & IMMEDIATE:
             queues = at_once(queues)
-        if not queues and bits and not passage.is_duplicate():
+        if not queues and bits and not interception.is_duplicate():
             nowhere = not p.route.count and bits & MANDATORY
             self.send_back(channel, p, NO_ROUTE if nowhere else NO_CONSUMERS)
             if number is not None:
-                self.vhost.publishers.refuse(number)
+                self.vhost.publishing_ids.refuse(number)
                 number = None
         source = Source(
             self.user.name, self.context.telling.names.get(self.number, ""), channel.number
         )
-        refused: int = passage.take(
+        refused: int = interception.take(
             self.message_of(p), queues, p.mode == 2, number=number, source=source, inside=inside
         )
         for queue in queues:
@@ -209,7 +209,7 @@ class SpecialPublisher(Spreader):
 
         Either all of its queues take it, or none does and its number is not used up.
         """
-        publishers = self.vhost.publishers
+        publishers = self.vhost.publishing_ids
         number: Any = p.number
         if publishers.knows(number):
             return 0
@@ -325,8 +325,8 @@ class SpecialPublisher(Spreader):
             queues = at_once(queues)
         if queues:
             message = self.message_of(p)
-            if p.route.passage is not None:
-                message, queues = p.route.passage.join_branch(message, queues)
+            if p.route.interception is not None:
+                message, queues = p.route.interception.join_branch(message, queues)
             transaction.publish(message, queues, p.mode == 2)
             if transaction.counts:
                 transaction.seen += 1
@@ -352,7 +352,7 @@ class SpecialPublisher(Spreader):
             for p in publishes:  # What cannot be, fails
                 self.route_of(p)
                 if p.number is not None:  # before it all.
-                    self.vhost.publishers.check(p.number[0])
+                    self.vhost.publishing_ids.check(p.number[0])
         channel.tx_publishes = None
         channel.tx_settles = None
         channel.tx_octets = 0
@@ -368,9 +368,9 @@ class SpecialPublisher(Spreader):
                 for p in publishes:
                     if p.number is None:
                         refused += self.publish_now(channel, p)
-                    elif not self.vhost.publishers.knows(p.number):
+                    elif not self.vhost.publishing_ids.knows(p.number):
                         refused += self.publish_now(channel, p)
-                        self.vhost.publishers.note(p.number, True)
+                        self.vhost.publishing_ids.note(p.number, True)
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
@@ -391,7 +391,7 @@ class SpecialPublisher(Spreader):
             p.mode = 2
         if p.delay_ms:
             self.put_off(p)
-        elif p.route.passage is not None:
+        elif p.route.interception is not None:
             return self.pass_on(channel, p, True)
         if p.data[p.address_len] or p.route.count == 0:
             return self.publish_rarely(channel, p)

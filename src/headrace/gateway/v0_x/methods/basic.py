@@ -11,7 +11,7 @@ from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_o
 from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
-from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
@@ -185,7 +185,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         timeout_ms = timeout_of(
             connection.vhost, queue, arguments, connection.context.ack_timeout_ms
         )
-    choice = Choice(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
+    choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
     if arguments.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)

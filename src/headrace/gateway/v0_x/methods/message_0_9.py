@@ -31,7 +31,7 @@ from headrace.gateway.v0_x.methods.basic import (
     source_of,
     watch_acks,
 )
-from headrace.model.arguments.consumer import Choice
+from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
@@ -135,7 +135,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     check_exclusive(queue, asked=method.exclusive)
     refuse_stream(queue, method)
     what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
-    choice = Choice(method.filter, what)
+    choice = ConsumerFilter(method.filter, what)
     if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
         queue = view_of(queue)
     timeout_ms = 0
