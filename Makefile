@@ -24,8 +24,10 @@ TESTS ?= tests
 JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # These run in both builds; what they pass through runs with them.
-BOTH := $(wildcard tests/unit tests/protocol tests/model) $(wildcard \
-	tests/broker/test_basic_class.py tests/broker/test_0_10_message.py)
+BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/server tests/bench) \
+	$(wildcard $(addprefix tests/spark/,decode driver options queue runtime schema task write)) \
+	$(wildcard tests/broker/gateway_0_x/test_basic_class.py \
+	tests/broker/gateway_0_10/test_0_10_message.py)
 
 venv: $(STAMP)
 

@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "broker"))
-
-from raw_client import hanging_up
-
-from serving import Served
+from support.broker_process import Served
+from support.raw_client import hanging_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from raw_client import Raw, method_frame
 
 from headrace.client import ClientError, ConnectFailed, ConnectionClosed
 from headrace.client.blocking import Connection, connect
@@ -40,9 +39,10 @@ from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
 from headrace.wire.frame import FRAME_HEADER, encode_frame
-from patience import PATIENCE_S
-from security_desk import Certificates, administer
-from serving import Served, until
+from support.broker_process import Served, until
+from support.certificates_and_tokens import Certificates, administer
+from support.raw_client import Raw, method_frame
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

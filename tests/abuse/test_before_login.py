@@ -8,17 +8,17 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from raw_client import HEADER, Raw, method_frame, start_ok
 
 from headrace.protocol import codec_0_10, codec_0_x
 from headrace.protocol.codec_0_10 import ConnectionStartOk
 from headrace.protocol.codec_0_x import ConnectionClose, ConnectionSecureOk
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10
-from patience import PATIENCE_S
+from support.raw_client import HEADER, Raw, method_frame, start_ok
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.spec.tables import Version
-    from serving import Served
+    from support.broker_process import Served
 
 
 def begin(mechanism: str, response: bytes) -> codec_0_x.ConnectionStartOk:

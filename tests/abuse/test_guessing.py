@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from raw_client import Raw, start_ok
 
 from headrace.gateway.security import throttle
 from headrace.gateway.security.access import Access
@@ -25,8 +24,9 @@ from headrace.server.observe import audit_file
 from headrace.server.observe.audit_file import AuditFile
 from headrace.server.observe.audit_log import AuditLog
 from headrace.store.catalog.users import UserDirectory
-from patience import PATIENCE_S
-from serving import Served, until
+from support.broker_process import Served, until
+from support.raw_client import Raw, start_ok
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.session.subscription import UNLIMITED
 from headrace.spec.tables import V0_10
-from patience import PATIENCE_S
-from serving import Served
+from support.broker_process import Served
+from support.timeouts import PATIENCE_S
 
 LONG = 60_000  # Octets of a header.
 MIB = 1 << 20

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client.blocking import Channel, connect
-from serving import until
+from support.broker_process import until
 
 if TYPE_CHECKING:
-    from serving import Served
+    from support.broker_process import Served
 
 MIB = 1 << 20
 QUICK_S = 3.0  # Processor seconds that somebody else may wait for an answer meanwhile.

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from raw_client import Raw, method_frame, start_ok
 
 from headrace.client.blocking import Connection, connect
 from headrace.client.errors import NotFound
@@ -24,9 +23,10 @@ from headrace.protocol.codec_0_10 import encode_command, encode_control
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from patience import PATIENCE_S
-from security_desk import EVERYTHING, RESOURCE, Certificates, Issuer
-from serving import until
+from support.broker_process import until
+from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
+from support.raw_client import Raw, method_frame, start_ok
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

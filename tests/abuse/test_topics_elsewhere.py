@@ -29,8 +29,8 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
-from security_desk import administer
-from serving import Served, until
+from support.broker_process import Served, until
+from support.certificates_and_tokens import administer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,12 @@ from pathlib import Path
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
-from raw_client import hanging_up
-from talk import Talk
 
 from headrace.spec.tables import V0_9_1, Version
-from patience import PATIENCE_S
-from serving import Remote, Served
+from support.broker_process import Remote, Served
+from support.method_client import Talk
+from support.raw_client import hanging_up
+from support.timeouts import PATIENCE_S
 
 Connect = Callable[..., BlockingConnection]
 

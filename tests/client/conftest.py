@@ -1,64 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client tests: coroutine tests run in a loop of their own; a broker of ours, or any by its URL.
+"""The fixtures of tests that use our client."""
 
-HEADRACE_TEST_URL points the tests that need no more than a broker at another one.
-"""
+from support.client_fixtures import name, pytest_pyfunc_call, queues, url
 
-from __future__ import annotations
-
-import asyncio
-import inspect
-import os
-import uuid
-from typing import TYPE_CHECKING
-
-import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from headrace.client import blocking
-
-TEST_TIMEOUT_S = 500.0  # Pytest ends a test soon after.
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine function as a test."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments = {name: pyfuncitem.funcargs[name] for name in names}
-
-    async def bounded() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            await pyfuncitem.obj(**arguments)
-
-    asyncio.run(bounded())
-    return True
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker."""
-    other = os.environ.get("HEADRACE_TEST_URL")
-    if other:
-        return other
-    broker = request.getfixturevalue("headrace_broker")
-    return str(broker.url)
-
-
-@pytest.fixture
-def name() -> Callable[[str], str]:
-    """Make names that no other test has."""
-    suffix = uuid.uuid4().hex[:8]
-    return lambda base="q": f"test.{base}.{suffix}"
-
-
-@pytest.fixture
-def queues(channel: blocking.Channel, name: Callable[..., str]) -> list[str]:
-    """Two durable queues, made by the module's own channel: messages go from one to the other."""
-    made = [name("from"), name("to")]
-    for queue in made:
-        channel.declare_queue(queue, durable=True)
-    return made
+__all__ = ["name", "pytest_pyfunc_call", "queues", "url"]

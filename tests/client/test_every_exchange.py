@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from saying import IDS, ONCE, Name, every, listed, said, taken
 
 from headrace.client import Message, Returned, blocking
 from headrace.protocol import codec_0_10, codec_0_x
+from support.version_conversations import IDS, ONCE, Name, every, listed, said, taken
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker

@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from saying import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
 from headrace.client import ChannelClosed, ClientError, Message, blocking
 from headrace.client.errors import ConsumerCancelled
-from patience import PATIENCE_S
-from serving import until
+from support.broker_process import until
+from support.timeouts import PATIENCE_S
+from support.version_conversations import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker

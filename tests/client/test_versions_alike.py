@@ -17,11 +17,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from saying import VERSIONS
 
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import ChannelClosed, ConsumerCancelled, Nacked, Returned
 from headrace.testing import LocalBroker
+from support.version_conversations import VERSIONS
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2"))
 LENGTH = 40

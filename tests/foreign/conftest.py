@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from corners import BODY_MAX
 
 import headrace
 from headrace.client import blocking
 from headrace.client.errors import ClientError
+from support.feature_conversations import BODY_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

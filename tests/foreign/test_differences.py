@@ -12,16 +12,16 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import corners
-import corners_consumers
-import corners_letters
-import corners_queues
-import corners_routing
 import pytest
-from differ import WEIGHTS, Maker, Pair, shrink, theme_of
-from laws import OurLaws, TheirLaws
 
 from headrace.testing import LocalBroker
+from support import consumer_conversations as corners_consumers
+from support import dead_letter_conversations as corners_letters
+from support import feature_conversations as corners
+from support import queue_conversations as corners_queues
+from support import routing_conversations as corners_routing
+from support.policies_of_both import OurLaws, TheirLaws
+from support.random_conversations import WEIGHTS, Maker, Pair, shrink, theme_of
 
 if TYPE_CHECKING:
     from conftest import RabbitMQ

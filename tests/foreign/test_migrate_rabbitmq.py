@@ -17,7 +17,7 @@ import headrace
 import headrace.client
 from headrace.client import Message, blocking
 from headrace.testing import LocalBroker
-from serving import until
+from support.broker_process import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

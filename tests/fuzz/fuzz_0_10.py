@@ -16,7 +16,6 @@ from fuzz_edits import Edits
 from fuzz_gateway import OUTPUT_MAX, Rig, listening, names_in_order, run_all
 from fuzz_target import Finding, holds, run_machine
 
-import recorded
 from headrace.gateway.v0_10.connection.context import Context010
 from headrace.protocol import codec_0_10 as codec
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
@@ -28,6 +27,7 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import SequenceSet
+from support import captured_conversations as recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

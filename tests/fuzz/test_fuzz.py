@@ -21,7 +21,6 @@ from fuzz_journal import run_journal, sound
 from fuzz_mutate import Mutator, frames_of
 from fuzz_target import Finding, Server, feed, run_machine, run_stream
 
-import recorded
 from headrace.protocol.v0_10.events import HeartbeatReceived
 from headrace.protocol.v0_x.events import Event, HeaderRejected
 from headrace.store.journal.journal import Journal
@@ -39,6 +38,7 @@ from headrace.store.segment.record import (
     SEALED,
     SETTLED,
 )
+from support import captured_conversations as recorded
 
 if TYPE_CHECKING:
     from headrace.model.message import Message

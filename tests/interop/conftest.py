@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from serving import Remote, Served
+from support.broker_process import Remote, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

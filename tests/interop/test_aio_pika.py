@@ -13,7 +13,7 @@ import pytest
 from aio_pika import DeliveryMode, ExchangeType, Message
 from aiormq.exceptions import ChannelLockedResource, ChannelPreconditionFailed
 
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 
 def awaited(test):

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from programs import BROUGHT, Kept, bring, names_in, scenarios_of
 
-from patience import PATIENCE_S
-from serving import Served
+from support.broker_process import Served
+from support.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

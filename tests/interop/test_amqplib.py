@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from patience import PATIENCE_S
-from serving import Served
+from support.broker_process import Served
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import amqpstorm
 import pytest
 from amqpstorm import AMQPChannelError, AMQPConnectionError, AMQPMessageError, Message
 
-from patience import PATIENCE_S
-from serving import until
+from support.broker_process import until
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from programs import BROUGHT, Kept, bring, names_in, scenarios_of
+
+from support.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

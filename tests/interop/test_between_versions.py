@@ -12,10 +12,10 @@ from celery import Celery
 from kombu import Connection as KombuConnection
 
 from headrace import client
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from programs import BROUGHT, Kept, bring, scenarios_of
+
+from support.client_programs import BROUGHT, Kept, bring, scenarios_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 JARS = BROUGHT / "java"

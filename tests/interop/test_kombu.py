@@ -11,8 +11,8 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pools import producers
 
-from patience import PATIENCE_S
-from serving import until
+from support.broker_process import until
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ import pytest
 from headrace.spec.methods import dialect
 from headrace.spec.properties import content_classes
 from headrace.spec.tables import V0_8
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 DEBIAN = ROOT / "build" / "interop" / "debian" / "usr"

@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from programs import php_scenarios, run_php
+
+from support.client_programs import php_scenarios, run_php
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
 LATEST = "amqplib.php"
 EARLY = "amqplib_0_8.php"

@@ -14,7 +14,7 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.select_connection import SelectConnection
 from pika.spec import Basic
 
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -10,15 +10,15 @@ import pika
 import pytest
 from pika import BasicProperties
 
-from patience import PATIENCE_S
-from serving import until
+from support.broker_process import until
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import pytest
 from pika import BasicProperties
 
 from headrace.testing.broker import ChildBroker
-from serving import until
+from support.broker_process import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
     Broker = Served | Remote
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pika
 
-from serving import until
+from support.broker_process import until
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

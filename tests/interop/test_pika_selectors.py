@@ -10,14 +10,14 @@ import pika.exceptions
 import pytest
 from pika import BasicProperties
 
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from serving import Served
+    from support.broker_process import Served
 
 SELECTOR = "x-filter-jms-selector"
 

@@ -10,14 +10,14 @@ import pika
 import pytest
 from pika import BasicProperties
 
-from serving import until
+from support.broker_process import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
     Broker = Served | Remote
 

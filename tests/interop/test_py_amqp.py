@@ -17,12 +17,12 @@ from amqp.exceptions import (
     ResourceLocked,
 )
 
-from serving import undisturbed, until
+from support.broker_process import undisturbed, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from serving import Remote, Served
+    from support.broker_process import Remote, Served
 
     Broker = Served | Remote
 

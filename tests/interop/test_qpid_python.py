@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from programs import BROUGHT, bring, run_to_end
 
-from security_desk import Certificates
-from serving import Served
+from support.broker_process import Served
+from support.certificates_and_tokens import Certificates
+from support.client_programs import BROUGHT, bring, run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

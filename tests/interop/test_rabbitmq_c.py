@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -7,8 +7,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kinds import Host, Taker, body_of, content
-from kinds import left as left_in
 
 from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
@@ -21,6 +19,8 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.own_records import OwnRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
+from support.queue_kind_host import Host, Taker, body_of, content
+from support.queue_kind_host import left as left_in
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -17,7 +17,7 @@ from headrace.client import Message, blocking
 from headrace.pipeline.config.errors import ConfigError
 from headrace.pipeline.config.load import parse
 from headrace.testing.broker import ChildBroker
-from one_spark import only_spark
+from support.single_spark import only_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,9 +30,9 @@ from headrace.pipeline.run.display import waiting
 from headrace.pipeline.run.explain import described, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
-from patience import PATIENCE_S
-from serving import until
-from sparklog import forget_last
+from support.broker_process import until
+from support.spark_query_log import forget_last
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

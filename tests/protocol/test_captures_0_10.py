@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-import recorded
 from headrace.protocol.codec_0_10 import (
     Command,
     ConnectionOpen,
@@ -24,7 +23,8 @@ from headrace.protocol.codec_0_10 import (
     encode_control,
     encode_headers,
 )
-from recorded import BODY, COMMAND, CONTROL, HEADER, Segment
+from support import captured_conversations as recorded
+from support.captured_conversations import BODY, COMMAND, CONTROL, HEADER, Segment
 
 SIDES = [(name, side) for name in recorded.NAMES for side in ("client", "broker")]
 

@@ -20,7 +20,7 @@ import pytest
 import headrace
 from headrace.client import Message, blocking
 from headrace.testing.broker import ChildBroker
-from one_spark import only_spark
+from support.single_spark import only_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

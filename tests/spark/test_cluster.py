@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkprocess import POLL_S, WAIT_S, Cluster, Process
+from support.spark_processes import POLL_S, WAIT_S, Cluster, Process
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 RECORDS = 8000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkprocess import HOME, Process
+from support.spark_processes import HOME, Process
 
 if TYPE_CHECKING:
     from headrace.client import blocking

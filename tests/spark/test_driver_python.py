@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 DRIVER = """
 import sys

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.spark.listener import QueryListener, Report
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

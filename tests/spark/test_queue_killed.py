@@ -12,7 +12,7 @@ import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
-from patience import PATIENCE_S
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparklog import forget_last
+from support.spark_query_log import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages pass between clients that agreed on different frame sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.protocol.codec_0_x import (
+    BasicConsume,
+    BasicConsumeOk,
+    BasicDeliver,
+    BasicGet,
+    BasicGetOk,
+    BasicProperties,
+    BasicPublish,
+    BasicReturn,
+    MethodBase,
+    QueueDeclare,
+    QueueDeclareOk,
+    decode_content_header,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1
+from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, body_frames, encode_frame
+from support.raw_client import Raw, method_frame
+
+if TYPE_CHECKING:
+    from support.broker_process import Served
+
+SMALL = 4096
+SIZES = [0, 1, SMALL - 8, SMALL - 7, 3 * (SMALL - 8), 50_000, 65_536, 65_537, 300_000]
+
+
+def publish(raw: Raw, method: BasicPublish, properties: BasicProperties, body: bytes) -> None:
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    raw.send(
+        method_frame(1, method)
+        + encode_frame(FRAME_HEADER, 1, header)
+        + body_frames(1, body, raw.frame_max)
+    )
+
+
+def content(raw: Raw, kind: type[MethodBase], size: int) -> tuple[BasicProperties, bytes, int]:
+    """Read a method with its content; return properties, body and the largest body frame."""
+    raw.expect(kind)
+    frame = raw.frame()
+    assert frame is not None
+    assert frame[:2] == (FRAME_HEADER, 1)
+    _, announced, properties = decode_content_header(V0_9_1, frame[2])
+    assert announced == size
+    assert isinstance(properties, BasicProperties)
+    body, largest = b"", 0
+    while len(body) < size:
+        frame = raw.frame()
+        assert frame is not None
+        assert frame[:2] == (FRAME_BODY, 1)
+        largest = max(largest, len(frame[2]) + 8)
+        body += frame[2]
+    return properties, body, largest
+
+
+def octets(size: int) -> bytes:
+    return bytes(range(251)) * (size // 251) + bytes(size % 251)
+
+
+@pytest.mark.parametrize("how", ["waiting", "later", "get", "return"])
+@pytest.mark.parametrize("size", SIZES)
+def test_bodies_are_cut_to_what_the_receiver_takes(
+    served: Served, name: str, size: int, how: str
+) -> None:
+    body = octets(size)
+    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
+        small.opened(frame_max=SMALL).channel(1)
+        large.opened().channel(1)
+        small.method(1, QueueDeclare(queue=name, exclusive=how == "waiting", auto_delete=True))
+        small.expect(QueueDeclareOk)
+        message = BasicPublish(routing_key=name)
+        if how == "return":
+            # The one with small frames gets its own message back.
+            message = BasicPublish(routing_key=f"{name}-none", mandatory=True)
+            publish(small, message, BasicProperties(priority=1), body)
+            got = content(small, BasicReturn, size)
+        elif how == "waiting":
+            small.method(1, BasicConsume(queue=name, no_ack=True))
+            small.expect(BasicConsumeOk)
+            publish(large, message, BasicProperties(priority=1), body)
+            got = content(small, BasicDeliver, size)
+        else:
+            publish(large, message, BasicProperties(priority=1), body)
+            large.method(1, QueueDeclare(queue=name, passive=True))
+            assert large.expect(QueueDeclareOk).message_count == 1
+            if how == "later":
+                small.method(1, BasicConsume(queue=name))
+                small.expect(BasicConsumeOk)
+                got = content(small, BasicDeliver, size)
+            else:
+                small.method(1, BasicGet(queue=name))
+                got = content(small, BasicGetOk, size)
+    assert got[0] == BasicProperties(priority=1)
+    assert got[1] == body
+    assert got[2] <= SMALL
+
+
+def test_small_frames_reach_a_receiver_of_large_ones(served: Served, name: str) -> None:
+    body = octets(50_000)
+    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
+        small.opened(frame_max=SMALL).channel(1)
+        large.opened().channel(1)
+        large.method(1, QueueDeclare(queue=name, exclusive=True))
+        large.expect(QueueDeclareOk)
+        large.method(1, BasicConsume(queue=name, no_ack=True))
+        large.expect(BasicConsumeOk)
+        publish(small, BasicPublish(routing_key=name), BasicProperties(), body)
+        assert content(large, BasicDeliver, len(body))[1] == body
+
+
+def test_a_header_is_never_cut(served: Served, name: str) -> None:
+    """A content has one header frame, so one that is too large for the receiver goes whole."""
+    properties = BasicProperties(headers={"long": "x" * 10_000})
+    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
+        small.opened(frame_max=SMALL).channel(1)
+        large.opened().channel(1)
+        small.method(1, QueueDeclare(queue=name, exclusive=True))
+        small.expect(QueueDeclareOk)
+        small.method(1, BasicConsume(queue=name, no_ack=True))
+        small.expect(BasicConsumeOk)
+        publish(large, BasicPublish(routing_key=name), properties, octets(9000))
+        got = content(small, BasicDeliver, 9000)
+    assert got[0] == properties
+    assert got[1] == octets(9000)
+    assert got[2] <= SMALL

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user may not do is refused on the channel, with the name of what was missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pika
+import pika.exceptions
+import pytest
+
+import headrace
+from headrace.protocol.codec_0_x import (
+    BasicConsume,
+    BasicGet,
+    BasicProperties,
+    BasicPublish,
+    ConnectionClose,
+    ConnectionOpen,
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    ExchangeDelete,
+    MethodBase,
+    QueueBind,
+    QueueBindOk,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueueUnbind,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_9_1
+from headrace.wire.frame import FRAME_HEADER, encode_frame
+from support.broker_process import Served
+from support.raw_client import Raw, method_frame, start_ok
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def headrace_command(data: Path, *words: str) -> None:
+    source = str(Path(headrace.__file__).parent.parent)
+    command = [sys.executable, "-m", "headrace.cli", *words, "--data", str(data)]
+    environment = {**os.environ, "PYTHONPATH": source}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker whose user `ada` has rights to names that begin with `mine`, and `amq.topic`."""
+    home = tmp_path_factory.mktemp("rights")
+    broker = Served(home).start()
+    broker.stop()
+    data = home / "data"
+    headrace_command(data, "user", "add", "ada", "--password", "secret")
+    rights = ("^mine", "^mine|^amq.topic$", "^mine|^amq.topic$")
+    headrace_command(data, "permission", "set", "ada", *rights)
+    headrace_command(data, "user", "add", "nobody", "--password", "secret")
+    headrace_command(data, "vhost", "add", "closed")
+    broker.start()
+    with Raw(broker.host, broker.port) as guest:
+        guest.opened().channel(1)
+        for queue in ("mine", "theirs"):
+            guest.method(1, QueueDeclare(queue=queue))
+            guest.expect(QueueDeclareOk)
+        guest.method(1, ExchangeDeclare(exchange="theirs", type="fanout"))
+        guest.expect(ExchangeDeclareOk)
+        guest.method(1, ExchangeDeclare(exchange="mine", type="fanout"))
+        guest.expect(ExchangeDeclareOk)
+    yield broker
+    assert "Traceback" not in broker.log(), broker.log()
+    assert broker.stop() == 0
+
+
+@pytest.fixture
+def ada(served: Served) -> Iterator[Raw]:
+    with Raw(served.host, served.port) as connection:
+        yield connection.opened("ada", "secret").channel(1)
+
+
+REFUSED: list[tuple[MethodBase, str]] = [
+    (QueueDeclare(queue="other"), "configure access to queue 'other'"),
+    (QueueDelete(queue="theirs"), "configure access to queue 'theirs'"),
+    (QueuePurge(queue="theirs"), "read access to queue 'theirs'"),
+    (BasicConsume(queue="theirs"), "read access to queue 'theirs'"),
+    (
+        BasicConsume(arguments={"x-multiqueue": ["mine", "theirs"]}),
+        "read access to queue 'theirs'",
+    ),
+    (BasicGet(queue="theirs"), "read access to queue 'theirs'"),
+    (QueueBind(queue="theirs", exchange="amq.topic"), "write access to queue 'theirs'"),
+    (QueueBind(queue="mine", exchange="theirs"), "read access to exchange 'theirs'"),
+    (QueueUnbind(queue="theirs", exchange="amq.topic"), "write access to queue 'theirs'"),
+    (QueueUnbind(queue="mine", exchange="theirs"), "read access to exchange 'theirs'"),
+    (ExchangeDeclare(exchange="other", type="direct"), "configure access to exchange 'other'"),
+    (ExchangeDelete(exchange="theirs"), "configure access to exchange 'theirs'"),
+    (ExchangeBind(destination="theirs", source="mine"), "write access to exchange 'theirs'"),
+    (ExchangeBind(destination="mine", source="theirs"), "read access to exchange 'theirs'"),
+    (
+        QueueDeclare(queue="mine-dlx", arguments={"x-dead-letter-exchange": "theirs"}),
+        "write access to exchange 'theirs'",
+    ),
+    (
+        ExchangeDeclare(
+            exchange="mine-ae", type="direct", arguments={"alternate-exchange": "theirs"}
+        ),
+        "write access to exchange 'theirs'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), REFUSED, ids=[f"{method.NAME}: {what}" for method, what in REFUSED]
+)
+def test_what_is_not_permitted_is_refused(ada: Raw, method: MethodBase, what: str) -> None:
+    ada.method(1, method)
+    closed = (
+        ada.closed_connection if isinstance(method, QueueUnbind) else partial(ada.closed_channel, 1)
+    )  # 0-9-1/queue.unbind#01
+    assert closed() == (
+        403,
+        f"ACCESS_REFUSED - {what} in vhost '/' refused for user 'ada'",
+        method.INDEX[V0_9_1],
+    )
+
+
+@pytest.mark.parametrize(("exchange", "said"), [("theirs", "theirs"), ("", "amq.default")])
+def test_publishing_needs_write_access(ada: Raw, exchange: str, said: str) -> None:
+    header = encode_content_header(V0_9_1, 60, 0, BasicProperties())
+    publish = method_frame(1, BasicPublish(exchange=exchange, routing_key="theirs"))
+    ada.send((publish + encode_frame(FRAME_HEADER, 1, header)) * 2)
+    assert ada.closed_channel(1) == (
+        403,
+        f"ACCESS_REFUSED - write access to exchange '{said}' in vhost '/' refused for user 'ada'",
+        (60, 40),
+    )
+
+
+def test_pika_hears_it_in_the_words_that_it_knows(served: Served) -> None:
+    credentials = pika.PlainCredentials("ada", "secret")
+    parameters = pika.ConnectionParameters(served.host, served.port, credentials=credentials)
+    with pika.BlockingConnection(parameters) as connection:
+        connection.channel().queue_declare("mine", passive=True)
+        for act, what in (
+            (lambda it: it.queue_declare("other"), "configure access to queue 'other'"),
+            (lambda it: it.basic_consume("theirs", print), "read access to queue 'theirs'"),
+            (lambda it: it.queue_bind("mine", "theirs"), "read access to exchange 'theirs'"),
+        ):
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+                act(connection.channel())
+            assert closed.value.reply_code == 403
+            assert closed.value.reply_text == (
+                f"ACCESS_REFUSED - {what} in vhost '/' refused for user 'ada'"
+            )
+
+
+def test_what_is_permitted_is_done(ada: Raw) -> None:
+    ada.method(1, QueueDeclare(queue="mine-too"))
+    ada.expect(QueueDeclareOk)
+    ada.method(1, QueueBind(queue="mine-too", exchange="amq.topic", routing_key="#"))
+    ada.expect(QueueBindOk)
+    header = encode_content_header(V0_9_1, 60, 0, BasicProperties())
+    ada.method(1, BasicPublish(exchange="amq.topic", routing_key="x"))
+    ada.send(encode_frame(FRAME_HEADER, 1, header))
+    ada.method(1, QueueDelete(queue="mine-too"))
+    assert ada.expect(QueueDeleteOk).message_count == 1
+
+
+def test_asking_whether_something_exists_needs_any_right_to_it(ada: Raw) -> None:
+    ada.method(1, ExchangeDeclare(exchange="amq.topic", passive=True))  # She may write and read.
+    ada.expect(ExchangeDeclareOk)
+    ada.method(1, QueueDeclare(queue="mine", passive=True))
+    ada.expect(QueueDeclareOk)
+    ada.method(1, QueueDeclare(queue="theirs", passive=True))
+    assert ada.closed_channel(1).code == 403
+    ada.channel(1).method(1, QueueDeclare(queue="not-there", passive=True))
+    assert ada.closed_channel(1).code == 403  # The same: who may not ask learns nothing.
+
+
+@pytest.mark.rule("0-9-1/s021")
+@pytest.mark.parametrize(("user", "vhost"), [("ada", "closed"), ("nobody", "/")])
+def test_a_virtual_host_without_rights_is_closed(served: Served, user: str, vhost: str) -> None:
+    with Raw(served.host, served.port) as raw:
+        raw.tuned(user, "secret")
+        raw.method(0, ConnectionOpen(virtual_host=vhost))
+        assert raw.closed_connection()[:2] == (
+            530,
+            f"NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'",
+        )
+
+
+def test_a_password_is_not_in_the_log(served: Served) -> None:
+    with Raw(served.host, served.port) as raw:
+        raw.greet()
+        raw.method(0, start_ok("ada", "a-wrong-secret"))
+        raw.expect(ConnectionClose)
+    assert "a-wrong-secret" not in served.log()

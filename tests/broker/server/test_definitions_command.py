@@ -1,0 +1,829 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions in RabbitMQ's format: taken and given, by a broker that runs and by a directory."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client import AuthenticationFailed, ConnectionClosed
+from headrace.client.blocking import connect
+from headrace.model.arguments.aliases import QUEUE_ALIASES
+from headrace.model.arguments.values import QUEUE_ARGUMENTS
+from headrace.model.policy.policy import KEYS
+from headrace.model.policy.unknown_arguments import DEAD_LETTERS
+from headrace.server.definitions.document import DOCUMENT_OCTETS_MAX, DocumentError, read_document
+from headrace.server.definitions.rabbitmq import READERS, adapt
+from headrace.server.management import socket as management
+from headrace.store.catalog.users import UserDirectory
+from headrace.testing import ChildBroker, LocalBroker
+from support.broker_process import files_below, until
+from support.command_line import run, works
+from support.timeouts import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def refused(*words: str | Path) -> str:
+    done = run(*words)
+    assert done.exit_code == 1, done.output
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def broker(data: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(data) as local:
+        yield local
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "definitions.json"
+
+
+def foreign_hash(password: str, algorithm: str = "sha256") -> str:
+    """As RabbitMQ hashes a password."""
+    salt = b"\x90\x8d\xc6\x0a"
+    return base64.b64encode(
+        salt + hashlib.new(algorithm, salt + password.encode()).digest()
+    ).decode()
+
+
+def everything() -> dict[str, Any]:
+    """A file as `rabbitmqctl export_definitions` writes it."""
+    return {
+        "rabbit_version": "3.13.7",
+        "rabbitmq_version": "3.13.7",
+        "product_name": "RabbitMQ",
+        "product_version": "3.13.7",
+        "users": [
+            {
+                "name": "ada",
+                "password_hash": foreign_hash("lovelace"),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": ["administrator"],
+                "limits": {"max-connections": 7},
+            },
+            {
+                "name": "bob",
+                "password_hash": foreign_hash("builder", "sha512"),
+                "hashing_algorithm": "rabbit_password_hashing_sha512",
+                "tags": "management,monitoring",
+            },
+        ],
+        "vhosts": [
+            {"name": "/"},
+            {
+                "name": "shop",
+                "description": "for sale",
+                "tags": [],
+                "default_queue_type": "undefined",
+                "metadata": {"description": "for sale", "tags": []},
+            },
+        ],
+        "permissions": [
+            {"user": "ada", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"},
+            {"user": "ada", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+        ],
+        "topic_permissions": [
+            {"user": "ada", "vhost": "shop", "exchange": "goods", "write": "^a", "read": ".*"}
+        ],
+        "parameters": [
+            {
+                "component": "operator_policy",
+                "name": "guard",
+                "vhost": "shop",
+                "value": {
+                    "apply-to": "queues",
+                    "definition": {"max-length": 50},
+                    "pattern": ".*",
+                    "priority": 0,
+                },
+            },
+            {
+                "component": "vhost-limits",
+                "name": "limits",
+                "vhost": "shop",
+                "value": {"max-queues": 10},
+            },
+            {
+                "component": "federation-upstream",
+                "name": "far",
+                "vhost": "shop",
+                "value": {"uri": "amqp://elsewhere"},
+            },
+        ],
+        "global_parameters": [{"name": "cluster_name", "value": "rabbit@old"}],
+        "policies": [
+            {
+                "vhost": "shop",
+                "name": "short",
+                "pattern": "^orders",
+                "apply-to": "queues",
+                "definition": {"max-length": 100, "ha-mode": "all"},
+                "priority": 1,
+            }
+        ],
+        "queues": [
+            {
+                "name": "orders",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5},
+            },
+            {
+                "name": "log",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "type": "stream",
+                "arguments": {"x-max-age": "7D"},
+            },
+            {
+                "name": "jms",
+                "vhost": "shop",
+                "durable": True,
+                "auto_delete": False,
+                "arguments": {"x-queue-type": "x-jms-queue"},
+            },
+        ],
+        "exchanges": [
+            {
+                "name": "goods",
+                "vhost": "shop",
+                "type": "topic",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {"alternate-exchange": "rest"},
+            },
+            {
+                "name": "rest",
+                "vhost": "shop",
+                "type": "fanout",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            },
+            {
+                "name": "jms.topic",
+                "vhost": "shop",
+                "type": "x-jms-topic",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            },
+        ],
+        "bindings": [
+            binding("goods", "orders", "a.#"),
+            binding("goods", "log", "#"),
+            binding("goods", "rest", "b.*", kind="exchange"),
+            binding("jms.topic", "orders", ""),
+        ],
+    }
+
+
+def binding(source: str, destination: str, key: str, kind: str = "queue") -> dict[str, Any]:
+    return {
+        "source": source,
+        "vhost": "shop",
+        "destination": destination,
+        "destination_type": kind,
+        "routing_key": key,
+        "arguments": {},
+    }
+
+
+def write(file: Path, value: Any) -> Path:
+    file.write_text(json.dumps(value))
+    return file
+
+
+def taken(data: Path, file: Path, *options: str) -> dict[str, Any]:
+    words = ("definitions", "import", "--data", data, "--format", "json", *options, file)
+    report: dict[str, Any] = json.loads(works(*words))
+    return report
+
+
+def given(data: Path, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(works("definitions", "export", "--data", data, *options))
+    return found
+
+
+MADE_OF_EVERYTHING = {
+    "vhosts": {"there": 1, "made": 1},
+    "users": {"made": 2},
+    "permissions": {"made": 2},
+    "topic_permissions": {"made": 1},
+    "parameters": {"made": 2, "no equivalent": 1},
+    "global_parameters": {"no equivalent": 1},
+    "policies": {"made": 1},
+    "exchanges": {"made": 2, "no equivalent": 1},
+    "queues": {"made": 2, "no equivalent": 1},
+    "bindings": {"made": 3, "no equivalent": 1},
+}
+
+
+def check_everything(broker: LocalBroker) -> None:
+    """What the file says holds, and its users log in."""
+    with connect(f"amqp://ada:lovelace@127.0.0.1:{broker.port}/shop") as connection:
+        with connection.channel() as channel:
+            channel.publish("x", "a.b", "goods")
+            assert channel.get("orders").body == b"x"  # type: ignore[union-attr]
+        assert connection.stream("log").last_offset() == 1
+
+
+def test_a_running_broker_takes_all_of_a_file(data: Path, file: Path, broker: LocalBroker) -> None:
+    write(file, everything())
+    assert taken(data, file, "--dry-run")["counts"] == MADE_OF_EVERYTHING
+    assert given(data)["queues"] == []
+    report = taken(data, file)
+    assert report["counts"] == MADE_OF_EVERYTHING
+    said = {line["path"]: (line["outcome"], line["text"]) for line in report["lines"]}
+    assert said["$.parameters[2]"][1] == "parameters of component 'federation-upstream'"
+    assert said["$.queues[2]"] == ("no equivalent", "queues of type 'x-jms-queue'")
+    assert said["$.bindings[3]"][1] == "exchange 'jms.topic' is left out"
+    assert said["$.policies[0]"] == ("made", "without effect here: ha-mode")
+    check_everything(broker)
+    again = taken(data, file)
+    assert all(not counts.get("made") for counts in again["counts"].values())
+
+
+def test_a_stopped_directory_takes_the_same_and_keeps_it(data: Path, file: Path) -> None:
+    write(file, everything())
+    counts = {**MADE_OF_EVERYTHING, "vhosts": {"made": 2}}
+    assert taken(data, file, "--dry-run")["counts"] == counts
+    assert taken(data, file)["counts"] == counts
+    with LocalBroker(data) as broker:
+        check_everything(broker)
+        running = given(data)
+    assert {**given(data), "users": []} == {**running, "users": []}
+
+
+def test_what_is_given_is_taken_elsewhere(data: Path, file: Path, tmp_path: Path) -> None:
+    taken(data, write(file, everything()))
+    first = given(data)
+    assert [user["hashing_algorithm"] for user in first["users"]] == [
+        "rabbit_password_hashing_sha256",
+        "rabbit_password_hashing_sha512",
+    ]
+    other = tmp_path / "other"
+    taken(other, write(file, first))
+    assert given(other) == first
+    one = given(data, "--vhost", "shop")
+    assert "vhost" not in one["queues"][0]
+    report = taken(other, write(file, one), "--vhost", "/")
+    assert report["counts"]["queues"] == {"made": 2}
+
+
+STREAM = {"x-queue-type": "stream"}
+LVQ = {"qpid.last_value_queue": 1}
+GROUPED = {"qpid.group_header_key": "g"}
+LEVELS = {"qpid.priorities": 3}
+DEAD = {"x-dead-letter-exchange": ""}
+# What each argument of a queue needs beside it, and a value that it may have.
+SAMPLES: dict[str, Any] = {
+    "alternate-exchange": "amq.fanout",
+    "alternateExchange": "amq.fanout",
+    "x-alternate-exchange": "amq.fanout",
+    "holdOnPublishEnabled": True,
+    "qpid.LVQ_key": "z",
+    "qpid.alert_count": 5,
+    "qpid.alert_count_up": 5,
+    "qpid.alert_repeat_gap": 5,
+    "qpid.alert_size": 5,
+    "qpid.alert_size_up": 5,
+    "qpid.auto_delete_timeout": 500,
+    "qpid.browse-only": True,
+    "qpid.default-message-group": "d",
+    "qpid.ensure_nondestructive_consumers": True,
+    "qpid.exclusivity_policy": "LINK",
+    "qpid.fairshare": 2,
+    "qpid.flow_resume_count": 5,
+    "qpid.flow_resume_size": 5,
+    "qpid.flow_stop_count": 50,
+    "qpid.flow_stop_size": 50,
+    "qpid.group_header_key": "g",
+    "qpid.last_value_queue": 1,
+    "qpid.last_value_queue_key": "k",
+    "qpid.last_value_queue_no_browse": 1,
+    "qpid.lifetime-policy": "delete-if-empty",
+    "qpid.lifetime_policy": "IN_USE",
+    "qpid.max_count": "5",
+    "qpid.max_size": 50,
+    "qpid.policy_type": "ring",
+    "qpid.priorities": 3,
+    "qpid.queue_sort_key": "s",
+    "qpid.shared_msg_group": 1,
+    "x-cache-persistence": "memory",
+    "x-cache-size": 10,
+    "x-cache-ttl": 1000,
+    "x-consumer-timeout": 60000,
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "k",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-deduplication-header": "id",
+    "x-delayed-retry-max": 1000,
+    "x-delayed-retry-min": 100,
+    "x-delayed-retry-multiplier": 2,
+    "x-delayed-retry-type": "all",
+    "x-delivery-limit": -1,
+    "x-expires": 500_000,
+    "x-initial-cluster-size": 3,
+    "x-max-age": "5D",
+    "x-max-in-memory-bytes": 5,
+    "x-max-in-memory-length": 5,
+    "x-max-length": 5,
+    "x-max-length-bytes": 50,
+    "x-max-priority": 5,
+    "x-message-deduplication": True,
+    "x-message-ttl": 0,
+    "x-overflow": "reject-publish-dlx",
+    "x-qpid-capacity": 50,
+    "x-qpid-dlq-enabled": True,
+    "x-qpid-fairshare": 2,
+    "x-qpid-flow-resume-capacity": 5,
+    "x-qpid-maximum-delivery-count": 3,
+    "x-qpid-maximum-message-age": 5,
+    "x-qpid-maximum-message-count": 5,
+    "x-qpid-maximum-message-size": 5,
+    "x-qpid-maximum-queue-depth": 5,
+    "x-qpid-minimum-alert-repeat-gap": 5,
+    "x-qpid-priorities": 3,
+    "x-queue-leader-locator": "balanced",
+    "x-queue-mode": "lazy",
+    "x-queue-type": "quorum",
+    "x-queue-version": 2,
+    "x-quorum-initial-group-size": 3,
+    "x-quorum-target-group-size": 3,
+    "x-single-active-consumer": True,
+    "x-stream-max-segment-size-bytes": 1_000_000,
+    **{f"{prefix}fairshare-{n}": 2 for prefix in ("qpid.", "x-qpid-") for n in range(3)},
+}
+BESIDE = {
+    "qpid.LVQ_key": LVQ,
+    "qpid.default-message-group": GROUPED,
+    "qpid.flow_resume_count": {"qpid.flow_stop_count": 50},
+    "qpid.flow_resume_size": {"qpid.flow_stop_size": 50},
+    "qpid.shared_msg_group": GROUPED,
+    "x-cache-persistence": {"x-message-deduplication": True},
+    "x-dead-letter-routing-key": DEAD,
+    "x-dead-letter-strategy": DEAD,
+    "x-max-age": STREAM,
+    "x-qpid-flow-resume-capacity": {"x-qpid-capacity": 50},
+    "x-stream-max-segment-size-bytes": STREAM,
+    **{name: LEVELS for name in SAMPLES if "fairshare" in name},
+}
+
+
+def test_each_argument_of_a_queue_and_each_key_of_a_policy_comes_back(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
+    known = {*QUEUE_ARGUMENTS, *QUEUE_ALIASES, DEAD_LETTERS}
+    assert {*SAMPLES} == {name for name in known if not name.endswith(tuple("3456789"))}
+    asked = {f"q {name}": {name: SAMPLES[name], **BESIDE.get(name, {})} for name in SAMPLES}
+    queues = [
+        {"name": name, "vhost": "/", "arguments": arguments} for name, arguments in asked.items()
+    ]
+    policies = [
+        {
+            "name": key,
+            "vhost": "/",
+            "pattern": "^$",
+            "definition": {key: SAMPLES[key if key in SAMPLES else f"x-{key}"]},
+        }
+        for key in KEYS
+    ]
+    write(file, {"vhosts": [{"name": "/"}], "queues": queues, "policies": policies})
+    counts = taken(data, file)["counts"]
+    assert counts["queues"] == {"made": len(queues)}
+    assert counts["policies"] == {"made": len(policies)}
+    first = given(data)
+    there = {queue["name"]: queue["arguments"] for queue in first["queues"]}
+    assert there.keys() == {*asked, f"q {DEAD_LETTERS}_DLQ"}
+    for name, arguments in asked.items():
+        assert arguments.items() <= there[name].items()
+    other = tmp_path / "other"
+    counts = taken(other, write(file, first))["counts"]
+    assert counts["queues"]["made"] >= len(queues)
+    assert given(other) == first
+    kept = {policy["name"]: policy["definition"] for policy in first["policies"]}
+    assert kept == {policy["name"]: policy["definition"] for policy in policies}
+
+
+def test_what_goes_with_a_connection_is_not_given(data: Path, broker: LocalBroker) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("stays")
+        for name, arguments in (
+            ("goes", {"qpid.lifetime_policy": "DELETE_ON_CONNECTION_CLOSE"}),
+            ("mine", {"qpid.exclusivity_policy": "CONNECTION"}),
+        ):
+            channel.declare_queue(name, arguments=arguments)
+            channel.bind_queue(name, "amq.fanout", "")
+        found = given(data)
+    assert [queue["name"] for queue in found["queues"]] == ["stays"]
+    assert found["bindings"] == []
+
+
+def test_a_hash_of_rabbitmq_is_replaced_at_the_first_login(
+    data: Path, file: Path, broker: LocalBroker
+) -> None:
+    taken(data, write(file, everything()))
+    url = f"amqp://{{}}@127.0.0.1:{broker.port}/shop"
+    with pytest.raises((AuthenticationFailed, ConnectionClosed)):
+        connect(url.format("ada:wrong"))
+    before = UserDirectory(data).snapshot().accounts
+    connect(url.format("ada:lovelace")).close()
+    after = UserDirectory(data).snapshot().accounts
+    assert before["ada"].password_hash.startswith("rabbit_sha256$")
+    assert after["ada"].password_hash.startswith("$argon2id$")
+    assert after["ada"].scram is not None
+    assert after["bob"] == before["bob"]
+    connect(url.format("ada:lovelace")).close()
+    users = {user["name"]: user for user in given(data)["users"]}
+    assert users["ada"]["hashing_algorithm"] == "headrace_argon2id"
+    users = {user["name"]: user for user in given(data, "--for", "rabbitmq")["users"]}
+    assert users["ada"]["password_hash"] == ""
+    assert "hashing_algorithm" not in users["ada"]
+
+
+def test_our_own_hashes_come_back(data: Path, file: Path, tmp_path: Path) -> None:
+    works("user", "add", "--data", data, "--password", "hopper", "grace")
+    found = given(data)
+    other = tmp_path / "other"
+    taken(other, write(file, found))
+    assert UserDirectory(other).snapshot().accounts == UserDirectory(data).snapshot().accounts
+
+
+def test_a_queue_keeps_its_type_whatever_the_default_is(
+    data: Path, file: Path, tmp_path: Path, broker: LocalBroker
+) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("old", durable=True)
+    works("vhost", "set", "/", "--default-queue-type", "quorum", "--data", data)
+    works("definitions", "export", "--data", data, file)
+    (queue,) = json.loads(file.read_text())["queues"]
+    assert (queue["type"], queue["arguments"]) == ("classic", {})
+    other, again = tmp_path / "other", tmp_path / "again.json"
+    works("definitions", "import", "--data", other, file)
+    works("definitions", "export", "--data", other, again)
+    assert json.loads(again.read_text())["queues"][0]["type"] == "classic"
+    done = json.loads(works("definitions", "import", "--format", "json", "--data", other, file))
+    assert done["counts"]["queues"] == {"there": 1}
+    del queue["type"]  # Then it is declared as a client would.
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}], "queues": [{**queue, "name": "new"}]}))
+    works("definitions", "import", "--data", other, file)
+    works("definitions", "export", "--data", other, again)
+    assert [one["type"] for one in json.loads(again.read_text())["queues"]] == ["quorum", "classic"]
+
+
+def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:
+    """`rabbitmqctl export_definitions` of 3.10 writes some as lists of pairs."""
+    value = {"pattern": "^x", "definition": [["max-length", 10]], "priority": 0}
+    guard = {"component": "operator_policy", "vhost": "/", "name": "guard", "value": value}
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}], "parameters": [guard]}))
+    works("definitions", "import", "--data", data, file)
+    listed = works("operator-policy", "list", "--data", data, "--format", "json")
+    assert json.loads(listed)["definition"] == {"max-length": 10}
+    value["definition"] = [["max-length", 10], ["max-length", 20]]
+    file.write_text(json.dumps({"parameters": [guard]}))
+    assert "has no definition" in refused("definitions", "import", "--data", data, file)
+
+
+def test_a_dry_run_makes_no_directory(data: Path, file: Path) -> None:
+    file.write_text(json.dumps({"vhosts": [{"name": "/"}]}))
+    assert "vhosts: 1 made" in works("definitions", "import", "--dry-run", "--data", data, file)
+    assert "no broker has worked in" in refused("definitions", "export", "--data", data)
+    assert not data.exists()
+
+
+def test_what_rabbitmq_refuses_is_left_out_and_named() -> None:
+    """tests/foreign takes such a file to RabbitMQ; here is what differs by version."""
+    queues = [
+        {"name": f"q{n}", "vhost": "/", "type": "classic", "arguments": {"x-delivery-limit": 1}}
+        for n in range(7)
+    ]
+    strict = {"x-queue-type": "quorum", "x-overflow": "reject-publish-dlx", "x-max-priority": 3}
+    queues.append({"name": "s", "vhost": "/", "type": "quorum", "arguments": strict})
+    hashed = {"name": "h", "vhost": "/", "type": "x-consistent-hash", "arguments": {}}
+    binding = {"source": "h", "vhost": "/", "destination": "s", "destination_type": "queue"}
+    policy = {"name": "p", "vhost": "/", "apply-to": "streams", "definition": {"max-age": "1D"}}
+    limits = {
+        "component": "vhost-limits",
+        "name": "limits",
+        "vhost": "/",
+        "value": {"max-queues": 1},
+    }
+    rate = {**limits, "vhost": "v", "value": {"max-message-rate": 1}}
+    sections = {
+        "queues": queues,
+        "exchanges": [hashed],
+        "bindings": [{**binding, "arguments": {"x-apache-selector": "a = 1"}}],
+        "policies": [policy],
+        "parameters": [limits, rate],
+    }
+    now, said = adapt(sections, READERS["rabbitmq"])
+    assert (now["exchanges"], now["policies"]) == ([hashed], [policy])
+    assert now["parameters"] == [limits]
+    assert now["bindings"] == sections["bindings"]
+    assert now["queues"][-1]["arguments"] == {"x-queue-type": "quorum"}
+    assert sorted(said) == [
+        "left out: max-message-rate of vhosts: v",
+        "left out: x-delivery-limit of classic queues: q0, q1, q2, q3, q4 and 2 more",
+        "left out: x-max-priority of quorum queues: s",
+        "left out: x-overflow reject-publish-dlx of quorum queues: s",
+        "needs the plugin rabbitmq_consistent_hash_exchange there: h",
+        "without effect there: x-apache-selector of bindings: h -> s",
+    ]
+    before, said = adapt(sections, READERS["rabbitmq-3.10"])
+    assert before["exchanges"] == before["bindings"] == before["policies"] == []
+    assert "left out: bindings of exchanges that are left out: h -> s" in said
+
+
+def test_what_differs_stays_and_is_named(data: Path, file: Path, broker: LocalBroker) -> None:
+    with connect(broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("q", durable=True, arguments={"x-max-length": 5})
+        channel.declare_exchange("x", "direct", durable=True)
+    value = {
+        "queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": 6}}],
+        "exchanges": [{"name": "x", "vhost": "/", "type": "topic"}],
+    }
+    refusal = refused("definitions", "import", "--data", data, "--strict", write(file, value))
+    assert "$.exchanges[0]: different: inequivalent arg 'type'" in refusal
+    report = taken(data, file)
+    assert report["counts"]["queues"] == report["counts"]["exchanges"] == {"different": 1}
+    assert given(data)["queues"][0]["arguments"] == {"x-max-length": 5}
+
+
+def test_policies_and_users_are_changed(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    taken(data, write(file, value))
+    value["policies"][0]["definition"]["max-length"] = 10
+    value["users"][0]["tags"] = []
+    counts = taken(data, write(file, value))["counts"]
+    assert counts["policies"] == {"changed": 1}
+    assert counts["users"] == {"changed": 1, "there": 1}
+
+
+def test_what_does_not_last_is_for_running_brokers(data: Path, file: Path) -> None:
+    value = {"queues": [{"name": "q", "vhost": "/", "durable": False}], "vhosts": [{"name": "/"}]}
+    assert taken(data, write(file, value))["counts"]["queues"] == {"no equivalent": 1}
+    with LocalBroker(data):
+        assert taken(data, file)["counts"]["queues"] == {"made": 1}
+
+
+def test_a_directory_in_use_is_left_alone(data: Path, file: Path) -> None:
+    with LocalBroker(data, management_socket="none"):
+        text = refused("definitions", "import", "--data", data, write(file, everything()))
+        assert "is in use by another broker" in text
+
+
+def test_a_killed_broker_left_its_socket(data: Path, file: Path) -> None:
+    child = ChildBroker(data).start()
+    child.kill()
+    assert (data / "management.sock").exists()
+    taken(data, write(file, everything()))
+    with LocalBroker(data) as broker:
+        check_everything(broker)
+
+
+# --- Hostile files -------------------------------------------------------------------------------
+
+
+def altered(section: str, **fields: Any) -> dict[str, Any]:
+    """Everything, with other fields of the first element of a section."""
+    value = everything()
+    value[section][0] = {**value[section][0], **fields}
+    return value
+
+
+def doubled(section: str) -> dict[str, Any]:
+    value = everything()
+    value[section].append(value[section][0])
+    return value
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+WRONG: list[tuple[Any, str]] = [
+    ([], "$: definitions are an object, not a list"),
+    ({"color": "red"}, "$: none of the fields of definitions is there"),
+    ({"queues": {}}, "$.queues: a list is needed, not an object"),
+    ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
+    (altered("queues", name=7), "$.queues[0].name: a text is needed, not a number"),
+    (altered("queues", name=None), "$.queues[0].name: it is missing"),
+    (altered("queues", name=""), "$.queues[0].name: a queue has a name"),
+    (altered("queues", name="q" * 256), "$.queues[0].name: a text of 255 octets at most is needed"),
+    (altered("queues", name="ä" * 128), "$.queues[0].name: a text of 255 octets at most is needed"),
+    (
+        altered("queues", name="\ud800"),
+        "$.queues[0].name: half of a surrogate pair is no character",
+    ),
+    (altered("queues", durable="yes"), "$.queues[0].durable: true or false is needed, not a text"),
+    (altered("queues", durable=False), "$.queues[0]: a queue of type quorum is durable, and stays"),
+    (altered("queues", arguments=[1]), "$.queues[0].arguments: an object is needed, not a list"),
+    (
+        altered("queues", arguments={"x-max-length": 1 << 64}),
+        "$.queues[0].arguments.x-max-length: a whole number has 64 bits at most",
+    ),
+    (
+        altered("queues", arguments={"x-max-length": "many"}),
+        "$.queues[0]: invalid arg 'x-max-length' for queue 'orders' in vhost 'shop'",
+    ),
+    (
+        altered("queues", arguments={"a": nested(40)}),
+        "lists and objects are nested more than 32 deep",
+    ),
+    (altered("queues", vhost="away"), "$.queues[0].vhost: there is no virtual host 'away'"),
+    (doubled("queues"), "$.queues[3].name: the same queue is there already, at $.queues[0]"),
+    (doubled("users"), "$.users[2].name: the same user is there already, at $.users[0]"),
+    (doubled("bindings"), "$.bindings[4].source: the same binding is there already"),
+    (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
+    (altered("users", password_hash="!!"), "$.users[0].password_hash: this is no base64"),
+    (altered("users", password_hash="AAAA"), "has 36 octets with its salt, not 3"),
+    (altered("users", hashing_algorithm="md5"), "$.users[0].hashing_algorithm: 'md5' is none of"),
+    (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag is one word"),
+    (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),
+    (altered("permissions", user="eve"), "$.permissions[0].user: there is no user 'eve'"),
+    (altered("permissions", write="("), "$.permissions[0]: write '(' is no regular expression"),
+    (altered("permissions", read="(a{1000}){1000}"), "is no regular expression"),
+    (altered("policies", pattern="(a{999}){999}"), "$.policies[0]:"),
+    (altered("policies", definition={}), "$.policies[0]: policy 'short' has no definition"),
+    (
+        altered(
+            "policies",
+            definition={"dead-letter-strategy": "at-least-once", "overflow": "drop-head"},
+        ),
+        "$.policies[0]: policy 'short': at-least-once dead-lettering contradicts overflow",
+    ),
+    (
+        altered("bindings", destination="gone"),
+        "$.bindings[0].destination: there is no queue 'gone'",
+    ),
+    (altered("bindings", source="gone"), "$.bindings[0].source: there is no exchange 'gone'"),
+    (altered("bindings", source=""), "$.bindings[0].source: nothing can be bound to the default"),
+    (
+        altered("bindings", destination_type="thing"),
+        "$.bindings[0].destination_type: it is queue or exchange, not 'thing'",
+    ),
+    (
+        altered("parameters", component="vhost-limits", name="limits", value={"max-queues": 1}),
+        "$.parameters[1].name: the same vhost-limits is there already",
+    ),
+]
+TEXTS: list[tuple[bytes, str]] = [
+    (b"", "$: this is no JSON"),
+    (b"\xff\xfe", "$: octet 0 is no UTF-8"),
+    (b'{"queues": [', "$: this is no JSON: Expecting value at line 1, column 13"),
+    (b'{"queues": [], "queues": []}', '$: the name "queues" is there twice'),
+    (
+        b'{"queues": [{"name": "q", "name": "r"}]}',
+        '$.queues[0]: the name "name" is there twice',
+    ),
+    (b'{"queues": [{"name": NaN}]}', "$: this is no JSON: NaN is no number of JSON"),
+    (b'{"queues": ' + b"[" * 200_000, "$: lists and objects are nested too deeply"),
+    (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is no JSON: Exceeds the limit"),
+    (
+        b'{"queues": [{"name": "' + b"q" * 300_000 + b'"}]}',
+        "$.queues[0]: an element has 262144 characters at most",
+    ),
+]
+
+
+def test_hostile_files_change_nothing(data: Path, file: Path, broker: LocalBroker) -> None:
+    """Each is refused in one sentence with its place; broker and directory stay as they were."""
+    before = given(data)
+    texts = [(json.dumps(value).encode(), wanted) for value, wanted in WRONG]
+    for octets, wanted in texts + TEXTS:
+        file.write_bytes(octets)
+        text = refused("definitions", "import", "--data", data, file)
+        assert wanted in text
+        assert text.endswith("nothing was changed")
+    assert given(data) == before
+    broker.stop()
+    for octets, wanted in texts:
+        file.write_bytes(octets)
+        assert wanted in refused("definitions", "import", "--data", data, file)
+    assert given(data) == before
+
+
+def talk(data: Path, *lines: bytes) -> dict[str, Any]:
+    """Send lines to the management socket as they are; return the first answer."""
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(PATIENCE_S)
+        with management.short_address(data / "management.sock") as address:
+            end.connect(address)
+        end.sendall(b"".join(line + b"\n" for line in lines))
+        end.shutdown(socket.SHUT_WR)
+        with end.makefile("rb") as answers:
+            found: dict[str, Any] = json.loads(answers.readline())
+            return found
+
+
+TWO_LINES = (
+    b'{"section": "queues", "first": 0, "values": [{"name": "q", "vhost": "/"}]}\n'
+    b'{"section": "users", "first": 0, "values": [{"name": "u"}]}'
+)
+LINES: list[tuple[bytes, str]] = [
+    (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
+    (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),
+    (b'{"section": "queues", "values": []}', "a line has the index of its first value"),
+    (b'{"section": "queues", "first": true, "values": []}', "the index of its first value"),
+    (b'{"section": "queues", "first": 7, "values": [8]}', "$.queues[7]: an object is needed"),
+    (b'{"section": "queues", "first": 0, "values": ' + b"[" * 90_000, "a line is a JSON object"),
+    (
+        TWO_LINES,
+        "$.users[0]: the sections are not in order",
+    ),
+]
+
+
+def test_lines_that_no_command_of_ours_sends(data: Path, broker: LocalBroker) -> None:
+    before = given(data)
+    for line, wanted in LINES:
+        answer = talk(data, b'{"do": "import definitions"}', line, b'{"end": true}')
+        assert wanted in answer["error"]
+    assert "done" in talk(data, b'{"do": "import definitions"}', b'{"end": true}')
+    assert given(data) == before
+
+
+def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
+    """What was made is there, whole, and the rest is made at the second time."""
+    many = range(3000)
+    value = {
+        "exchanges": [{"name": "x", "vhost": "/", "type": "direct"}],
+        "queues": [{"name": f"q{n}", "vhost": "/"} for n in many],
+        "bindings": [
+            {"source": "x", "vhost": "/", "destination": f"q{n}", "routing_key": f"{n}"}
+            for n in many
+        ],
+    }
+    write(file, value)
+    child = ChildBroker(data).start()
+    words = ["definitions", "import", "--data", str(data), str(file)]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli", *words], stderr=subprocess.PIPE
+    )
+
+    def begun() -> bool:
+        """Whether some are made; if the command is through already, that is seen no more."""
+        journal = files_below(data, ".segment")
+        return client.poll() is not None or any(b"q1000" in octets for _, octets in journal)
+
+    until(begun, "some are made")
+    child.kill()
+    client.communicate()
+    child.start()
+    counts = taken(data, file)["counts"]
+    assert counts["queues"].get("there", 0) + counts["queues"].get("made", 0) == len(many)
+    assert counts["queues"]["there"] > 0
+    child.restart()
+    assert taken(data, file)["counts"]["bindings"] == {"there": len(many)}
+    child.stop()
+
+
+def test_size_is_bounded() -> None:
+    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_OCTETS_MAX} octets"):
+        read_document(bytes(DOCUMENT_OCTETS_MAX + 1))
+
+
+def test_more_memory_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    limits = {"component": "vhost-limits", "name": "limits", "vhost": "shop"}
+    value["parameters"] = [{**limits, "value": {"max-definitions-size": 30_000}}]
+    value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(40)]
+    text = refused("definitions", "import", "--data", data, write(file, value))
+    assert "the definitions of virtual host 'shop' may not hold so much memory" in text
+    assert "(max-definitions-size)" in text
+    assert given(data)["queues"] == []
+
+
+def test_more_queues_than_a_limit_allows(data: Path, file: Path, broker: LocalBroker) -> None:
+    value = everything()
+    value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(9)]
+    text = refused("definitions", "import", "--data", data, write(file, value))
+    assert "$.queues[11]: virtual host 'shop' may not have so many queues (max-queues)" in text
+    assert given(data)["queues"] == []

@@ -1,0 +1,478 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Order, credit, expiry and limits of a queue, without any protocol around it."""
+
+from heapq import heapify
+
+import pytest
+
+from headrace.model.counters import Counters
+from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.ports import Store
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.queue import Queue
+from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
+from support.manual_consumer import Taker
+
+
+class DeadLetters:
+    """A virtual host that only notes what is dead-lettered."""
+
+    def __init__(self) -> None:
+        self.name = "/"
+        self.dead: list[tuple[bytes | None, str]] = []
+
+    @property
+    def dead_letters(self) -> "DeadLetters":
+        return self
+
+    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+        return False
+
+    def begin(self) -> bool:
+        return False
+
+    def gather(self) -> bool:
+        return False
+
+    def takes(self, queue: Queue, reason: str) -> bool:
+        return True
+
+    def dead_letter(self, message: Message, queue: Queue, reason: str) -> bool:
+        self.dead.append((message.data, reason))
+        return True
+
+    def consumer_added(self, consumer: Consumer) -> None:
+        pass
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        pass
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters(now_ms=1_000_000)
+
+
+@pytest.fixture
+def letters() -> DeadLetters:
+    return DeadLetters()
+
+
+@pytest.fixture
+def queue(counters: Counters, letters: DeadLetters) -> Queue:
+    queue = Queue("q", store=Store(), counters=counters, vhost=letters)
+    queue.dead_letter_exchange = "dlx"
+    return queue
+
+
+def offer(
+    queue: Queue, data: bytes, *, priority: int = 0, deadline_ms: int = 0, publisher: int = 0
+) -> int:
+    message = new_message(data, 0, len(data))
+    message.seq = queue.counters.next_seq
+    queue.counters.next_seq += 1
+    message.priority = priority
+    message.deadline_ms = deadline_ms
+    message.publisher = publisher
+    return queue.offer(message)
+
+
+def attach(queue: Queue, consumer: Consumer) -> None:
+    queue.add_consumer(consumer)
+    queue.drain()
+
+
+def bodies_left(queue: Queue) -> list[bytes | None]:
+    found = []
+    while (message := queue.take()) is not None:
+        found.append(message.data)
+        queue.leave(message)
+    return found
+
+
+def test_messages_leave_in_the_order_they_came(queue: Queue) -> None:
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    taker = Taker(queue)
+    attach(queue, taker)
+    offer(queue, b"d")
+    assert taker.bodies == [b"a", b"b", b"c", b"d"]
+    assert (queue.ready_count, queue.unacked_count) == (0, 4)
+
+
+def test_a_requeued_message_returns_to_its_place(queue: Queue) -> None:
+    taker = Taker(queue, room=3)
+    attach(queue, taker)
+    for body in (b"a", b"b", b"c", b"d", b"e"):
+        offer(queue, body)
+    queue.requeue(taker.taken[1])
+    queue.requeue(taker.taken[0])
+    queue.settle(taker.taken[2])
+    assert bodies_left(queue) == [b"a", b"b", b"d", b"e"]
+    assert queue.unacked_count == 0
+
+
+def test_a_returned_message_says_so(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    queue.requeue(taker.taken[0])
+    message = queue.take()
+    assert message is not None
+    assert message.flags & REDELIVERED
+    assert message.deliveries == 1
+
+
+def test_two_levels_of_priority_without_an_argument(queue: Queue) -> None:
+    for body, priority in ((b"0", 0), (b"4", 4), (b"5", 5), (b"9", 9), (b"1", 1)):
+        offer(queue, body, priority=priority)
+    assert bodies_left(queue) == [b"5", b"9", b"0", b"4", b"1"]
+
+
+def test_as_many_levels_as_the_argument_asks_for(queue: Queue) -> None:
+    queue.max_priority = 10
+    for priority in (3, 10, 0, 200, 7):
+        offer(queue, str(priority).encode(), priority=priority)
+    assert bodies_left(queue) == [b"10", b"200", b"7", b"3", b"0"]
+
+
+def test_a_requeued_message_keeps_its_priority(queue: Queue) -> None:
+    taker = Taker(queue, room=2)
+    attach(queue, taker)
+    offer(queue, b"low")
+    offer(queue, b"high", priority=9)
+    offer(queue, b"low2")
+    offer(queue, b"high2", priority=9)
+    for message in taker.taken:
+        queue.requeue(message)
+    assert bodies_left(queue) == [b"high", b"high2", b"low", b"low2"]
+
+
+def test_consumers_take_turns(queue: Queue) -> None:
+    first, second = Taker(queue), Taker(queue)
+    attach(queue, first)
+    attach(queue, second)
+    for body in (b"a", b"b", b"c", b"d"):
+        offer(queue, body)
+    assert first.bodies == [b"a", b"c"]
+    assert second.bodies == [b"b", b"d"]
+
+
+def test_who_comes_and_goes_leaves_the_round_to_the_others(queue: Queue) -> None:
+    first, second, third = Taker(queue), Taker(queue), Taker(queue)
+    attach(queue, first)
+    offer(queue, b"a")
+    attach(queue, second)  # Behind the first, whose turn it is again.
+    offer(queue, b"b")
+    attach(queue, third)  # The second is next, and then the first.
+    for body in (b"c", b"d", b"e", b"f"):
+        offer(queue, body)
+    assert first.bodies == [b"a", b"b", b"d"]
+    assert second.bodies == [b"c", b"f"]
+    assert third.bodies == [b"e"]
+    queue.remove_consumer(first)  # The third is next still.
+    offer(queue, b"g")
+    assert third.bodies == [b"e", b"g"]
+
+
+def test_what_comes_back_is_tried_by_another_consumer(queue: Queue) -> None:
+    first, second = Taker(queue), Taker(queue)
+    attach(queue, first)
+    offer(queue, b"a")
+    attach(queue, second)
+    queue.requeue(first.taken[0])
+    queue.drain()
+    assert second.bodies == [b"a"]
+    queue.requeue(second.taken[0])
+    queue.drain()
+    assert first.bodies == [b"a", b"a"]
+
+
+def test_the_higher_priority_goes_first_while_it_has_room(queue: Queue) -> None:
+    low, high = Taker(queue), Taker(queue, room=2)
+    high.priority = 5
+    attach(queue, low)
+    attach(queue, high)
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    assert high.bodies == [b"a", b"b"]
+    assert low.bodies == [b"c"]
+    high.room = 1
+    queue.unpark(high)
+    offer(queue, b"d")
+    assert high.bodies == [b"a", b"b", b"d"]
+
+
+def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    offer(queue, b"b")
+    assert taker.bodies == [b"a"]
+    assert taker.parked
+    taker.room = 5
+    queue.unpark(taker)
+    assert taker.bodies == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_message_expires_on_time_wherever_it_stands(
+    queue: Queue, counters: Counters, letters: DeadLetters, where: int
+) -> None:
+    for i in range(3):
+        offer(queue, b"%d" % i, deadline_ms=counters.now_ms + 50 if i == where else 0)
+    assert queue.expire(counters.now_ms + 49) == counters.now_ms + 50
+    assert queue.ready_count == 3
+    assert queue.expire(counters.now_ms + 50) == 0
+    assert queue.ready_count == 2
+    assert letters.dead == [(b"%d" % where, "expired")]
+    assert bodies_left(queue) == [b"%d" % i for i in range(3) if i != where]
+
+
+def test_the_queue_tells_the_clock_about_an_earlier_deadline(
+    queue: Queue, counters: Counters
+) -> None:
+    told: list[int] = []
+    queue.on_deadline = lambda _, deadline_ms: told.append(deadline_ms)
+    offer(queue, b"late", deadline_ms=counters.now_ms + 500)
+    offer(queue, b"later", deadline_ms=counters.now_ms + 900)
+    offer(queue, b"soon", deadline_ms=counters.now_ms + 100)
+    assert told == [counters.now_ms + 500, counters.now_ms + 100]
+
+
+def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
+    queue: Queue, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that somebody holds is in no list of deadlines that is gone through for each."""
+    sweeps: list[int] = []
+
+    def counting(listed: list[object]) -> None:
+        sweeps.append(len(listed))
+        heapify(listed)
+
+    monkeypatch.setattr("headrace.model.queue.retention.heapify", counting)
+    many = 5000
+    queue.dead_letter_exchange = None
+    for n in range(many):
+        offer(queue, b"%d" % n, deadline_ms=counters.now_ms + 50 + n % 2)
+    taker = Taker(queue, room=many)
+    attach(queue, taker)
+    queue.remove_consumer(taker)
+    for _ in range(3):
+        for message in taker.taken:
+            queue.requeue(message)
+        assert queue.ready_count == many
+        again = [queue.get(taker) for _ in range(many)]
+        assert again == taker.taken
+    for message in taker.taken:
+        queue.requeue(message)
+    assert sum(sweeps) <= 4 * many
+    assert queue.expire(counters.now_ms + 50) == counters.now_ms + 51
+    assert queue.ready_count == many // 2
+    assert queue.expire(counters.now_ms + 51) == 0
+    assert (queue.ready_count, counters.memory_used) == (0, 0)
+
+
+def test_an_expired_message_is_never_delivered(queue: Queue, counters: Counters) -> None:
+    offer(queue, b"old", deadline_ms=counters.now_ms + 5)
+    offer(queue, b"fresh")
+    counters.now_ms += 10
+    taker = Taker(queue)
+    attach(queue, taker)
+    assert taker.bodies == [b"fresh"]
+
+
+def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
+    queue: Queue, counters: Counters
+) -> None:
+    queue.message_ttl_ms = 100
+    offer(queue, b"a", deadline_ms=counters.now_ms + 1000)
+    offer(queue, b"b", deadline_ms=counters.now_ms + 10)
+    assert queue.expire(counters.now_ms + 10) == counters.now_ms + 100
+    assert bodies_left(queue) == [b"a"]
+
+
+def test_drop_head_drops_the_oldest(queue: Queue, letters: DeadLetters) -> None:
+    queue.limited = True
+    queue.max_length = 2
+    queue.overflow = OVERFLOW_DROP_HEAD
+    for body in (b"a", b"b", b"c"):
+        assert offer(queue, body) == 0
+    assert letters.dead == [(b"a", "maxlen")]
+    assert bodies_left(queue) == [b"b", b"c"]
+
+
+def test_reject_publish_refuses_the_newest(queue: Queue) -> None:
+    queue.limited = True
+    queue.max_length_bytes = 3
+    queue.overflow = OVERFLOW_REJECT
+    assert offer(queue, b"aa") == 0
+    assert offer(queue, b"bb") == 1
+    assert offer(queue, b"c") == 0
+    assert bodies_left(queue) == [b"aa", b"c"]
+
+
+def test_a_full_queue_still_passes_messages_to_a_waiting_consumer(queue: Queue) -> None:
+    queue.limited = True
+    queue.max_length = 0
+    queue.overflow = OVERFLOW_REJECT
+    taker = Taker(queue)
+    attach(queue, taker)
+    assert offer(queue, b"a") == 0
+    assert taker.bodies == [b"a"]
+
+
+def test_what_is_counted_as_memory_is_given_back(queue: Queue, counters: Counters) -> None:
+    taker = Taker(queue, room=2)
+    attach(queue, taker)
+    for body in (b"a", b"bb", b"ccc", b"dddd"):
+        offer(queue, body)
+    assert counters.memory_used > 0
+    queue.settle(taker.taken[0])
+    queue.discard(taker.taken[1])
+    queue.purge()
+    assert counters.memory_used == 0
+
+
+def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    for body in (b"a", b"b", b"c"):
+        offer(queue, body)
+    assert queue.purge() == 2
+    assert (queue.ready_count, queue.unacked_count) == (0, 1)
+    queue.requeue(taker.taken[0])
+    assert bodies_left(queue) == [b"a"]
+
+
+def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, counters: Counters) -> None:
+    taker = Taker(queue, room=1)
+    attach(queue, taker)
+    offer(queue, b"a")
+    offer(queue, b"b")
+    assert queue.destroy() == 1
+    queue.requeue(taker.taken[0])
+    assert queue.ready_count == 0
+    assert counters.memory_used == 0
+
+
+def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
+    class Choosy(Taker):
+        def accepts(self, message: Message) -> int:
+            return 0 if message.publisher == self.publisher else 1
+
+    own = Choosy(queue)
+    own.publisher = 7
+    own.selective = True
+    attach(queue, own)
+    offer(queue, b"mine", publisher=7)
+    offer(queue, b"yours", publisher=8)
+    assert own.bodies == [b"yours"]
+    other = Taker(queue)
+    attach(queue, other)
+    assert other.bodies == [b"mine"]
+
+
+def test_many_expired_messages_leave_no_shells(queue: Queue, counters: Counters) -> None:
+    queue.dead_letter_exchange = None
+    for _ in range(5000):
+        offer(queue, b"x", deadline_ms=counters.now_ms + 1)
+    offer(queue, b"last")
+    while queue.expire(counters.now_ms + 1):
+        pass
+    assert queue.ready_count == 1
+    assert queue.shells == 0
+    assert bodies_left(queue) == [b"last"]
+
+
+def test_one_long_life_does_not_keep_the_shells_of_short_ones(
+    queue: Queue, counters: Counters
+) -> None:
+    queue.dead_letter_exchange = None
+    offer(queue, b"long", deadline_ms=counters.now_ms + 1_000_000)
+    for _ in range(5000):
+        offer(queue, b"short", deadline_ms=counters.now_ms + 1)
+    assert queue.expire(counters.now_ms + 1) == counters.now_ms + 1_000_000
+    assert (queue.ready_count, queue.shells) == (1, 0)
+    assert bodies_left(queue) == [b"long"]
+
+
+def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone(
+    queue: Queue,
+) -> None:
+    class Publisher:
+        released = 0
+
+        def unpace(self) -> None:
+            self.released += 1
+            queue.drop_waiter(self)
+
+    stays, leaves = Publisher(), Publisher()
+    for _ in range(3):
+        queue.add_waiter(stays)
+        queue.add_waiter(leaves)
+    queue.drop_waiter(leaves)
+    assert list(queue.waiters) == [stays]
+    queue.release_waiters()
+    assert (stays.released, leaves.released, queue.waiters) == (1, 0, None)
+
+
+class Disk(Store):
+    """A store that is durable up to where the test says."""
+
+    def delivered(self, queue_id: int, seq: int) -> None:
+        self.appended += 32
+
+    def settle(self, queue_id: int, seq: int, position: int) -> None:
+        pass
+
+
+class Careful(Taker):
+    """Notes up to where it must hold back what it is given."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(queue)
+        self.holds: list[int] = []
+
+    def hold(self, position: int) -> None:
+        self.holds.append(position)
+
+
+def test_what_is_not_known_to_be_delivered_is_held_back(counters: Counters) -> None:
+    disk = Disk()
+    queue = Queue("q", store=disk, counters=counters, durable=True)
+
+    def arrive() -> None:
+        message = new_message(b"x", 0, 1)
+        message.seq = counters.next_seq
+        message.position = 1
+        counters.next_seq += 1
+        queue.offer(message)
+
+    first, second = Careful(queue), Careful(queue)
+    attach(queue, first)
+    attach(queue, second)
+    for _ in range(4):
+        arrive()
+    assert (first.holds, second.holds) == ([32, 32], [32, 32])
+    disk.synced = 32
+    arrive()
+    assert first.holds == [32, 32]
+    counters.next_seq += 40_000  # Far into what is reserved: more is, and nobody waits for it.
+    for _ in range(4):
+        arrive()
+    assert disk.appended == 64
+    counters.next_seq += 25_000
+    arrive()
+    assert first.holds == second.holds == [32, 32]
+    counters.next_seq += 1_000_000  # Other queues took that many.
+    arrive()
+    arrive()
+    assert (first.holds, second.holds) == ([32, 32, 96], [32, 32, 96])
+    assert disk.appended == 96
+    getter = Careful(queue)
+    queue.remove_consumer(first)
+    queue.remove_consumer(second)
+    arrive()
+    assert queue.get(getter) is not None
+    assert getter.holds == [96]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a queue is, and what of that is there after a restart."""
+
+import pytest
+
+from headrace.model.counters import Counters
+from headrace.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
+from headrace.model.ports import Store
+from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.virtual_host import VirtualHost
+from support.queue_kind_host import Host, Taker
+
+EXCLUSIVITY = "qpid.exclusivity_policy"
+LIFETIME = "qpid.lifetime_policy"
+
+
+class User:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Client:
+    """A connection, or a session of one."""
+
+    def __init__(self, user: str, connection: object = None) -> None:
+        self.user = User(user)
+        self.connection = connection
+
+
+class Kept(NoDefinitions):
+    """Definitions that a second host may load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: list[QueueRecord] = []
+
+    def load(self) -> Saved:
+        return Saved([], self.queues, [])
+
+    def save_queue(self, record: QueueRecord) -> int:
+        number = super().save_queue(record)
+        self.queues.append(record._replace(id=number))
+        return number
+
+
+def new_host(kept: Kept) -> VirtualHost:
+    vhost = VirtualHost("/", store=Store(), counters=Counters(), definitions=kept)
+    vhost.load()
+    return vhost
+
+
+def test_a_queue_of_a_user_is_that_users_over_a_restart() -> None:
+    kept = Kept()
+    vhost = new_host(kept)
+    arguments = {EXCLUSIVITY: "PRINCIPAL"}
+    for host in (vhost, new_host(kept)):
+        for client in (Client("me"), Client("me")):
+            host.declare_queue("q", durable=True, arguments=arguments, owner=client)
+            assert host.find_queue("q", client)
+        with pytest.raises(ResourceLocked):
+            host.find_queue("q", Client("you"))
+        with pytest.raises(ResourceLocked):
+            host.declare_queue("q", durable=True, arguments=arguments, owner=Client("you"))
+
+
+def test_nobody_names_the_owner_but_the_broker() -> None:
+    vhost = new_host(Kept())
+    arguments = {EXCLUSIVITY: "PRINCIPAL", "x-headrace-principal": "you"}
+    vhost.declare_queue("q", arguments=arguments, owner=Client("me"))
+    with pytest.raises(ResourceLocked):
+        vhost.find_queue("q", Client("you"))
+
+
+def test_what_goes_with_a_connection_is_not_kept() -> None:
+    kept = Kept()
+    vhost = new_host(kept)
+    connection = Client("me")
+    arguments = {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"}
+    session = Client("me", connection)
+    for _ in range(2):
+        vhost.declare_queue("q", durable=True, arguments=arguments, owner=session)
+    assert not kept.queues
+    vhost.connection_closed(session)
+    assert "q" in vhost.queues
+    vhost.connection_closed(connection)
+    assert "q" not in vhost.queues
+
+
+def test_what_is_one_consumers_or_goes_when_empty_is_so_after_a_restart() -> None:
+    kept = Kept()
+    arguments = {EXCLUSIVITY: "LINK", LIFETIME: "IN_USE"}
+    new_host(kept).declare_queue("q", durable=True, arguments=arguments)
+    vhost = new_host(kept)
+    assert vhost.queues["q"].lone
+    assert vhost.queues["q"].auto_delete
+    vhost.queue_unused(vhost.queues["q"])
+    assert "q" not in vhost.queues
+
+
+def test_a_queue_goes_once_it_is_empty_though_it_is_in_use() -> None:
+    host = Host()
+    arguments = {"qpid.lifetime-policy": "delete-if-empty"}
+    queue = host.vhost.declare_queue("q", auto_delete=True, arguments=arguments)
+    taker = Taker(queue, room=1).start()
+    host.pass_time(1000)
+    assert not queue.deleted  # It was never anything else.
+    host.offer(queue, "a")
+    host.offer(queue, "b")
+    for body in "ab":  # What is held counts.
+        host.pass_time(1000)
+        assert not queue.deleted
+        taker.settle(body)
+    host.pass_time(1000)
+    assert queue.deleted
+    host.vhost.declare_queue("q", arguments=arguments)
+    host.vhost.delete_queue("q")
+    host.pass_time(1000)
+
+
+def test_a_session_owns_a_queue_and_a_channel_does_not() -> None:
+    vhost = Host().vhost
+    arguments = {EXCLUSIVITY: "SESSION"}
+    session = Client("me")
+    vhost.declare_queue("q", arguments=arguments, owner=session)
+    vhost.declare_queue("q", arguments=arguments, owner=session)
+    with pytest.raises(ResourceLocked):
+        vhost.find_queue("q", Client("me"))
+    vhost.connection_closed(session)
+    assert vhost.find_queue("q", Client("me"))
+    with pytest.raises(InvalidArgument, match="a channel owns no queues"):
+        vhost.declare_queue("p", arguments=arguments, owner=Client("me"), session=object())
+
+
+GOES = [
+    {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"},
+    {LIFETIME: "DELETE_ON_SESSION_END"},
+    {LIFETIME: "DELETE_ON_NO_LINKS"},
+    {"qpid.lifetime-policy": "delete-if-empty"},
+    {EXCLUSIVITY: "CONNECTION"},
+]
+
+
+@pytest.mark.parametrize("arguments", GOES)
+def test_a_quorum_queue_stays_and_is_everybodys_in_qpids_words_too(
+    arguments: dict[str, str],
+) -> None:
+    vhost = Host().vhost
+    asked = {"x-queue-type": "quorum", **arguments}
+    with pytest.raises(PreconditionFailed, match="invalid property"):
+        vhost.declare_queue("q", durable=True, arguments=asked, owner=Client("me"))
+    assert "q" not in vhost.queues
+    vhost.rules = vhost.rules._replace(default_queue_type="quorum")
+    for _ in range(2):  # What is declared so gets no such type, and is the same again.
+        queue = vhost.declare_queue("q", durable=True, arguments=arguments, owner=Client("me"))
+        assert "x-queue-type" not in queue.arguments
+        vhost.delete_queue("q", owner=queue.exclusive_owner)
+    assert vhost.declare_queue("p", durable=True).arguments["x-queue-type"] == "quorum"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags"),
+    [
+        ({EXCLUSIVITY: "NONE"}, {"exclusive": True}),
+        ({EXCLUSIVITY: "PRINCIPAL"}, {"exclusive": True}),
+        ({LIFETIME: "PERMANENT"}, {"auto_delete": True}),
+        ({LIFETIME: "PERMANENT", "qpid.lifetime-policy": "delete-if-unused"}, {}),
+    ],
+)
+def test_contradictions_are_refused(arguments: dict[str, str], flags: dict[str, bool]) -> None:
+    vhost = Host().vhost
+    with pytest.raises(PreconditionFailed, match="contradicts"):
+        vhost.declare_queue("q", arguments=arguments, **flags)  # type: ignore[arg-type]  # Flags.
+    assert "q" not in vhost.queues

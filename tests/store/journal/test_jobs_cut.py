@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An errand is all or nothing, wherever the power fails.
+
+From each seed: messages that come and go in a queue; errands that move, copy and delete some of
+them, to a queue and to a stream, which are cancelled now and then; and a disk that takes the broker
+down at any write or sync. After each death, what is where must be what the errands that are
+remembered say, and every other message must be where it was. HEADRACE_SEEDS=1000 tries that many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.model.errors import IllegalState
+from headrace.model.message import REDELIVERED, new_message
+from headrace.model.operations import move, prepared_copies
+from headrace.model.operations.move import Errand
+from headrace.model.queue.dispatch import Consumer
+from headrace.model.selector import compile_selector
+from headrace.model.stream.stream import Stream
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.v0_x.frames import framed
+from headrace.spec.tables import V0_9_1
+from support.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from headrace.model.message import Message
+
+SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
+ADDRESS = b"\x00\x01a"
+SOURCE, QUEUE, STREAM = "a", "b", "s"
+IDS = {SOURCE: 1, QUEUE: 2, STREAM: 3}
+
+
+def encoded(number: int, persistent: bool, size: int) -> Message:
+    """A message as a gateway makes it; the body begins with its number."""
+    properties = BasicProperties(
+        delivery_mode=2 if persistent else 1, headers={"n": number}, priority=number % 10
+    )
+    body = number.to_bytes(8, "big") + bytes(size)
+    header = encode_content_header(V0_9_1, 60, len(body), properties)
+    data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
+    message = new_message(data, len(ADDRESS), len(body))
+    message.priority = number % 10
+    return message
+
+
+def number_in(data: bytes | None) -> int:
+    assert data is not None
+    at = len(ADDRESS) + 2
+    at += 8 + int.from_bytes(data[at + 3 : at + 7], "big")
+    return int.from_bytes(data[at + 7 : at + 15], "big")
+
+
+class ErrandLife(Life):
+    """A broker that does errands."""
+
+    ids = IDS
+
+    def __init__(self, disk: MortalDisk, random: Random, *, taken: bool) -> None:
+        # Memory is short now and then, so that bodies are on disk only.
+        memory_max = random.choice((1000, FOREVER))
+        super().__init__(disk, random, 1_000_000, memory_max=memory_max)
+        assert not self.store.kept
+        self.taken = taken  # So that what may have been delivered says so.
+
+    def declare(self) -> None:
+        for name in (SOURCE, QUEUE):
+            self.vhost.declare_queue(name, durable=True)
+        self.vhost.declare_queue(STREAM, durable=True, arguments={"x-queue-type": "stream"})
+
+    def turn(self) -> None:
+        """Let the writer do some of its work, and errands theirs."""
+        self.counters.now_ms += 2
+        self.scheduler.run(self.counters.now_ms)
+        super().turn()
+
+    def seen(self, name: str) -> list[int]:
+        """What a consumer, or a reader, could have now, in order."""
+        queue = self.queues[name]
+        if isinstance(queue, Stream):
+            return [number_in(record[1]) for record in records_of(queue)]
+        there = queue.peek(0, 1 << 60, 1 << 60, queue.returned_within(0, 1 << 60))
+        numbers = []
+        for message in there:
+            assert self.taken or not message.flags & REDELIVERED
+            with_data = move.loaded(self.vhost, message)
+            assert with_data is not None
+            numbers.append(number_in(with_data.data))
+        return numbers
+
+
+class Driver(Lives):
+    """Publishes, consumes, and has errands done; knows what must be where."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.takes = bool(seed % 2)  # Whether somebody consumes.
+        self.next = 0
+        self.errands = 0
+        self.chosen: dict[str, list[int]] = {}  # By errand.
+        self.source: set[int] = set()  # What must be in the source, or ...
+        self.maybe: set[int] = set()  # of that: published, and not known to be durable;
+        self.consumed: set[int] = set()  # or settled, and not known to be durable.
+        self.there: dict[str, Counter[int]] = {QUEUE: Counter(), STREAM: Counter()}
+        self.transient: set[int] = set()
+        self.counted: set[str] = set()  # Errands that are in the figures,
+        self.witnessed = ""  # and the last one of which somebody has seen anything.
+
+    def live(self) -> None:
+        life = ErrandLife(self.disk, self.random, taken=self.takes)
+        self.look(life, died=True)
+        self.disk.fuse = self.random.choice((self.random.randrange(30), self.random.randrange(200)))
+        try:
+            while True:
+                self.work(life)
+        except Dead:
+            self.cut()
+
+    def work(self, life: ErrandLife) -> None:
+        """Some comings and goings, and an errand among them."""
+        for _ in range(self.random.randrange(40)):
+            self.publish(life)
+        if self.random.random() < 0.7:
+            self.sync(life)
+        if self.takes and self.random.random() < 0.3:
+            self.consume(life)
+        before = life.seen(SOURCE)
+        running = self.begin(life)
+        quiet = True
+        while not running.over:
+            if self.random.random() < 0.03:
+                life.vhost.errands.cancel(running.name)
+            if self.takes and self.random.random() < 0.02:
+                self.consume(life)
+                quiet = False
+            if self.random.random() < 0.05:
+                self.publish(life)
+                quiet = False
+            life.turn()
+            if life.queues[QUEUE].ready_count > self.there[QUEUE].total():
+                self.witnessed = running.name
+        if running.error is not None:
+            assert isinstance(running.error, IllegalState)
+            assert not quiet or life.seen(SOURCE) == before
+        self.sync(life)
+        self.look(life, died=False)
+
+    def sync(self, life: ErrandLife) -> None:
+        life.sync()
+        self.maybe.clear()
+        self.consumed.clear()
+
+    def publish(self, life: ErrandLife) -> None:
+        persistent = self.random.random() < 0.9
+        size = self.random.choice((0, 0, 300, 3000))
+        message = encoded(self.next, persistent, size)
+        life.vhost.deliver(message, [life.queues[SOURCE]], persistent)
+        self.source.add(self.next)
+        (self.maybe if persistent else self.transient).add(self.next)
+        self.next += 1
+
+    def consume(self, life: ErrandLife) -> None:
+        """Somebody takes a message, and settles it or gives it back."""
+        queue = life.queues[SOURCE]
+        message = queue.get(Consumer(queue, "", False))
+        if message is None:
+            return
+        if self.random.random() < 0.5:
+            queue.release(message)
+        else:
+            number = number_in(message.data)
+            self.consumed.add(number)
+            self.source.discard(number)
+            queue.settle(message)
+
+    def begin(self, life: ErrandLife) -> Any:
+        """Have an errand done, and note what it chooses."""
+        self.errands += 1
+        do = self.random.choice(("move", "move", "copy", "delete"))
+        to = self.random.choice((QUEUE, STREAM))
+        count = self.random.choice((None, None, self.random.randrange(1, 30)))
+        selector = self.random.choice((None, None, "n % 3 = 1"))
+        errand = Errand(
+            life.vhost,
+            life.queues[SOURCE],
+            target=None if do == "delete" else life.queues[to],
+            keeps=do == "copy",
+            selector=None if selector is None else compile_selector(selector),
+            count=count,
+        )
+        name = f"errand {self.errands}"
+        chosen = self.chosen[name] = []
+        prepare = errand._copies.prepare
+
+        def noting(batch: list[prepared_copies.Chosen]) -> None:
+            for each in batch:
+                message = each.copy or each.source
+                assert message is not None
+                with_data = move.loaded(life.vhost, message)
+                assert with_data is not None
+                chosen.append(number_in(with_data.data))
+            prepare(batch)
+
+        errand._copies.prepare = noting  # type: ignore[method-assign]
+        what = {"do": do, "from": SOURCE, "to": to, "count": count, "selector": selector}
+        return life.vhost.errands.begin(name, what, errand, 0)
+
+    def look(self, life: ErrandLife, *, died: bool) -> None:
+        """What is where is what the errands that are remembered say, and nothing else."""
+        for key, raw in life.vhost.facts.items(b"errand/"):
+            name = key.partition(b"/")[2].decode()
+            known = json.loads(raw)
+            chosen = self.chosen[name]
+            assert known["did"]["done"] == len(chosen)
+            if name in self.counted:
+                continue
+            self.counted.add(name)
+            if known["of"]["do"] != "copy":
+                assert not self.source.isdisjoint(chosen) or not chosen
+                self.source -= set(chosen)
+            if known["of"]["do"] != "delete":
+                self.there[known["of"]["to"]].update(chosen)
+        assert not self.witnessed or self.witnessed in self.counted, "seen, and taken back"
+        if died:
+            life.sync()  # A stream shows what is durable in it.
+        found = life.seen(SOURCE)
+        assert found == sorted(set(found)), "out of order, or twice"
+        if died:
+            self.source |= self.consumed & set(found)  # That it was settled was lost.
+            self.source -= self.maybe - set(found)
+            self.source -= self.transient
+            self.there[QUEUE] = Counter(
+                {n: count for n, count in self.there[QUEUE].items() if n not in self.transient}
+            )
+            self.transient.clear()
+            self.maybe.clear()
+            self.consumed.clear()
+        assert set(found) == self.source
+        for name, expected in self.there.items():
+            assert Counter(life.seen(name)) == expected, name
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move, "BATCH_MAX", 5)
+    monkeypatch.setattr(move, "LOOKS_MAX", 7)
+    monkeypatch.setattr(move, "BEHIND_MAX", 3)
+    monkeypatch.setattr(prepared_copies, "SLICE", 6)
+    driver = Driver(seed)
+    for _ in range(10):
+        driver.live()
+    life = ErrandLife(driver.disk, driver.random, taken=driver.takes)
+    driver.look(life, died=True)
+    for _ in range(3):
+        driver.work(life)
+    assert life.counters.memory_used >= 0
+    assert not life.store.prepared
+    assert all(q.held_count == q.unacked_count == 0 for q in life.queues.values())
