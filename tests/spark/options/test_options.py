@@ -14,7 +14,7 @@ from headrace.spark.options.page import manual
 from headrace.spark.options.table import OPTIONS
 from headrace.spark.options.uri import urls
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "spark-options.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
 URI = "amqp://user:s3cret@broker:5672/vhost"
 READ = {"uri": URI, "stream": "orders"}
 
