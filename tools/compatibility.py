@@ -22,7 +22,8 @@ VERSIONS_OF = "From every version"  # How the heading of the last table begins.
 SEEN = ("Extensions", "Queues", "Exchanges")  # The sections whose features must be in it.
 LABELS = ('"0-8"', '"0-9"', '"0-9-1"', '"0-10"')
 ALL_VERSIONS = re.compile(
-    r"for version in Version\]|\bSPEAKERS\b|^from support\.version_conversations import [\w, ]*\bevery\b",
+    r"for version in Version\]|\bSPEAKERS\b"
+    r"|^from support\.version_conversations import [\w, ]*\bevery\b",
     re.MULTILINE,
 )
 TEST = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")

@@ -18,7 +18,7 @@ from headrace.model.message import new_message
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.stream.stream import Stream
 from headrace.model.transaction import staged_batch
-from headrace.model.transaction.dtx import State
+from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import Stage, xid_of
 from support.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
@@ -228,5 +228,5 @@ def test_every_batch_is_there_once_and_whole(seed: int, monkeypatch: pytest.Monk
     life.sync()
     driver.check(life, 5)
     assert life.counters.memory_used >= 0
-    assert not [b for b in life.vhost.branches if b.state is State.PREPARED]
+    assert not [b for b in life.vhost.branches if b.state is BranchState.PREPARED]
     assert all(queue.held_count == 0 for queue in life.queues.values())
