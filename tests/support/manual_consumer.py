@@ -9,8 +9,8 @@ from headrace.model.message import Message, new_message
 from headrace.model.queue.dispatch import Consumer
 
 if TYPE_CHECKING:
+    from headrace.model.host import Host
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 
 class Taker(Consumer):
@@ -36,10 +36,10 @@ def message(body: bytes) -> Message:
     return new_message(b"\x00\x01q\x00\x00" + body, 3, len(body))
 
 
-def put(vhost: VirtualHost, queue: Queue, *bodies: bytes) -> None:
+def put(host: Host, queue: Queue, *bodies: bytes) -> None:
     """Deliver transient messages to a queue."""
     for body in bodies:
-        vhost.deliver(message(body), [queue], False)
+        host.deliver(message(body), [queue], False)
 
 
 def take(queue: Queue) -> Message:

@@ -7,34 +7,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED
-from headrace.model.ports import Store
-from headrace.model.transaction import transaction as work_module
+from headrace.model.transaction import transaction as transactions
 from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
-from headrace.model.vhost.virtual_host import VirtualHost
 from support.manual_consumer import bodies, message, put, take
+from support.small_host import SmallHost
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 
 @pytest.fixture
-def vhost() -> VirtualHost:
-    return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000))
+def host() -> SmallHost:
+    return SmallHost("q", "other")
 
 
 @pytest.fixture
-def queue(vhost: VirtualHost) -> Queue:
-    return vhost.declare_queue("q")
+def queue(host: SmallHost) -> Queue:
+    return host.queues["q"]
 
 
-def test_it_happens_at_the_commit(vhost: VirtualHost, queue: Queue) -> None:
-    put(vhost, queue, b"a", b"b", b"c")
+def test_it_happens_at_the_commit(host: SmallHost, queue: Queue) -> None:
+    put(host, queue, b"a", b"b", b"c")
     taken = [take(queue) for _ in range(3)]
-    transaction = Transaction(vhost)
-    other = vhost.declare_queue("other")
+    transaction = Transaction(host)
+    other = host.queues["other"]
     transaction.publish(message(b"new"), (queue, other), True)
     for delivery, outcome in zip(taken, (ACCEPT, REQUEUE, DISCARD), strict=True):
         transaction.settle(queue, delivery, outcome)
@@ -45,15 +43,15 @@ def test_it_happens_at_the_commit(vhost: VirtualHost, queue: Queue) -> None:
     assert queue.unacked_count == 0
     assert bodies(other) == [b"new"]
     assert bodies(queue) == [b"b", b"new"]
-    assert vhost.counters.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_a_local_rollback_leaves_deliveries_with_their_client(
-    vhost: VirtualHost, queue: Queue
+    host: SmallHost, queue: Queue
 ) -> None:
-    put(vhost, queue, b"a")
+    put(host, queue, b"a")
     delivery = take(queue)
-    transaction = Transaction(vhost)
+    transaction = Transaction(host)
     transaction.publish(message(b"never"), (queue,), False)
     transaction.settle(queue, delivery, ACCEPT)
     transaction.forget()
@@ -61,14 +59,14 @@ def test_a_local_rollback_leaves_deliveries_with_their_client(
     transaction.settle(queue, delivery, ACCEPT)
     transaction.commit()
     assert queue.unacked_count == 0
-    assert vhost.counters.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
-def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue: Queue) -> None:
-    put(vhost, queue, b"a", b"b")
+def test_what_a_branch_owns_returns_when_it_is_undone(host: SmallHost, queue: Queue) -> None:
+    put(host, queue, b"a", b"b")
     first, second = take(queue), take(queue)
     session = first.consumer
-    transaction = Transaction(vhost, owns=True)
+    transaction = Transaction(host, owns=True)
     transaction.publish(message(b"never"), (queue,), False)
     transaction.settle(queue, first, ACCEPT)
     transaction.settle(queue, second, DISCARD)
@@ -79,10 +77,10 @@ def test_what_a_branch_owns_returns_when_it_is_undone(vhost: VirtualHost, queue:
     assert bodies(queue) == [b"a", b"b"]
 
 
-def test_what_is_added_to_dead_work_is_undone_at_once(vhost: VirtualHost, queue: Queue) -> None:
-    put(vhost, queue, b"a")
+def test_what_is_added_to_dead_work_is_undone_at_once(host: SmallHost, queue: Queue) -> None:
+    put(host, queue, b"a")
     delivery = take(queue)
-    transaction = Transaction(vhost, owns=True)
+    transaction = Transaction(host, owns=True)
     transaction.dead = True
     transaction.publish(message(b"never"), (queue,), False)
     transaction.settle(queue, delivery, ACCEPT)
@@ -90,37 +88,37 @@ def test_what_is_added_to_dead_work_is_undone_at_once(vhost: VirtualHost, queue:
     assert bodies(queue) == [b"a"]
 
 
-def test_a_queue_that_went_meanwhile_gets_nothing(vhost: VirtualHost, queue: Queue) -> None:
-    put(vhost, queue, b"a")
-    transaction = Transaction(vhost, owns=True)
+def test_a_queue_that_went_meanwhile_gets_nothing(host: SmallHost, queue: Queue) -> None:
+    put(host, queue, b"a")
+    transaction = Transaction(host, owns=True)
     transaction.settle(queue, take(queue), ACCEPT)
     transaction.publish(message(b"b"), (queue,), True)
-    vhost.delete_queue("q")
+    queue.destroy()
     transaction.commit()
-    assert vhost.counters.memory_used == 0
+    assert host.counters.memory_used == 0
 
 
 def test_a_transaction_is_bounded(
-    vhost: VirtualHost, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    host: SmallHost, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(vhost, queue, b"a")
+    put(host, queue, b"a")
     delivery = take(queue)
-    transaction = Transaction(vhost)
-    monkeypatch.setattr(work_module, "OCTETS_MAX", 1000)
+    transaction = Transaction(host)
+    monkeypatch.setattr(transactions, "OCTETS_MAX", 1000)
     transaction.publish(message(bytes(300)), (queue,), False)
     with pytest.raises(ResourceError, match="more than 1000 octets"):
         transaction.publish(message(bytes(300)), (queue,), False)
-    monkeypatch.setattr(work_module, "ITEMS_MAX", 1)
+    monkeypatch.setattr(transactions, "ITEMS_MAX", 1)
     with pytest.raises(ResourceError, match="more than 1 publishes and acks"):
         transaction.settle(queue, delivery, ACCEPT)
 
 
-def test_a_full_disk_refuses_publishes_and_keeps_the_work(vhost: VirtualHost, queue: Queue) -> None:
-    transaction = Transaction(vhost)
+def test_a_full_disk_refuses_publishes_and_keeps_the_work(host: SmallHost, queue: Queue) -> None:
+    transaction = Transaction(host)
     transaction.publish(message(b"a"), (queue,), True)
-    vhost.store.full = True
+    host.store.full = True
     with pytest.raises(ResourceError, match="the disk is full"):
         transaction.commit()
-    vhost.store.full = False
+    host.store.full = False
     transaction.commit()
     assert bodies(queue) == [b"a"]

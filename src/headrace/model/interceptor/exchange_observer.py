@@ -27,8 +27,8 @@ from headrace.model.message import PAGED, Message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from headrace.model.host import RoutingHost
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _SEQUENCES = b"exchange/sequence/"
 class ExchangeObserver:
     """What one exchange does with each message."""
 
-    def __init__(self, vhost: VirtualHost, exchange: Exchange, kept: Queue | None) -> None:
+    def __init__(self, vhost: RoutingHost, exchange: Exchange, kept: Queue | None) -> None:
         """``kept`` is the queue of what it keeps, if it keeps anything."""
         self.vhost = vhost
         self.exchange = exchange
@@ -110,7 +110,7 @@ class ExchangeObserver:
         contents = self.vhost.contents
         for message in list(self._messages(self.kept)):
             if contents is None:
-                self.vhost.hand_kept(message, binding, "", {}, False)
+                self.vhost.send_kept(message, binding, "", {}, False)
                 continue
             try:
                 content = contents.read(message)
@@ -118,7 +118,7 @@ class ExchangeObserver:
                 log.warning("exchange %r: a message is not replayed: %s", self.exchange.name, error)
                 continue
             if self._leads(binding, content.routing_key, content.headers):
-                self.vhost.hand_kept(
+                self.vhost.send_kept(
                     message, binding, content.routing_key, content.headers, content.persistent
                 )
 

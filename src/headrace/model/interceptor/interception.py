@@ -19,11 +19,11 @@ from headrace.model.errors import PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 
 class Source(NamedTuple):
@@ -44,7 +44,7 @@ class Interception:
 
     def __init__(
         self,
-        vhost: VirtualHost,
+        vhost: RoutingHost,
         observers: Sequence[ExchangeObserver],
         headers: Callable[[], Mapping[str, Any]],
     ) -> None:

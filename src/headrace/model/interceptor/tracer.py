@@ -17,10 +17,10 @@ from headrace.model.contents import UnreadableError
 from headrace.model.interceptor.interception import Source
 
 if TYPE_CHECKING:
+    from headrace.model.host import RoutingHost
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ Who = Callable[[int], "tuple[str, str]"]  # User and name of a connection, by it
 class Tracer:
     """Traces one virtual host."""
 
-    def __init__(self, vhost: VirtualHost, node: str, who: Who) -> None:
+    def __init__(self, vhost: RoutingHost, node: str, who: Who) -> None:
         """``node`` is the name of this broker."""
         self.vhost = vhost
         self.node = node

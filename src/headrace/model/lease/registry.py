@@ -41,8 +41,8 @@ from headrace.model.lease.ownership import (
 from headrace.model.lease.rejects import Rejects
 
 if TYPE_CHECKING:
+    from headrace.model.host import LeaseHost
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Settled(NamedTuple):
 class Leases:
     """The leases of one virtual host."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: LeaseHost) -> None:
         self.vhost = vhost
         self.ownerships = LeaseOwnerships(vhost.counters, vhost.scheduler, self._lost)
         self.rejects = Rejects(vhost.facts)
@@ -491,7 +491,7 @@ class Leases:
 class _Transaction:
     """A transaction of the store."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: LeaseHost) -> None:
         self.store = vhost.store
 
     def __enter__(self) -> None:

@@ -26,8 +26,8 @@ from headrace.model.keyvalue import FACT_VALUE_MAX
 from headrace.model.operations.move import CHOOSING, MESSAGES_MAX, Done
 
 if TYPE_CHECKING:
+    from headrace.model.host import Host
     from headrace.model.operations.move import Errand
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Running:
 class Errands:
     """See the module. Every method may raise what the model refuses."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: Host) -> None:
         self.vhost = vhost
         self.messages_max = MESSAGES_MAX
         self.is_open: Callable[[int], object] = lambda _: True  # Tells of a connection's number.

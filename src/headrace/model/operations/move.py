@@ -34,8 +34,8 @@ from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
 from headrace.model.stream.stream import Stream
 
 if TYPE_CHECKING:
+    from headrace.model.host import Host
     from headrace.model.selector import Selector
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 MESSAGES_MAX = 1_000_000  # That one errand is about, unless the setting says otherwise.
 BATCH_MAX = 256  # Messages that are written at once,
@@ -79,7 +79,7 @@ class Errand:
 
     def __init__(
         self,
-        vhost: VirtualHost,
+        vhost: Host,
         source: Queue,
         *,
         target: Queue | Target | None,
@@ -402,7 +402,7 @@ class Room:
             )
 
 
-def loaded(vhost: VirtualHost, message: Message) -> Message | None:
+def loaded(vhost: Host, message: Message) -> Message | None:
     """Return a message with its data: itself, or a copy of one that is on disk only."""
     if not message.flags & PAGED:
         return message if message.data is not None else None
@@ -432,7 +432,7 @@ def record(entry: tuple[int, bytes, int, int, int]) -> Message:
     return message
 
 
-def to_origin(vhost: VirtualHost, may: Callable[[str], bool]) -> Target:
+def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
     """Dead letters go back to the queue in which they died last.
 
     ``may`` tells whether the user may write to the queue of a name.

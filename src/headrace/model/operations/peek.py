@@ -24,11 +24,11 @@ from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream
 
 if TYPE_CHECKING:
+    from headrace.model.host import Host
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Cursor
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 OFFSET = "x-stream-offset"  # Of a consumer that looks: the position to begin at.
 POSITION_MAX = (1 << 63) - 1
@@ -57,7 +57,7 @@ class Look:
 
     def __init__(
         self,
-        vhost: VirtualHost,
+        vhost: Host,
         source: Queue,
         *,
         first: int | None = None,

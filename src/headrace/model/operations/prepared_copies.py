@@ -26,9 +26,9 @@ from headrace.model.transaction.publishes import admit, bring
 from headrace.model.transaction.xid import ERRAND, Xid
 
 if TYPE_CHECKING:
+    from headrace.model.host import Host
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Lot:
 class Copies:
     """All that one errand prepares."""
 
-    def __init__(self, vhost: VirtualHost, source: Queue, holder: Consumer) -> None:
+    def __init__(self, vhost: Host, source: Queue, holder: Consumer) -> None:
         """``holder`` is whose the source's withdrawn messages are."""
         self.vhost = vhost
         self.source = source
@@ -251,7 +251,7 @@ class Copies:
             store.commit()
 
 
-def begin_anew(vhost: VirtualHost, copy: Message) -> None:
+def begin_anew(vhost: Host, copy: Message) -> None:
     """A copy, in memory, does not tell how often the message came back where it was before."""
     if vhost.contents is None:
         return

@@ -34,8 +34,8 @@ from headrace.model.queue.queue import Queue
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
-    from headrace.model.vhost.virtual_host import VirtualHost
 
     Rows = Iterator[tuple[int, ...]]
 
@@ -326,7 +326,7 @@ def _unpacked(row: tuple[int, ...]) -> Message:
 class Delayed:
     """The delayed messages of one virtual host."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: RoutingHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
         self._gone: set[str] = set()  # Exchanges that were reported as gone,

@@ -41,9 +41,9 @@ from headrace.model.transaction.xid import STAGED, Xid
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
+    from headrace.model.host import TransactionHost
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class PreparedBranch(NamedTuple):
 class Branch:
     """One branch."""
 
-    def __init__(self, xid: Xid, vhost: VirtualHost) -> None:
+    def __init__(self, xid: Xid, vhost: TransactionHost) -> None:
         self.xid = xid
         self.transaction = Transaction(vhost, owns=True)
         self.state = BranchState.ACTIVE
@@ -123,7 +123,7 @@ class Branch:
 class Branches:
     """The branches of one virtual host. Every method may raise what the model refuses."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: TransactionHost) -> None:
         self.vhost = vhost
         self._known: dict[Xid, Branch] = {}
         self._global: dict[tuple[int, bytes], dict[Branch, None]] = {}

@@ -36,8 +36,8 @@ from headrace.model.transaction.transaction import settle_all
 from headrace.model.transaction.xid import STAGED, Xid
 
 if TYPE_CHECKING:
+    from headrace.model.host import TransactionHost
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 KEY = b"sink/"
 SINK_OCTETS_MAX = 64  # Of a sink's name,
@@ -127,7 +127,7 @@ def read_xid(xid: Xid) -> tuple[str, int, str]:
 class Sinks:
     """The sinks of one virtual host. Every method may raise what the model refuses."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: TransactionHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
         self._heard_ms: dict[str, int] = {}  # When an owner was heard of last, since the start.

@@ -27,11 +27,11 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace.model.host import TransactionHost
     from headrace.model.interceptor.interception import Interception, Source
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 OCTETS_MAX = 256 << 20  # What the publishes of one transaction may hold.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
@@ -52,7 +52,7 @@ class Settle(NamedTuple):
 class Transaction:
     """What a transaction will do, in order."""
 
-    def __init__(self, vhost: VirtualHost, *, owns: bool = False) -> None:
+    def __init__(self, vhost: TransactionHost, *, owns: bool = False) -> None:
         """With ``owns``, what is settled leaves its session at once."""
         self.vhost = vhost
         self.counters = vhost.counters

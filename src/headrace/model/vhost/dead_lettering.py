@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.model.exchange.exchange import Exchange
+    from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
 class DeadLetters:
     """The dead letters of one virtual host."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: RoutingHost) -> None:
         self.vhost = vhost
         self._cycles: set[tuple[str, str]] = set()  # Reported ones,
         self._floods: set[tuple[str, str]] = set()  # and letters without end.

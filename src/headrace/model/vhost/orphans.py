@@ -19,8 +19,8 @@ from headrace.model.vhost.definitions import QueueRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.model.host import OrphanHost
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.virtual_host import VirtualHost
 
 ENDING = "amq.headrace.ending."  # Before the name of such a queue, in its definition.
 PAUSE_MS = 1  # From one portion to the next.
@@ -29,7 +29,7 @@ PAUSE_MS = 1  # From one portion to the next.
 class Orphans:
     """The deleted queues of one virtual host that hold messages for their alternate exchanges."""
 
-    def __init__(self, vhost: VirtualHost) -> None:
+    def __init__(self, vhost: OrphanHost) -> None:
         self.vhost = vhost
         self._queues: deque[Queue] = deque()  # The oldest first.
 

@@ -27,7 +27,7 @@ from headrace.model.stream.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.model.host import TopologyHost
 
 PARTITIONS = "x-partitions"
 LAYOUT = SUPER_STREAM
@@ -70,7 +70,7 @@ def names(exchange: str, kind: str, arguments: Mapping[str, Any]) -> list[str]:
     return [f"{exchange}-{number}" for number in range(count)]
 
 
-def check(vhost: VirtualHost, name: str, durable: bool, arguments: Mapping[str, Any]) -> None:
+def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str, Any]) -> None:
     """Refuse a super stream that cannot be made.
 
     Raises:
@@ -107,14 +107,14 @@ def check(vhost: VirtualHost, name: str, durable: bool, arguments: Mapping[str, 
         vhost.check_definition(needed, "the streams of exchange '{}'", name)
 
 
-def make_partitions(vhost: VirtualHost, name: str, arguments: Mapping[str, Any]) -> None:
+def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, Any]) -> None:
     """Declare and bind the streams that the arguments of a new exchange ask for."""
     for order, partition in enumerate(names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 
 
 def add_partition(
-    vhost: VirtualHost, exchange: str, stream: str, order: int, arguments: Mapping[str, Any]
+    vhost: TopologyHost, exchange: str, stream: str, order: int, arguments: Mapping[str, Any]
 ) -> None:
     """Declare one more stream and bind it as the partition of that number.
 

@@ -303,7 +303,7 @@ class VirtualHost(QueueRegistry):
             for observer in observers:
                 observer.note(headers, persistent)
 
-    def hand_kept(
+    def send_kept(
         self,
         message: Message,
         binding: Binding,

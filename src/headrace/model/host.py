@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports: the parts of a virtual host that its features may use.
+
+A feature (leases, dead letters, transactions, jobs, …) is given one of these instead of the whole
+:class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements them all. Tests implement
+:class:`Host` in a few lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.model.contents import Contents
+    from headrace.model.counters import Counters
+    from headrace.model.events import Events
+    from headrace.model.exchange.binding import Binding
+    from headrace.model.exchange.exchange import Exchange, Headers
+    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.interceptor.stamps import Stamps
+    from headrace.model.interceptor.tracer import Tracer
+    from headrace.model.keyvalue import Facts
+    from headrace.model.message import Message
+    from headrace.model.ports import Files, Store
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.scheduler import Scheduler
+    from headrace.model.transaction.dtx import Branches
+    from headrace.model.vhost.dead_lettering import DeadLetters
+    from headrace.model.vhost.definitions import Definitions
+    from headrace.model.vhost.publishing_ids import PublishingIds
+    from headrace.model.vhost.virtual_host import Routed
+
+
+class Host(Protocol):
+    """The parts that most features need."""
+
+    name: str
+    counters: Counters
+    store: Store
+    scheduler: Scheduler
+    facts: Facts
+    contents: Contents | None  # Reads and rewrites messages; None: no gateway, as in tests.
+    files: Files
+    queues: dict[str, Queue]
+    exchanges: dict[str, Exchange]
+
+    def deliver(
+        self, message: Message, queues: Iterable[Queue], persistent: bool, *, promised: bool = False
+    ) -> int:
+        """Enqueue a message, and return how many queues refused it.
+
+        With ``promised`` no queue refuses it for its length.
+        """
+
+
+class RoutingHost(Host, Protocol):
+    """Routing of messages that the broker itself publishes or observes."""
+
+    stamps: Stamps | None
+    tracer: Tracer | None
+    dead_letters: DeadLetters
+    publishing_ids: PublishingIds
+
+    def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
+        """Return the queues that a message reaches.
+
+        Raises:
+            NotFound: there is no such exchange.
+        """
+
+    def follow(
+        self,
+        first: Exchange,
+        routing_key: str,
+        headers: Headers,
+        found: dict[Queue, None],
+        alternates: int = ...,
+        observers: dict[ExchangeObserver, None] | None = None,
+        copies: Sequence[str] = (),
+        publisher: int = 0,
+    ) -> bool:
+        """Add the queues that an exchange leads to; return True if the route may be cached.
+
+        ``alternates`` bounds how many alternate exchanges in a row are tried, ``copies`` are
+        further routing keys, ``publisher`` is the number of the publishing connection.
+        """
+
+    def send(
+        self,
+        message: Message,
+        queues: Mapping[Queue, None],
+        observers: Mapping[ExchangeObserver, None],
+        headers: Mapping[str, object],
+        persistent: bool,
+    ) -> None:
+        """Deliver a message of the broker's own, and pass it to the observers of its exchanges."""
+
+    def send_kept(
+        self,
+        message: Message,
+        binding: Binding,
+        routing_key: str,
+        headers: Mapping[str, object],
+        persistent: bool,
+    ) -> None:
+        """Deliver a message from an exchange's history to a new binding."""
+
+    def make_delayed(self, name: str) -> Queue:
+        """Make the durable queue in which delayed messages wait."""
+
+
+class TransactionHost(Host, Protocol):
+    """A host of local and distributed transactions."""
+
+    publishing_ids: PublishingIds
+    branches: Branches
+
+    def durable_queues(self) -> dict[int, Queue]:
+        """Return the durable queues by id, deleted ones that still have messages included."""
+
+
+class LeaseHost(Host, Protocol):
+    """A host of leases, each of which is a hidden stream."""
+
+    def make_hidden(self, name: str, arguments: Mapping[str, object]) -> Queue:
+        """Make a durable stream to which clients cannot publish.
+
+        Raises:
+            InvalidArgument: streams are not served.
+            LimitReached: definitions would use more memory than they may.
+        """
+
+    def remove_hidden(self, queue: Queue) -> None:
+        """Delete a stream made by :meth:`make_hidden`."""
+
+
+class OrphanHost(Host, Protocol):
+    """A host of deleted queues whose messages still go to an alternate exchange."""
+
+    definitions: Definitions
+    dead_letters: DeadLetters
+
+    def end_queue(self, queue: Queue) -> None:
+        """Remove the last of a deleted queue."""
+
+
+class QueueHost(Host, Protocol):
+    """The host of a queue."""
+
+    dead_letters: DeadLetters
+    events: Events
+    observed: bool  # True while every delivery is passed to :meth:`delivering`.
+
+    def effective(self, queue: Queue) -> dict[str, object]:
+        """Return a queue's arguments with policies and limits applied."""
+
+    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
+        """Called before a delivery, to stamp or trace the message."""
+
+    def destruct(self, queue: Queue) -> None:
+        """Delete a queue because its own lifetime policy says so."""
+
+    def consumer_added(self, consumer: Consumer) -> None:
+        """Called when a queue has a new consumer."""
+
+    def consumer_removed(self, consumer: Consumer) -> None:
+        """Called when a queue has lost a consumer."""
+
+    def count_consumer(self, consumer: Consumer) -> None:
+        """Count the memory of a consumer until it is removed."""
+
+    def join(self, message: Message, stream: Queue) -> bool:
+        """Convert a message to the form that streams keep; return False if it cannot be."""
+
+
+class TopologyHost(Protocol):
+    """Declares and binds queues, as far as super streams need it."""
+
+    name: str
+    queues: dict[str, Queue]
+
+    def check_room(self, name: str, more: int = 1) -> None:
+        """Raise PreconditionFailed if ``more`` queues would exceed the limit."""
+
+    def check_definition(self, octets: int, what: str, name: str = "") -> None:
+        """Raise LimitReached if definitions would use more memory than they may."""
+
+    def declare_queue(
+        self, name: str = "", *, durable: bool = False, arguments: Mapping[str, object] | None
+    ) -> Queue:
+        """Declare a queue."""
+
+    def bind(
+        self,
+        source: str,
+        destination: tuple[str, str],
+        routing_key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        """Bind a queue to an exchange."""
