@@ -69,12 +69,12 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     queue.store = store
     held = Taker(queue, 3)
     for n in range(20):
-        host.offer(queue, str(n))
+        host.enqueue(queue, str(n))
         store.times[n + 1] = host.counters.now_ms
         host.pass_time(1000)
     held.start()
     host.queue("other")
-    host.offer(queue, "20")  # Transient: the store does not know.
+    host.enqueue(queue, "20")  # Transient: the store does not know.
     queue.remove_consumer(held)
     zero, one, two = held.held
     queue.settle(two)
@@ -125,7 +125,7 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
     host = Host()
     queue = host.queue(**{"x-max-priority": 3})
     for n in range(50):
-        host.offer(queue, str(n) + "x" * 50000, n % 4, n=n)
+        host.enqueue(queue, str(n) + "x" * 50000, n % 4, n=n)
     selector = compile_selector("n > 40")
     steps = list(Look(host.vhost, queue, first=11, selector=selector).run())
     found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
@@ -141,7 +141,7 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
         host.vhost.delete_queue("q")
         assert len([one for one in looked if one is not None]) <= 4  # Those of the step.
         assert list(Look(host.vhost, queue, first=first).run()) == []
-        host.offer(host.queue(), "x")
+        host.enqueue(host.queue(), "x")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
             if chance < 0.6:
                 later = host.counters.now_ms + fate.choice((-5, 2))
                 told = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
-                host.offer(queue, str(n), fate.randrange(10), **told)
+                host.enqueue(queue, str(n), fate.randrange(10), **told)
             elif chance < 0.8:
                 if (message := queue.get(getter)) is not None:
                     held.append(message)
@@ -191,7 +191,7 @@ def test_what_comes_while_somebody_looks_is_not_shown() -> None:
     host = Host()
     queue = host.queue(**{"x-max-priority": 3})
     for n in range(6):
-        host.offer(queue, str(n), n % 3)
+        host.enqueue(queue, str(n), n % 3)
     getter = Taker(queue)
     taken = queue.get(getter)
     assert taken is not None
@@ -200,7 +200,7 @@ def test_what_comes_while_somebody_looks_is_not_shown() -> None:
         if shown is not None and len(found) < 1000:
             found.append(body_of(shown.message))
             for priority in range(4):
-                host.offer(queue, "later" * 1000, priority)
+                host.enqueue(queue, "later" * 1000, priority)
             queue.requeue(taken)
             taken = queue.get(getter)
             assert taken is not None
@@ -212,10 +212,10 @@ def test_the_last_position_is_found_from_the_end() -> None:
     queue = host.queue()
     assert last_position(queue) == 1
     for n in range(300):
-        host.offer(queue, str(n))
+        host.enqueue(queue, str(n))
     others = host.queue("others")
     for n in range(5000):
-        host.offer(others, str(n))
+        host.enqueue(others, str(n))
     assert last_position(queue) == 300
     assert left_in(queue)[-1] == "299"
 

@@ -188,7 +188,7 @@ class KindRun(Run):
 def taken(queue: Queue) -> list[Message]:
     """What is ready in a queue, in the order in which it leaves; it stays there."""
     found: list[Message] = []
-    while (message := queue.take()) is not None:
+    while (message := queue.dequeue()) is not None:
         found.append(message)
         queue.unacked_count += 1
     for message in found:

@@ -55,5 +55,5 @@ def bodies(queue: Queue) -> list[bytes]:
     while (taken := queue.get(Consumer(queue, "", True))) is not None:
         assert taken.data is not None
         found.append(taken.data[5:])
-        queue.leave(taken)
+        queue.remove(taken)
     return found

@@ -56,8 +56,8 @@ class Host:
         self.counters.next_seq += 1
         return message
 
-    def offer(self, queue: Queue, body: str, priority: int = 0, **headers: Any) -> int:
-        return queue.offer(self.message(body, headers, priority))
+    def enqueue(self, queue: Queue, body: str, priority: int = 0, **headers: Any) -> int:
+        return queue.enqueue(self.message(body, headers, priority))
 
 
 def content(body: str, headers: dict[str, Any]) -> bytes:
@@ -117,7 +117,7 @@ class Taker(Consumer):
 def left(queue: Queue) -> list[str]:
     """Take what is ready, in order."""
     found = []
-    while (message := queue.take()) is not None:
+    while (message := queue.dequeue()) is not None:
         found.append(body_of(message))
-        queue.leave(message)
+        queue.remove(message)
     return found

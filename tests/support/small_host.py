@@ -48,5 +48,5 @@ class SmallHost:
         for queue in queues:
             twin = message.copy()
             twin.seq = seq
-            queue.admit(twin, promised)
+            queue.enqueue_in_place(twin, promised)
         return 0

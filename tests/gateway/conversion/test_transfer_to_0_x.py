@@ -232,7 +232,7 @@ def test_it_dies_of_age_and_keeps_the_types_of_its_headers(rig: Rig, client: Cli
     p.headers = [(b"raw", (0x30, b"12345678")), (b"big", (0x32, b"\xff" * 8))]
     transfer(rig, "q", b"body", p)
     rig.pass_time(101)
-    (letter,) = [rig.vhost.queues["dead"].take()]
+    (letter,) = [rig.vhost.queues["dead"].dequeue()]
     assert letter is not None
     headers = dict(read_transfer(segment_of(letter)).headers or ())
     assert headers[b"raw"] == (0x30, b"12345678")

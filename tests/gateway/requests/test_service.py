@@ -94,7 +94,7 @@ class Broker:
         while (message := self.answers.get(Consumer(self.answers, "", True))) is not None:
             assert message.data is not None
             found.append(json.loads(message.data[-1 - message.body_size : -1]))
-            self.answers.leave(message)
+            self.answers.remove(message)
         return found
 
 

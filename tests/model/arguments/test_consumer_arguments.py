@@ -73,14 +73,14 @@ class Scene:
         )
         self.queue = Queue("q", store=Store(), counters=self.counters, vhost=vhost)
 
-    def offer(self, *numbers: int, priority: int = 0, publisher: int = 0) -> None:
+    def enqueue(self, *numbers: int, priority: int = 0, publisher: int = 0) -> None:
         for n in numbers:
             message = new_message(b"%d" % n, 0, 4)
             message.seq = self.counters.next_seq
             message.priority = priority
             message.publisher = publisher
             self.counters.next_seq += 1
-            self.queue.offer(message)
+            self.queue.enqueue(message)
 
     def later(self) -> None:
         while self.scheduler.next_ms:
@@ -89,9 +89,9 @@ class Scene:
 
     def left(self) -> list[int]:
         found = []
-        while (message := self.queue.take()) is not None:
+        while (message := self.queue.dequeue()) is not None:
             found.append(int(message.data or b"0"))
-            self.queue.leave(message)
+            self.queue.remove(message)
         return found
 
 
@@ -101,20 +101,20 @@ def scene() -> Scene:
 
 
 def test_a_selecting_consumer_takes_from_the_middle(scene: Scene) -> None:
-    scene.offer(*range(10))
+    scene.enqueue(*range(10))
     even = attach(scene.queue, Taker(scene.queue, "n % 2 = 0"))
     assert even.numbers == [0, 2, 4, 6, 8]
-    scene.offer(10, 11)
+    scene.enqueue(10, 11)
     assert even.numbers[5:] == [10]
     assert (scene.queue.ready_count, scene.queue.unacked_count) == (6, 6)
     assert scene.left() == [1, 3, 5, 7, 9, 11]
 
 
 def test_each_message_is_looked_at_once(scene: Scene) -> None:
-    scene.offer(*range(300))
+    scene.enqueue(*range(300))
     none = attach(scene.queue, Taker(scene.queue, "n < 0"))
     for n in range(300):
-        scene.offer(n)
+        scene.enqueue(n)
         scene.queue.drain()
         scene.queue.drain()
     assert none.numbers == []
@@ -122,7 +122,7 @@ def test_each_message_is_looked_at_once(scene: Scene) -> None:
 
 
 def test_what_nobody_wants_is_looked_at_in_slices(scene: Scene) -> None:
-    scene.offer(*range(3 * LOOKS_MAX))
+    scene.enqueue(*range(3 * LOOKS_MAX))
     last = attach(scene.queue, Taker(scene.queue, f"n = {3 * LOOKS_MAX - 1}"))
     assert scene.contents.looks <= LOOKS_MAX
     assert last.numbers == []
@@ -136,13 +136,13 @@ def test_what_nobody_wants_is_looked_at_in_slices(scene: Scene) -> None:
 def test_selecting_and_other_consumers_share_a_queue(scene: Scene) -> None:
     even = attach(scene.queue, Taker(scene.queue, "n % 2 = 0"))
     other = attach(scene.queue, Taker(scene.queue))
-    scene.offer(*range(8))
+    scene.enqueue(*range(8))
     assert sorted(even.numbers + other.numbers) == list(range(8))
     assert all(n % 2 == 0 for n in even.numbers)
     assert len(even.numbers) >= 2
     assert other.numbers[0] <= 1
     scene.queue.remove_consumer(other)
-    scene.offer(8, 9)
+    scene.enqueue(8, 9)
     assert scene.queue.ready_count == 1
     assert even.numbers[-1] == 8
 
@@ -150,7 +150,7 @@ def test_selecting_and_other_consumers_share_a_queue(scene: Scene) -> None:
 def test_what_comes_back_is_looked_at_again_by_all(scene: Scene) -> None:
     low = attach(scene.queue, Taker(scene.queue, "n < 5", room=3))
     high = attach(scene.queue, Taker(scene.queue, "n >= 5"))
-    scene.offer(*range(8))
+    scene.enqueue(*range(8))
     assert (low.numbers, high.numbers) == ([0, 1, 2], [5, 6, 7])
     two = attach(scene.queue, Taker(scene.queue, "n = 1 OR n = 6"))
     for message in (low.taken[1], high.taken[1]):
@@ -171,7 +171,7 @@ def test_what_comes_back_is_looked_at_again_by_all(scene: Scene) -> None:
 def test_higher_priorities_are_chosen_first(scene: Scene) -> None:
     scene.queue.max_priority = 9
     for n in range(12):
-        scene.offer(n, priority=n % 3)
+        scene.enqueue(n, priority=n % 3)
     taker = attach(scene.queue, Taker(scene.queue, "n > 2"))
     assert taker.numbers == [5, 8, 11, 4, 7, 10, 3, 6, 9]
 
@@ -181,15 +181,15 @@ def test_no_local_takes_a_cursor_not_the_queue(scene: Scene) -> None:
     taker.no_local = True
     taker.publisher = 7
     attach(scene.queue, taker)
-    scene.offer(*range(100), publisher=7)
-    scene.offer(100, publisher=8)
+    scene.enqueue(*range(100), publisher=7)
+    scene.enqueue(100, publisher=8)
     assert taker.numbers == [100]
     assert scene.queue.returned_within(0, 1 << 40) == []
     assert scene.left() == list(range(100))
 
 
 def test_a_browser_with_a_selector(scene: Scene) -> None:
-    scene.offer(*range(2 * LOOKS_MAX))
+    scene.enqueue(*range(2 * LOOKS_MAX))
     browser = Taker(scene.queue, f"n >= {2 * LOOKS_MAX - 2}")
     browser.browses = True
     attach(scene.queue, browser)
@@ -202,7 +202,7 @@ def test_a_browser_with_a_selector(scene: Scene) -> None:
 
 @pytest.mark.parametrize("browses", [False, True])
 def test_auto_close_ends_when_there_is_no_more(scene: Scene, browses: bool) -> None:
-    scene.offer(*range(6))
+    scene.enqueue(*range(6))
     taker = Taker(scene.queue, "n < 4", room=2, no_ack=browses)
     taker.auto_close = True
     taker.browses = browses
@@ -229,7 +229,7 @@ def test_one_without_room_for_this_message_is_not_overtaken(scene: Scene) -> Non
             return 2 if self.full else 1
 
     small = attach(scene.queue, Small(scene.queue, "n > 1"))
-    scene.offer(*range(4))
+    scene.enqueue(*range(4))
     assert small.numbers == []
     assert small.parked
     small.full = False
@@ -248,7 +248,7 @@ def test_nothing_is_lost_or_had_twice(scene: Scene, seed: int) -> None:
     for _ in range(200):
         step = chance.random()
         if step < 0.4:
-            scene.offer(offered, priority=chance.randrange(4))
+            scene.enqueue(offered, priority=chance.randrange(4))
             offered += 1
         elif step < 0.5:
             text = chance.choice(["", "n % 2 = 0", "n % 3 = 1", "n > 20", "n < 0"])

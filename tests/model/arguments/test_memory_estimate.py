@@ -19,7 +19,7 @@ from headrace.model.operations.queue_view import view_of
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.ports import Store
 from headrace.model.queue.dispatch import Consumer
-from headrace.model.queue.multi_queue import Pool
+from headrace.model.queue.multi_queue import MultiQueue
 from headrace.model.queue.queue import Queue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
@@ -310,7 +310,7 @@ def test_consumers_count_wherever_they_take_from() -> None:
         vhost.declare_queue(name, durable=True, arguments=stream)
     before = vhost.definition_octets
     queues = [vhost.queues["q"], vhost.queues["r"]]
-    places: list[Any] = [queues[0], vhost.queues["s"], view_of(queues[0]), Pool(queues)]
+    places: list[Any] = [queues[0], vhost.queues["s"], view_of(queues[0]), MultiQueue(queues)]
     for browses in (False, True):
         for place in places[:3] if browses else places:
             consumer = Consumer(place, "tag", True)
@@ -353,7 +353,7 @@ def test_what_is_read_ahead_counts_as_memory_in_use() -> None:
     for number in range(5):
         message = new_message(content(f"{number}", {"h": "v" * 100}), 2, 1)
         message.seq = number
-        stream.offer(message)
+        stream.enqueue(message)
     assert stream.message_count() == 5
     before = vhost.counters.memory_used
     consumer = Idle(stream, "tag", True)

@@ -127,7 +127,7 @@ class Host:
         while (message := queue.get(Consumer(queue, "", True))) is not None:
             assert message.data is not None
             found.append(number_of(message.data))
-            queue.leave(message)
+            queue.remove(message)
         return found
 
     def pass_time(self, seconds: float) -> None:
@@ -286,7 +286,7 @@ def letters(host: Host) -> list[int]:
     found = []
     while (message := host.dead.get(Consumer(host.dead, "", True))) is not None:
         found.append(number_of_letter(message))
-        host.dead.leave(message)
+        host.dead.remove(message)
     return found
 
 
@@ -316,7 +316,7 @@ def test_what_is_given_back_returns_to_its_place() -> None:
     message = host.queue.get(Consumer(host.queue, "", True))
     assert message is not None
     assert message.flags & REDELIVERED
-    host.queue.leave(message)
+    host.queue.remove(message)
     assert host.rest() == [2, 3, 4, 5, 6, 7]
     assert lease.count() == 0
     assert host.counters.memory_used == 0

@@ -117,9 +117,9 @@ def test_the_broker_stops_and_nothing_happened(
     for _ in range(3):
         step(vhost)
     source, target = vhost.queues["a"], vhost.queues["b"]
-    assert (source.ready_count, source.unacked_count, target.held_count) == (4, 6, 6)
+    assert (source.ready_count, source.unacked_count, target.pending_count) == (4, 6, 6)
     vhost.errands.close()
-    assert (source.ready_count, source.unacked_count, target.held_count) == (10, 0, 0)
+    assert (source.ready_count, source.unacked_count, target.pending_count) == (10, 0, 0)
     back = source.get(Consumer(source, "", True))
     assert back is not None
     assert not back.flags & REDELIVERED

@@ -279,7 +279,7 @@ WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "overflow": ("reject-publish", lambda q: q.overflow, 1),
     "dead-letter-exchange": ("x", lambda q: q.dead_letter_exchange, "x"),
     "dead-letter-routing-key": ("k", lambda q: q.dead_letter_routing_key, "k"),
-    "dead-letter-strategy": ("at-least-once", lambda q: q.insists, True),
+    "dead-letter-strategy": ("at-least-once", lambda q: q.dead_letter_at_least_once, True),
     "delivery-limit": (7, lambda q: q.delivery_limit, 7),
     "consumer-timeout": (70, lambda q: q.vhost.effective(q).get("x-consumer-timeout"), 70),
     "delayed-retry-type": ("failed", lambda q: q.backoff and q.backoff.failed, True),

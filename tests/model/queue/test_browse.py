@@ -37,12 +37,12 @@ def make(max_priority: int = 0) -> Queue:
     return queue
 
 
-def offer(queue: Queue, priority: int = 0) -> Message:
+def enqueue(queue: Queue, priority: int = 0) -> Message:
     message = new_message(b"body", 0, 4)
     message.seq = queue.counters.next_seq
     message.priority = priority
     queue.counters.next_seq += 1
-    queue.offer(message)
+    queue.enqueue(message)
     return message
 
 
@@ -60,11 +60,11 @@ def turn(queue: Queue) -> None:
 
 def test_a_browser_sees_what_is_there_and_what_comes_and_takes_nothing() -> None:
     queue = make()
-    offer(queue)
-    offer(queue)
+    enqueue(queue)
+    enqueue(queue)
     looker = attach(queue, Looker(queue))
     assert looker.seqs() == [1, 2]
-    offer(queue)
+    enqueue(queue)
     turn(queue)
     assert looker.seqs() == [1, 2, 3]
     assert queue.ready_count == 3
@@ -74,7 +74,7 @@ def test_a_browser_sees_what_is_there_and_what_comes_and_takes_nothing() -> None
 def test_a_browser_without_room_goes_on_where_it_stopped() -> None:
     queue = make()
     for _ in range(5):
-        offer(queue)
+        enqueue(queue)
     looker = attach(queue, Looker(queue, room=2))
     assert looker.seqs() == [1, 2]
     looker.room = 10
@@ -86,11 +86,11 @@ def test_a_browser_without_room_goes_on_where_it_stopped() -> None:
 def test_a_browser_sees_higher_levels_first_and_each_message_once() -> None:
     queue = make(max_priority=3)
     for priority in (0, 3, 1, 3):
-        offer(queue, priority)
+        enqueue(queue, priority)
     looker = attach(queue, Looker(queue))
     assert looker.seqs() == [2, 4, 3, 1]
-    offer(queue, 2)
-    offer(queue, 3)
+    enqueue(queue, 2)
+    enqueue(queue, 3)
     turn(queue)
     assert looker.seqs() == [2, 4, 3, 1, 6, 5]
 
@@ -98,7 +98,7 @@ def test_a_browser_sees_higher_levels_first_and_each_message_once() -> None:
 def test_a_message_acquired_from_the_middle_is_not_handed_out_and_returns_to_its_place() -> None:
     queue = make()
     for _ in range(4):
-        offer(queue)
+        enqueue(queue)
     looker = attach(queue, Looker(queue))
     second = looker.shown[1]
     assert queue.acquire(second, looker)
@@ -115,7 +115,7 @@ def test_a_message_acquired_from_the_middle_is_not_handed_out_and_returns_to_its
 def test_settling_an_acquired_message_leaves_no_trace() -> None:
     queue = make()
     for _ in range(3):
-        offer(queue)
+        enqueue(queue)
     looker = attach(queue, Looker(queue))
     assert queue.acquire(looker.shown[0], looker)
     queue.settle(looker.shown[0])
@@ -123,13 +123,13 @@ def test_settling_an_acquired_message_leaves_no_trace() -> None:
     assert queue.counters.memory_used == 2 * (4 + 200)
     assert queue.purge() == 2
     assert queue.ready_count == 0
-    assert queue.shells == 0
+    assert queue.stale_count == 0
 
 
 def test_a_message_that_returns_before_the_cursor_is_shown_once() -> None:
     queue = make()
     for _ in range(4):
-        offer(queue)
+        enqueue(queue)
     taker = attach(queue, Looker(queue, room=3, browses=False))
     looker = attach(queue, Looker(queue, room=0))
     queue.remove_consumer(taker)
@@ -153,7 +153,7 @@ def test_a_browser_ends_with_the_queue() -> None:
 
     looker = Ending(queue)
     attach(queue, looker)
-    offer(queue)
+    enqueue(queue)
     queue.destroy()
     assert looker.ended
 
@@ -178,7 +178,7 @@ def test_whatever_is_acquired_and_returned_counts_stay_true(
     held: dict[int, Message] = {}
     for step, number in steps:
         if step == "offer":
-            message = offer(queue, priority=number % 10)
+            message = enqueue(queue, priority=number % 10)
             ready[message.seq] = message
         elif step == "acquire" and ready:
             message = sorted(ready.items())[number % len(ready)][1]

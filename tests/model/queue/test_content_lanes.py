@@ -19,7 +19,7 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.model.ports import Files, Store
-from headrace.model.queue.content_lanes import FILE_DELIVERIES, FileLane, StreamLane, lane_of
+from headrace.model.queue.content_lanes import FILE_DELIVERIES, FileQueue, PacketQueue, lane_of
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.manual_consumer import Taker
 
@@ -52,7 +52,7 @@ def vhost(bodies: Bodies) -> VirtualHost:
     return VirtualHost("/", store=Store(), counters=Counters(now_ms=1_000_000), files=bodies)
 
 
-def offer(
+def enqueue(
     queue: Queue, kind: int, data: bytes, *, priority: int = 0, size: int = 10, deadline_ms: int = 0
 ) -> Message:
     message = new_message(data, 0, size)
@@ -61,7 +61,7 @@ def offer(
     message.flags = kind
     message.priority = priority
     message.deadline_ms = deadline_ms
-    assert lane_of(queue, kind).offer(message) == 0
+    assert lane_of(queue, kind).enqueue(message) == 0
     return message
 
 
@@ -80,12 +80,12 @@ def test_each_class_of_consumer_gets_its_own_in_order(vhost: VirtualHost) -> Non
     assert queue.lanes is None
     for n in range(3):
         for kind in (KIND_BASIC, KIND_FILE, KIND_STREAM):
-            offer(queue, kind, bytes((kind, n)))
+            enqueue(queue, kind, bytes((kind, n)))
     assert queue.message_count() == 9
     for kind in (KIND_STREAM, KIND_BASIC, KIND_FILE):
         taker = attach(queue, kind)
         assert taker.bodies == [bytes((kind, n)) for n in range(3)]
-        offer(queue, kind, b"late")
+        enqueue(queue, kind, b"late")
         assert taker.bodies[3] == b"late"
     assert (queue.message_count(), queue.consumer_count()) == (0, 3)
 
@@ -93,13 +93,13 @@ def test_each_class_of_consumer_gets_its_own_in_order(vhost: VirtualHost) -> Non
 def test_purge_and_delete_cover_all_classes(vhost: VirtualHost, bodies: Bodies) -> None:
     queue = vhost.declare_queue("q")
     for kind in (KIND_BASIC, KIND_FILE, KIND_STREAM):
-        offer(queue, kind, b"x")
+        enqueue(queue, kind, b"x")
     assert queue.purge() == 3
     assert queue.message_count() == 0
     assert bodies.held == {b"x": 0}
-    offer(queue, KIND_FILE, b"y")
+    enqueue(queue, KIND_FILE, b"y")
     held = attach(queue, KIND_FILE, no_ack=False)
-    offer(queue, KIND_FILE, b"z")
+    enqueue(queue, KIND_FILE, b"z")
     assert len(held.taken) == 2
     assert vhost.delete_queue("q") == 0
     assert held.queue.deleted
@@ -111,7 +111,7 @@ def test_a_queue_with_a_file_is_not_empty_and_its_consumer_keeps_it_in_use(
     vhost: VirtualHost,
 ) -> None:
     queue = vhost.declare_queue("q")
-    offer(queue, KIND_FILE, b"x")
+    enqueue(queue, KIND_FILE, b"x")
     with pytest.raises(Exception, match="not empty"):
         vhost.delete_queue("q", if_empty=True)
     attach(queue, KIND_FILE)
@@ -132,7 +132,7 @@ def test_an_exclusive_consumer_has_the_whole_queue(vhost: VirtualHost) -> None:
 
 def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
-    offer(queue, KIND_FILE, b"x", size=3 << 30)
+    enqueue(queue, KIND_FILE, b"x", size=3 << 30)
     assert vhost.counters.memory_used < 1000
     lane = lane_of(queue, KIND_FILE)
     assert lane.ready_bytes == 3 << 30
@@ -146,13 +146,13 @@ def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
 def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 2, "x-overflow": overflow})
     lane = lane_of(queue, KIND_FILE)
-    assert isinstance(lane, FileLane)
+    assert isinstance(lane, FileQueue)
     for n in range(5):
         assert lane.full() == (n >= 2)
-        offer(queue, KIND_FILE, bytes((n,)))
+        enqueue(queue, KIND_FILE, bytes((n,)))
     assert lane.ready_count == 5
     vhost.counters.memory_max = 1
-    offer(queue, KIND_FILE, b"\x05")
+    enqueue(queue, KIND_FILE, b"\x05")
     woken: list[int] = []
 
     class Publisher:
@@ -176,9 +176,9 @@ def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) 
 def test_packets_of_low_priority_give_way_first(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 4})
     for n, priority in enumerate((5, 0, 9, 0, 4, 5, 9)):
-        offer(queue, KIND_STREAM, bytes((n,)), priority=priority)
+        enqueue(queue, KIND_STREAM, bytes((n,)), priority=priority)
     lane = lane_of(queue, KIND_STREAM)
-    assert isinstance(lane, StreamLane)
+    assert isinstance(lane, PacketQueue)
     assert lane.discarded == 3
     assert attach(queue, KIND_STREAM).bodies == [b"\x02", b"\x06", b"\x00", b"\x05"]
 
@@ -188,19 +188,19 @@ def test_packets_are_bounded_in_octets_and_give_way_when_memory_is_short(
 ) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length-bytes": 1000})
     for n in range(30):
-        offer(queue, KIND_STREAM, bytes((n,)), size=100, priority=n % 3)
+        enqueue(queue, KIND_STREAM, bytes((n,)), size=100, priority=n % 3)
     lane = lane_of(queue, KIND_STREAM)
     assert lane.ready_bytes == 1000
     free = vhost.declare_queue("free")
     vhost.counters.memory_max = 400_000
     for _ in range(2000):
-        offer(free, KIND_STREAM, b"x", size=1000)
+        enqueue(free, KIND_STREAM, b"x", size=1000)
     assert lane_of(free, KIND_STREAM).ready_count < 1000
     assert vhost.counters.memory_used <= 460_000
     other = vhost.declare_queue("other")
     vhost.counters.memory_max = 1 << 30
     for _ in range(20):
-        offer(other, KIND_STREAM, b"x", size=1 << 20)
+        enqueue(other, KIND_STREAM, b"x", size=1 << 20)
     assert lane_of(other, KIND_STREAM).ready_bytes == 16 << 20
 
 
@@ -214,26 +214,26 @@ def test_packets_are_bounded_in_octets_and_give_way_when_memory_is_short(
 def test_high_priorities_overtake_low_ones(vhost: VirtualHost, kind: int) -> None:
     queue = vhost.declare_queue("q")
     for n, priority in enumerate((4, 5, 4, 5)):
-        offer(queue, kind, bytes((n,)), priority=priority)
+        enqueue(queue, kind, bytes((n,)), priority=priority)
     assert attach(queue, kind).bodies == [b"\x01", b"\x03", b"\x00", b"\x02"]
     ten = vhost.declare_queue("ten", arguments={"x-max-priority": 9})
     for priority in range(10):
-        offer(ten, kind, bytes((priority,)), priority=priority)
+        enqueue(ten, kind, bytes((priority,)), priority=priority)
     assert attach(ten, kind).bodies == [bytes((n,)) for n in reversed(range(10))]
 
 
 @pytest.mark.parametrize("kind", [KIND_FILE, KIND_STREAM])
 def test_the_life_of_a_queue_bounds_what_is_in_its_lanes(vhost: VirtualHost, kind: int) -> None:
     queue = vhost.declare_queue("q", arguments={"x-message-ttl": 100})
-    offer(queue, kind, b"a")
-    offer(queue, kind, b"b", deadline_ms=1_000_050)
+    enqueue(queue, kind, b"a")
+    enqueue(queue, kind, b"b", deadline_ms=1_000_050)
     assert vhost.scheduler.next_ms == 1_000_050
     vhost.counters.now_ms = 1_000_060
     vhost.scheduler.run(1_000_060)
     assert queue.message_count() == 1
     vhost.scheduler.run(1_000_100)
     assert queue.message_count() == 0
-    offer(queue, kind, b"c", deadline_ms=1_000_150)
+    enqueue(queue, kind, b"c", deadline_ms=1_000_150)
     vhost.delete_queue("q")
     assert len(vhost.scheduler) == 0
 
@@ -246,7 +246,7 @@ def test_a_file_that_keeps_coming_back_is_a_dead_letter(vhost: VirtualHost) -> N
     limited = vhost.declare_queue("limited", arguments={"x-delivery-limit": 2})
     assert lane_of(limited, KIND_FILE).delivery_limit == 2
     queue = vhost.declare_queue("q", arguments={"x-dead-letter-exchange": "amq.fanout"})
-    offer(queue, KIND_FILE, b"x")
+    enqueue(queue, KIND_FILE, b"x")
     taker = attach(queue, KIND_FILE, no_ack=False)
     for n in range(FILE_DELIVERIES):
         assert len(taker.taken) == n + 1
@@ -275,7 +275,7 @@ def test_a_recovered_file_without_its_body_is_left_out(
 
 def test_marks_of_a_stop_in_peace_cover_lanes(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
-    offer(queue, KIND_FILE, b"x")
+    enqueue(queue, KIND_FILE, b"x")
     taker = attach(queue, KIND_FILE, no_ack=False, room=1)
     taker.queue.requeue(taker.taken[0])
     assert queue.redelivered() == [taker.taken[0].seq]

@@ -47,16 +47,16 @@ def message(exchange: str, key: str, body: bytes = b"body", **properties: Any) -
     return new_message(data, len(address), len(body))
 
 
-def offer(queue: Queue, *args: Any, **properties: Any) -> int:
+def enqueue(queue: Queue, *args: Any, **properties: Any) -> int:
     made = message(*args, **properties)
     made.seq = queue.counters.next_seq
     queue.counters.next_seq += 1
-    return queue.offer(made)
+    return queue.enqueue(made)
 
 
 def first(queue: Queue) -> tuple[str, str, BasicProperties, bytes]:
     """Take the first message apart."""
-    taken = queue.take()
+    taken = queue.dequeue()
     assert taken is not None
     data = taken.data
     assert data is not None
@@ -86,7 +86,7 @@ def reject_first(queue: Queue) -> None:
 def test_a_death_is_told_in_full(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
-    offer(
+    enqueue(
         queue,
         "orders",
         "new",
@@ -132,7 +132,7 @@ def test_without_a_key_the_original_keys_count(vhost: VirtualHost) -> None:
     for name, key in (("a", "new"), ("b", "copy")):
         declare(vhost, name)
         vhost.bind("amq.direct", ("queue", name), key)
-    offer(queue, "", "new", headers={"CC": ["copy", 5]})
+    enqueue(queue, "", "new", headers={"CC": ["copy", 5]})
     reject_first(queue)
     for name in ("a", "b"):
         exchange, key, properties, _ = first(vhost.queues[name])
@@ -145,7 +145,7 @@ def test_an_expired_message_says_so_and_lives_by_its_new_queue(vhost: VirtualHos
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead", message_ttl=50)
     queue.message_ttl_ms = 10
-    offer(queue, "", "q")
+    enqueue(queue, "", "q")
     vhost.counters.now_ms = NOW_MS + 10
     assert vhost.scheduler.run(NOW_MS + 10) == NOW_MS + 60
     assert (queue.ready_count, dead.ready_count) == (0, 1)
@@ -156,7 +156,7 @@ def test_an_expired_message_says_so_and_lives_by_its_new_queue(vhost: VirtualHos
 
 def test_the_same_death_again_counts(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="q")
-    offer(queue, "", "q")
+    enqueue(queue, "", "q")
     for _ in range(3):
         reject_first(queue)
     _, _, properties, _ = first(queue)
@@ -172,7 +172,7 @@ def test_a_circle_without_a_rejection_ends(
     two = declare(vhost, "two", dead_letter_exchange="", dead_letter_routing_key="one")
     one.message_ttl_ms = two.message_ttl_ms = 10
     for n in (1, 2):
-        offer(one, "", "one")
+        enqueue(one, "", "one")
         for _ in range(4):
             vhost.counters.now_ms += 10
             vhost.scheduler.run(vhost.counters.now_ms)
@@ -185,7 +185,7 @@ def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
     wait = declare(
         vhost, "wait", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="work"
     )
-    offer(work, "", "work")
+    enqueue(work, "", "work")
     for _ in range(3):
         reject_first(work)
         assert wait.ready_count == 1
@@ -208,7 +208,7 @@ def test_a_long_chain_of_full_queues_has_an_end(
         key = f"q{n + 1}"
         declare(vhost, f"q{n}", max_length=0, dead_letter_exchange="", dead_letter_routing_key=key)
     last = declare(vhost, f"q{chain}")
-    offer(vhost.queues["q0"], "", "q0")
+    enqueue(vhost.queues["q0"], "", "q0")
     assert last.ready_count == arrives
 
 
@@ -223,7 +223,7 @@ def test_what_a_full_queue_does(vhost: VirtualHost, overflow: str) -> None:
         dead_letter_routing_key="dead",
     )
     dead = declare(vhost, "dead")
-    refused = [offer(queue, "", "q", body) for body in (b"a", b"b")]
+    refused = [enqueue(queue, "", "q", body) for body in (b"a", b"b")]
     assert refused == ([0, 0] if overflow == "drop-head" else [0, 1])
     if overflow == "reject-publish":
         assert dead.ready_count == 0
@@ -237,7 +237,7 @@ def test_what_a_full_queue_does(vhost: VirtualHost, overflow: str) -> None:
 
 def test_letters_to_nowhere_are_dropped(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="missing")
-    offer(queue, "", "q")
+    enqueue(queue, "", "q")
     reject_first(queue)
     assert queue.ready_count == queue.unacked_count == 0
 
@@ -249,10 +249,10 @@ def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
     large = new_message(b"\0\x01q\0\0" + frame(2, header), 3, 6)
     large.parts = (b"abc", b"def")
     large.seq = 7
-    queue.offer(large)
+    queue.enqueue(large)
     parts = large.parts
     reject_first(queue)
-    taken = dead.take()
+    taken = dead.dequeue()
     assert taken is not None
     assert taken.parts is parts
 
@@ -297,9 +297,9 @@ def test_dead_letters_do_not_take_room_twice(vhost: VirtualHost) -> None:
     dead = declare(vhost, "dead")
     dead.add_consumer(Sharing(dead, "dead", False))
     queue.message_ttl_ms = 10
-    offer(queue, "", "q")
+    enqueue(queue, "", "q")
     queue.message_ttl_ms = -1
-    offer(queue, "", "q")
+    enqueue(queue, "", "q")
     vhost.counters.now_ms += 10  # The first is due, and nobody noticed yet.
     Sharing.room = 1
     queue.add_consumer(Sharing(queue, "q", False))
@@ -314,8 +314,8 @@ def test_headers_with_no_room_for_a_death_end_quietly(
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
     full: dict[str, Any] = dict.fromkeys(map(str, range(TABLE_ENTRIES_MAX - 3)))
-    offer(queue, "", "q", headers=full, expiration="1")
-    offer(queue, "", "q", expiration="1")
+    enqueue(queue, "", "q", headers=full, expiration="1")
+    enqueue(queue, "", "q", expiration="1")
     for taken in (queue.get(Consumer(queue, "tag", False)) for _ in range(2)):
         assert taken is not None
         queue.discard(taken)
@@ -329,7 +329,7 @@ def test_a_great_dying_takes_its_turns(vhost: VirtualHost) -> None:
     dead = declare(vhost, "dead")
     queue.message_ttl_ms = 10
     for _ in range(count):
-        offer(queue, "", "q")
+        enqueue(queue, "", "q")
     vhost.counters.now_ms = NOW_MS + 10
     turns = 0
     while due := vhost.scheduler.run(vhost.counters.now_ms):
@@ -345,7 +345,7 @@ def test_what_is_due_and_still_there_is_not_delivered(vhost: VirtualHost) -> Non
     dead = declare(vhost, "dead")
     queue.message_ttl_ms = 10
     for _ in range(DEAD_LETTERS_MAX + 5):
-        offer(queue, "", "q")
+        enqueue(queue, "", "q")
     vhost.counters.now_ms = NOW_MS + 10
     vhost.scheduler.run(NOW_MS + 10)
     assert queue.ready_count == 5
@@ -374,7 +374,7 @@ def test_what_dies_at_once_becomes_letters_little_by_little_and_in_order(
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
     for n in range(count):
-        offer(queue, "", "q", message_id=str(n))
+        enqueue(queue, "", "q", message_id=str(n))
     if how == "rejected":
         held = [queue.get(Consumer(queue, "tag", False)) for _ in range(count)]
         for message in held:
@@ -385,9 +385,9 @@ def test_what_dies_at_once_becomes_letters_little_by_little_and_in_order(
         vhost.take_rules(Rules(Policies({"p": short})))
     assert (queue.ready_count, queue.unacked_count) == (0, 0)
     assert dead.ready_count == DEAD_LETTERS_MAX
-    assert queue.held_count == count - DEAD_LETTERS_MAX
+    assert queue.pending_count == count - DEAD_LETTERS_MAX
     assert run_out(vhost) == 2
-    assert (dead.ready_count, queue.held_count) == (count, 0)
+    assert (dead.ready_count, queue.pending_count) == (count, 0)
     letters = [first(dead)[2] for _ in range(count)]
     assert [letter.headers["x-death"][0]["reason"] for letter in letters] == [how] * count
     assert [letter.message_id for letter in letters] == [str(n) for n in range(count)]
@@ -398,7 +398,7 @@ def test_the_dying_go_with_their_queue(vhost: VirtualHost) -> None:
     dead = declare(vhost, "dead")
     before = vhost.counters.memory_used
     for _ in range(DEAD_LETTERS_MAX + 3):
-        offer(queue, "", "q")
+        enqueue(queue, "", "q")
     for _ in range(DEAD_LETTERS_MAX + 3):
         message = queue.get(Consumer(queue, "tag", False))
         assert message is not None

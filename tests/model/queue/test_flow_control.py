@@ -39,24 +39,24 @@ def wait(queue: Queue) -> Publisher:
 def test_a_strict_ring_refuses_while_somebody_holds_a_message(host: Host) -> None:
     queue = host.queue(**{"x-overflow": "ring-strict", "x-max-length": 2})
     for body in "abc":
-        assert host.offer(queue, body) == 0
+        assert host.enqueue(queue, body) == 0
     taker = Taker(queue, room=1).start()
     assert taker.got == ["b"]
-    assert host.offer(queue, "d") == 1
+    assert host.enqueue(queue, "d") == 1
     taker.room = -1
     taker.settle("b")
-    assert host.offer(queue, "d") == 0
+    assert host.enqueue(queue, "d") == 0
     assert left(queue) == ["c", "d"]
     queue = host.queue("bytes", **{"x-overflow": "ring-strict", "x-max-length-bytes": 2})
     for body in "abc":
-        assert host.offer(queue, body) == 0
+        assert host.enqueue(queue, body) == 0
     assert left(queue) == ["b", "c"]
 
 
 def test_a_queue_that_destroys_itself(host: Host) -> None:
     queue = host.queue(**{"x-overflow": "self-destruct", "x-max-length": 2})
-    assert host.offer(queue, "a") == host.offer(queue, "b") == 0
-    assert host.offer(queue, "c") == 1
+    assert host.enqueue(queue, "a") == host.enqueue(queue, "b") == 0
+    assert host.enqueue(queue, "c") == 1
     assert queue.deleted
     assert "q" not in host.vhost.queues
     assert host.counters.memory_used == 0
@@ -66,7 +66,7 @@ def test_a_limit_of_policy_none_is_none_and_what_flows_to_disk_is_all_there(host
     for overflow in ("none", "flow-to-disk", "flow-control"):
         queue = host.queue(overflow, **{"x-overflow": overflow, "x-max-length": 1})
         for body in "abc":
-            assert host.offer(queue, body) == 0
+            assert host.enqueue(queue, body) == 0
         assert left(queue) == ["a", "b", "c"]
 
 
@@ -86,9 +86,9 @@ def test_a_limit_of_policy_none_is_none_and_what_flows_to_disk_is_all_there(host
 def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, Any]) -> None:
     queue = host.queue(**arguments)
     for body in "abc":
-        host.offer(queue, body)
+        host.enqueue(queue, body)
     assert not queue.stopped
-    host.offer(queue, "d")
+    host.enqueue(queue, "d")
     assert queue.stopped
     assert queue.ready_count > queue.pace_above
     publisher = wait(queue)
@@ -101,8 +101,8 @@ def test_publishers_wait_from_stop_to_resume(host: Host, arguments: dict[str, An
         taker.settle("b")
     assert not publisher.waits
     assert not queue.stopped
-    host.offer(queue, "e")
-    host.offer(queue, "f")
+    host.enqueue(queue, "e")
+    host.enqueue(queue, "f")
     assert queue.stopped
 
 
@@ -126,7 +126,7 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     taker = Taker(queue).start()
     for body in "ab":
         assert not queue.stopped
-        host.offer(queue, body)
+        host.enqueue(queue, body)
         if body == "a" and said == "by a policy, late":
             host.vhost.take_rules(Rules(policies))
     assert taker.got == ["a", "b"]
@@ -138,14 +138,14 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     taker.room = 0
     Taker(queue, no_ack=True).start()
     for body in "cdef":  # Nobody holds these.
-        host.offer(queue, body)
+        host.enqueue(queue, body)
     assert not queue.stopped
     host.vhost.take_rules(Rules())
     taker.settle("b")
-    assert (queue.unacked_count, queue.held_bytes) == (0, 0)
+    assert (queue.unacked_count, queue.unacked_bytes) == (0, 0)
     if said != "by the queue":
         assert queue.guard is None
-        assert not queue.observed
+        assert not queue.traced
 
 
 def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
@@ -159,32 +159,32 @@ def test_all_ways_to_let_go_of_a_message_are_weighed(host: Host) -> None:
         }
     )
     for body in ("a", "bb", "ccc", "dddd", "eeeee"):
-        host.offer(queue, body)
+        host.enqueue(queue, body)
     taker = Taker(queue, room=5).start()
     assert queue.get(Taker(queue)) is None
-    assert queue.held_bytes == 15
+    assert queue.unacked_bytes == 15
     a, bb, ccc, dddd, eeeee = taker.held
     queue.settle(a)
     queue.discard(bb)
     queue.unconvertible(ccc, taker, "no")
     queue.release(dddd)
     queue.requeue(eeeee)
-    assert (queue.unacked_count, queue.held_bytes) == (0, 0)
+    assert (queue.unacked_count, queue.unacked_bytes) == (0, 0)
     for octets in (4, 9):
         taken = queue.get(taker)
         assert taken is not None
-        assert queue.held_bytes == octets
+        assert queue.unacked_bytes == octets
     for message in (dddd, eeeee):
         queue.requeue(message)
-    assert queue.held_bytes == 0
+    assert queue.unacked_bytes == 0
     again = queue.get(Taker(queue))
     assert again is not None
     assert queue.acquire(again, taker) is False
-    queue.come_back(again)
+    queue.requeue_now(again)
     assert queue.acquire(again, taker)
-    assert queue.held_bytes == 4
+    assert queue.unacked_bytes == 4
     queue.give_up(again)
-    assert (queue.unacked_count, queue.held_bytes, queue.ready_count) == (0, 0, 0)
+    assert (queue.unacked_count, queue.unacked_bytes, queue.ready_count) == (0, 0, 0)
     assert left(host.vhost.queues["dead"]) == ["bb", "ccc", "eeeee", "dddd"]
 
 
@@ -209,15 +209,15 @@ def test_what_is_held_counts_for_limits_by_qpids_names(
     queue = host.queue(**limit, **kind, **{"x-overflow": "reject-publish"})
     taker = Taker(queue, room=2).start()
     for body in "ab":
-        assert host.offer(queue, body) == 0
+        assert host.enqueue(queue, body) == 0
     assert taker.got == ["a", "b"]
-    assert host.offer(queue, "c") == counts
+    assert host.enqueue(queue, "c") == counts
     taker.room = -2
     taker.give_back("a")
-    assert host.offer(queue, "d") == 1
+    assert host.enqueue(queue, "d") == 1
     taker.settle("b")
-    assert queue.held_bytes == 0
-    assert host.offer(queue, "e") == (not counts)
+    assert queue.unacked_bytes == 0
+    assert host.enqueue(queue, "e") == (not counts)
     assert left(queue) == (["a", "e"] if counts else ["a", "c"])
 
 
@@ -225,7 +225,7 @@ def test_a_ring_by_qpids_names_drops_what_it_has_no_place_for(host: Host) -> Non
     queue = host.queue(**{"qpid.max_count": 2, "x-max-length": 2})
     taker = Taker(queue, room=1).start()
     for body in "abc":
-        assert host.offer(queue, body) == 0
+        assert host.enqueue(queue, body) == 0
     assert taker.got == ["a"]
     assert queue.ready_count == 1
     taker.settle("a")
@@ -234,8 +234,8 @@ def test_a_ring_by_qpids_names_drops_what_it_has_no_place_for(host: Host) -> Non
 
 def test_a_queue_that_nobody_drains_is_looked_at(host: Host) -> None:
     queue = host.queue(**{"qpid.flow_stop_count": 2})
-    host.offer(queue, "a")
-    host.offer(queue, "b")
+    host.enqueue(queue, "a")
+    host.enqueue(queue, "b")
     publisher = wait(queue)
     assert left(queue) == ["a", "b"]
     assert publisher.waits
@@ -246,7 +246,7 @@ def test_a_queue_that_nobody_drains_is_looked_at(host: Host) -> None:
 
 def test_publishers_go_on_when_the_queue_is_deleted(host: Host) -> None:
     queue = host.queue(**{"qpid.flow_stop_count": 1})
-    host.offer(queue, "a")
+    host.enqueue(queue, "a")
     publisher = wait(queue)
     host.vhost.delete_queue("q")
     assert not publisher.waits
@@ -304,16 +304,16 @@ def test_alerts_are_told_once_within_the_gap(
     host: Host, heard: list[Event], arguments: dict[str, Any], told: tuple[str, int, int]
 ) -> None:
     queue = host.queue(**arguments, **{"x-qpid-minimum-alert-repeat-gap": 5000})
-    host.offer(queue, "aa")
+    host.enqueue(queue, "aa")
     assert alerts(heard) == []
-    host.offer(queue, "bb")
-    host.offer(queue, "cc")
+    host.enqueue(queue, "bb")
+    host.enqueue(queue, "cc")
     assert alerts(heard) == [told]
     host.pass_time(4999)
-    host.offer(queue, "dd")
+    host.enqueue(queue, "dd")
     assert len(alerts(heard)) == 1
     host.pass_time(1)
-    host.offer(queue, "ee")
+    host.enqueue(queue, "ee")
     assert len(alerts(heard)) == 2
 
 
@@ -323,7 +323,7 @@ def test_a_large_message_is_told_of_even_if_it_is_delivered_at_once(
     queue = host.queue(**{"x-qpid-maximum-message-size": 3, "qpid.alert_repeat_gap": 0})
     Taker(queue, no_ack=True).start()
     for body in ("aa", "aaa", "aaaa"):
-        host.offer(queue, body)
+        host.enqueue(queue, body)
     assert alerts(heard) == [("message-size", 3, 3), ("message-size", 4, 3)]
 
 
@@ -331,14 +331,14 @@ def test_an_old_message_is_told_of(host: Host, heard: list[Event]) -> None:
     queue = host.queue(**{"x-qpid-maximum-message-age": 20_000})
     for _ in range(20):
         host.pass_time(2000)
-    host.offer(queue, "a")
+    host.enqueue(queue, "a")
     for _ in range(10):
         host.pass_time(2000)
         assert alerts(heard) == []
     host.pass_time(2000)
     assert alerts(heard) == [("message-age", 20_000, 20_000)]
     assert left(queue) == ["a"]
-    host.offer(queue, "b")
+    host.enqueue(queue, "b")
     for _ in range(9):
         host.pass_time(2000)
     assert len(alerts(heard)) == 1

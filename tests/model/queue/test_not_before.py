@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model.queue.not_before import Later
 from headrace.model.queue.queue import Queue
-from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.queue_kinds.inspecting import InspectingQueue
 from support.queue_kind_host import Host, Taker, left
 
 HOLD = "holdOnPublishEnabled"
@@ -23,11 +23,11 @@ def test_a_message_is_ready_at_its_time_in_its_place_and_others_pass(host: Host)
     queue = host.queue(**{HOLD: True})
     taker = Taker(queue).start()
     now = host.counters.now_ms
-    host.offer(queue, "later", **{WHEN: now + 50})
-    host.offer(queue, "sooner", **{WHEN: f"{now + 20}"})  # For want of wide numbers.
-    host.offer(queue, "now", **{WHEN: now})
-    host.offer(queue, "plain")
-    host.offer(queue, "odd", **{WHEN: "soon"})
+    host.enqueue(queue, "later", **{WHEN: now + 50})
+    host.enqueue(queue, "sooner", **{WHEN: f"{now + 20}"})  # For want of wide numbers.
+    host.enqueue(queue, "now", **{WHEN: now})
+    host.enqueue(queue, "plain")
+    host.enqueue(queue, "odd", **{WHEN: "soon"})
     assert taker.got == ["now", "plain", "odd"]
     host.pass_time(19)
     assert len(taker.got) == 3
@@ -40,7 +40,7 @@ def test_a_message_is_ready_at_its_time_in_its_place_and_others_pass(host: Host)
 def test_a_time_may_be_a_timestamp(host: Host) -> None:
     queue = host.queue(**{HOLD: True})
     moment = datetime.fromtimestamp(host.counters.now_ms // 1000 + 2, UTC)
-    host.offer(queue, "1", **{WHEN: moment})
+    host.enqueue(queue, "1", **{WHEN: moment})
     host.pass_time(int(moment.timestamp() * 1000) - host.counters.now_ms - 1)
     assert left(queue) == []
     host.pass_time(1)
@@ -49,9 +49,9 @@ def test_a_time_may_be_a_timestamp(host: Host) -> None:
 
 def test_it_goes_to_its_place(host: Host) -> None:
     queue = host.queue(**{HOLD: True})
-    host.offer(queue, "1")
-    host.offer(queue, "2", **{WHEN: host.counters.now_ms + 10})
-    host.offer(queue, "3")
+    host.enqueue(queue, "1")
+    host.enqueue(queue, "2", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "3")
     assert queue.ready_count == 2
     host.pass_time(10)
     assert left(queue) == ["1", "2", "3"]
@@ -60,7 +60,7 @@ def test_it_goes_to_its_place(host: Host) -> None:
 
 def test_without_the_argument_the_header_means_nothing(host: Host) -> None:
     queue = host.queue()
-    host.offer(queue, "1", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "1", **{WHEN: host.counters.now_ms + 10})
     assert left(queue) == ["1"]
 
 
@@ -78,8 +78,8 @@ def test_every_kind_but_last_values_may_hold_messages_until_their_time(
     host: Host, kind: dict[str, object]
 ) -> None:
     queue = host.queue(**{HOLD: True, **kind})
-    host.offer(queue, "b", k="b")
-    host.offer(queue, "a", k="a", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "b", k="b")
+    host.enqueue(queue, "a", k="a", **{WHEN: host.counters.now_ms + 10})
     assert queue.ready_count == 1
     host.pass_time(10)
     assert sorted(left(queue)) == ["a", "b"]
@@ -87,9 +87,9 @@ def test_every_kind_but_last_values_may_hold_messages_until_their_time(
 
 def test_a_message_that_waits_goes_with_a_purge_and_with_its_queue(host: Host) -> None:
     queue = host.queue(**{HOLD: True})
-    host.offer(queue, "1", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "1", **{WHEN: host.counters.now_ms + 10})
     assert queue.purge() == 1
-    host.offer(queue, "2", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "2", **{WHEN: host.counters.now_ms + 10})
     host.vhost.delete_queue("q")
     assert host.counters.memory_used == 0
     assert len(host.scheduler) == 0
@@ -105,16 +105,16 @@ def test_a_message_that_is_dead_by_its_time_is_a_dead_letter(host: Host) -> None
             "x-dead-letter-routing-key": "dead",
         }
     )
-    host.offer(queue, "1", **{WHEN: host.counters.now_ms + 10})
+    host.enqueue(queue, "1", **{WHEN: host.counters.now_ms + 10})
     host.pass_time(10)
     assert (queue.ready_count, dead.ready_count) == (0, 1)
 
 
 def test_many_come_in_portions(host: Host) -> None:
     queue = host.queue(**{HOLD: True})
-    assert isinstance(queue, AttentiveQueue)
+    assert isinstance(queue, InspectingQueue)
     for i in range(5000):
-        host.offer(queue, str(i), **{WHEN: host.counters.now_ms + 10})
+        host.enqueue(queue, str(i), **{WHEN: host.counters.now_ms + 10})
     host.pass_time(10)
     assert queue.ready_count == 4096
     host.pass_time(1)

@@ -65,7 +65,7 @@ def queue(counters: Counters, letters: DeadLetters) -> Queue:
     return queue
 
 
-def offer(
+def enqueue(
     queue: Queue, data: bytes, *, priority: int = 0, deadline_ms: int = 0, publisher: int = 0
 ) -> int:
     message = new_message(data, 0, len(data))
@@ -74,7 +74,7 @@ def offer(
     message.priority = priority
     message.deadline_ms = deadline_ms
     message.publisher = publisher
-    return queue.offer(message)
+    return queue.enqueue(message)
 
 
 def attach(queue: Queue, consumer: Consumer) -> None:
@@ -84,18 +84,18 @@ def attach(queue: Queue, consumer: Consumer) -> None:
 
 def bodies_left(queue: Queue) -> list[bytes | None]:
     found = []
-    while (message := queue.take()) is not None:
+    while (message := queue.dequeue()) is not None:
         found.append(message.data)
-        queue.leave(message)
+        queue.remove(message)
     return found
 
 
 def test_messages_leave_in_the_order_they_came(queue: Queue) -> None:
     for body in (b"a", b"b", b"c"):
-        offer(queue, body)
+        enqueue(queue, body)
     taker = Taker(queue)
     attach(queue, taker)
-    offer(queue, b"d")
+    enqueue(queue, b"d")
     assert taker.bodies == [b"a", b"b", b"c", b"d"]
     assert (queue.ready_count, queue.unacked_count) == (0, 4)
 
@@ -104,7 +104,7 @@ def test_a_requeued_message_returns_to_its_place(queue: Queue) -> None:
     taker = Taker(queue, room=3)
     attach(queue, taker)
     for body in (b"a", b"b", b"c", b"d", b"e"):
-        offer(queue, body)
+        enqueue(queue, body)
     queue.requeue(taker.taken[1])
     queue.requeue(taker.taken[0])
     queue.settle(taker.taken[2])
@@ -115,9 +115,9 @@ def test_a_requeued_message_returns_to_its_place(queue: Queue) -> None:
 def test_a_returned_message_says_so(queue: Queue) -> None:
     taker = Taker(queue, room=1)
     attach(queue, taker)
-    offer(queue, b"a")
+    enqueue(queue, b"a")
     queue.requeue(taker.taken[0])
-    message = queue.take()
+    message = queue.dequeue()
     assert message is not None
     assert message.flags & REDELIVERED
     assert message.deliveries == 1
@@ -125,24 +125,24 @@ def test_a_returned_message_says_so(queue: Queue) -> None:
 
 def test_two_levels_of_priority_without_an_argument(queue: Queue) -> None:
     for body, priority in ((b"0", 0), (b"4", 4), (b"5", 5), (b"9", 9), (b"1", 1)):
-        offer(queue, body, priority=priority)
+        enqueue(queue, body, priority=priority)
     assert bodies_left(queue) == [b"5", b"9", b"0", b"4", b"1"]
 
 
 def test_as_many_levels_as_the_argument_asks_for(queue: Queue) -> None:
     queue.max_priority = 10
     for priority in (3, 10, 0, 200, 7):
-        offer(queue, str(priority).encode(), priority=priority)
+        enqueue(queue, str(priority).encode(), priority=priority)
     assert bodies_left(queue) == [b"10", b"200", b"7", b"3", b"0"]
 
 
 def test_a_requeued_message_keeps_its_priority(queue: Queue) -> None:
     taker = Taker(queue, room=2)
     attach(queue, taker)
-    offer(queue, b"low")
-    offer(queue, b"high", priority=9)
-    offer(queue, b"low2")
-    offer(queue, b"high2", priority=9)
+    enqueue(queue, b"low")
+    enqueue(queue, b"high", priority=9)
+    enqueue(queue, b"low2")
+    enqueue(queue, b"high2", priority=9)
     for message in taker.taken:
         queue.requeue(message)
     assert bodies_left(queue) == [b"high", b"high2", b"low", b"low2"]
@@ -153,7 +153,7 @@ def test_consumers_take_turns(queue: Queue) -> None:
     attach(queue, first)
     attach(queue, second)
     for body in (b"a", b"b", b"c", b"d"):
-        offer(queue, body)
+        enqueue(queue, body)
     assert first.bodies == [b"a", b"c"]
     assert second.bodies == [b"b", b"d"]
 
@@ -161,24 +161,24 @@ def test_consumers_take_turns(queue: Queue) -> None:
 def test_who_comes_and_goes_leaves_the_round_to_the_others(queue: Queue) -> None:
     first, second, third = Taker(queue), Taker(queue), Taker(queue)
     attach(queue, first)
-    offer(queue, b"a")
+    enqueue(queue, b"a")
     attach(queue, second)  # Behind the first, whose turn it is again.
-    offer(queue, b"b")
+    enqueue(queue, b"b")
     attach(queue, third)  # The second is next, and then the first.
     for body in (b"c", b"d", b"e", b"f"):
-        offer(queue, body)
+        enqueue(queue, body)
     assert first.bodies == [b"a", b"b", b"d"]
     assert second.bodies == [b"c", b"f"]
     assert third.bodies == [b"e"]
     queue.remove_consumer(first)  # The third is next still.
-    offer(queue, b"g")
+    enqueue(queue, b"g")
     assert third.bodies == [b"e", b"g"]
 
 
 def test_what_comes_back_is_tried_by_another_consumer(queue: Queue) -> None:
     first, second = Taker(queue), Taker(queue)
     attach(queue, first)
-    offer(queue, b"a")
+    enqueue(queue, b"a")
     attach(queue, second)
     queue.requeue(first.taken[0])
     queue.drain()
@@ -194,20 +194,20 @@ def test_the_higher_priority_goes_first_while_it_has_room(queue: Queue) -> None:
     attach(queue, low)
     attach(queue, high)
     for body in (b"a", b"b", b"c"):
-        offer(queue, body)
+        enqueue(queue, body)
     assert high.bodies == [b"a", b"b"]
     assert low.bodies == [b"c"]
     high.room = 1
     queue.unpark(high)
-    offer(queue, b"d")
+    enqueue(queue, b"d")
     assert high.bodies == [b"a", b"b", b"d"]
 
 
 def test_a_consumer_without_room_is_left_alone_until_it_has_some(queue: Queue) -> None:
     taker = Taker(queue, room=1)
     attach(queue, taker)
-    offer(queue, b"a")
-    offer(queue, b"b")
+    enqueue(queue, b"a")
+    enqueue(queue, b"b")
     assert taker.bodies == [b"a"]
     assert taker.parked
     taker.room = 5
@@ -220,7 +220,7 @@ def test_a_message_expires_on_time_wherever_it_stands(
     queue: Queue, counters: Counters, letters: DeadLetters, where: int
 ) -> None:
     for i in range(3):
-        offer(queue, b"%d" % i, deadline_ms=counters.now_ms + 50 if i == where else 0)
+        enqueue(queue, b"%d" % i, deadline_ms=counters.now_ms + 50 if i == where else 0)
     assert queue.expire(counters.now_ms + 49) == counters.now_ms + 50
     assert queue.ready_count == 3
     assert queue.expire(counters.now_ms + 50) == 0
@@ -234,9 +234,9 @@ def test_the_queue_tells_the_clock_about_an_earlier_deadline(
 ) -> None:
     told: list[int] = []
     queue.on_deadline = lambda _, deadline_ms: told.append(deadline_ms)
-    offer(queue, b"late", deadline_ms=counters.now_ms + 500)
-    offer(queue, b"later", deadline_ms=counters.now_ms + 900)
-    offer(queue, b"soon", deadline_ms=counters.now_ms + 100)
+    enqueue(queue, b"late", deadline_ms=counters.now_ms + 500)
+    enqueue(queue, b"later", deadline_ms=counters.now_ms + 900)
+    enqueue(queue, b"soon", deadline_ms=counters.now_ms + 100)
     assert told == [counters.now_ms + 500, counters.now_ms + 100]
 
 
@@ -254,7 +254,7 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
     many = 5000
     queue.dead_letter_exchange = None
     for n in range(many):
-        offer(queue, b"%d" % n, deadline_ms=counters.now_ms + 50 + n % 2)
+        enqueue(queue, b"%d" % n, deadline_ms=counters.now_ms + 50 + n % 2)
     taker = Taker(queue, room=many)
     attach(queue, taker)
     queue.remove_consumer(taker)
@@ -274,8 +274,8 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
 
 
 def test_an_expired_message_is_never_delivered(queue: Queue, counters: Counters) -> None:
-    offer(queue, b"old", deadline_ms=counters.now_ms + 5)
-    offer(queue, b"fresh")
+    enqueue(queue, b"old", deadline_ms=counters.now_ms + 5)
+    enqueue(queue, b"fresh")
     counters.now_ms += 10
     taker = Taker(queue)
     attach(queue, taker)
@@ -286,8 +286,8 @@ def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
     queue: Queue, counters: Counters
 ) -> None:
     queue.message_ttl_ms = 100
-    offer(queue, b"a", deadline_ms=counters.now_ms + 1000)
-    offer(queue, b"b", deadline_ms=counters.now_ms + 10)
+    enqueue(queue, b"a", deadline_ms=counters.now_ms + 1000)
+    enqueue(queue, b"b", deadline_ms=counters.now_ms + 10)
     assert queue.expire(counters.now_ms + 10) == counters.now_ms + 100
     assert bodies_left(queue) == [b"a"]
 
@@ -297,7 +297,7 @@ def test_drop_head_drops_the_oldest(queue: Queue, letters: DeadLetters) -> None:
     queue.max_length = 2
     queue.overflow = OVERFLOW_DROP_HEAD
     for body in (b"a", b"b", b"c"):
-        assert offer(queue, body) == 0
+        assert enqueue(queue, body) == 0
     assert letters.dead == [(b"a", "maxlen")]
     assert bodies_left(queue) == [b"b", b"c"]
 
@@ -306,9 +306,9 @@ def test_reject_publish_refuses_the_newest(queue: Queue) -> None:
     queue.limited = True
     queue.max_length_bytes = 3
     queue.overflow = OVERFLOW_REJECT
-    assert offer(queue, b"aa") == 0
-    assert offer(queue, b"bb") == 1
-    assert offer(queue, b"c") == 0
+    assert enqueue(queue, b"aa") == 0
+    assert enqueue(queue, b"bb") == 1
+    assert enqueue(queue, b"c") == 0
     assert bodies_left(queue) == [b"aa", b"c"]
 
 
@@ -318,7 +318,7 @@ def test_a_full_queue_still_passes_messages_to_a_waiting_consumer(queue: Queue) 
     queue.overflow = OVERFLOW_REJECT
     taker = Taker(queue)
     attach(queue, taker)
-    assert offer(queue, b"a") == 0
+    assert enqueue(queue, b"a") == 0
     assert taker.bodies == [b"a"]
 
 
@@ -326,7 +326,7 @@ def test_what_is_counted_as_memory_is_given_back(queue: Queue, counters: Counter
     taker = Taker(queue, room=2)
     attach(queue, taker)
     for body in (b"a", b"bb", b"ccc", b"dddd"):
-        offer(queue, body)
+        enqueue(queue, body)
     assert counters.memory_used > 0
     queue.settle(taker.taken[0])
     queue.discard(taker.taken[1])
@@ -338,7 +338,7 @@ def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
     taker = Taker(queue, room=1)
     attach(queue, taker)
     for body in (b"a", b"b", b"c"):
-        offer(queue, body)
+        enqueue(queue, body)
     assert queue.purge() == 2
     assert (queue.ready_count, queue.unacked_count) == (0, 1)
     queue.requeue(taker.taken[0])
@@ -348,8 +348,8 @@ def test_purge_leaves_what_consumers_hold(queue: Queue) -> None:
 def test_a_message_returned_to_a_deleted_queue_is_gone(queue: Queue, counters: Counters) -> None:
     taker = Taker(queue, room=1)
     attach(queue, taker)
-    offer(queue, b"a")
-    offer(queue, b"b")
+    enqueue(queue, b"a")
+    enqueue(queue, b"b")
     assert queue.destroy() == 1
     queue.requeue(taker.taken[0])
     assert queue.ready_count == 0
@@ -365,8 +365,8 @@ def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
     own.publisher = 7
     own.selective = True
     attach(queue, own)
-    offer(queue, b"mine", publisher=7)
-    offer(queue, b"yours", publisher=8)
+    enqueue(queue, b"mine", publisher=7)
+    enqueue(queue, b"yours", publisher=8)
     assert own.bodies == [b"yours"]
     other = Taker(queue)
     attach(queue, other)
@@ -376,12 +376,12 @@ def test_a_consumer_may_pass_messages_by(queue: Queue) -> None:
 def test_many_expired_messages_leave_no_shells(queue: Queue, counters: Counters) -> None:
     queue.dead_letter_exchange = None
     for _ in range(5000):
-        offer(queue, b"x", deadline_ms=counters.now_ms + 1)
-    offer(queue, b"last")
+        enqueue(queue, b"x", deadline_ms=counters.now_ms + 1)
+    enqueue(queue, b"last")
     while queue.expire(counters.now_ms + 1):
         pass
     assert queue.ready_count == 1
-    assert queue.shells == 0
+    assert queue.stale_count == 0
     assert bodies_left(queue) == [b"last"]
 
 
@@ -389,11 +389,11 @@ def test_one_long_life_does_not_keep_the_shells_of_short_ones(
     queue: Queue, counters: Counters
 ) -> None:
     queue.dead_letter_exchange = None
-    offer(queue, b"long", deadline_ms=counters.now_ms + 1_000_000)
+    enqueue(queue, b"long", deadline_ms=counters.now_ms + 1_000_000)
     for _ in range(5000):
-        offer(queue, b"short", deadline_ms=counters.now_ms + 1)
+        enqueue(queue, b"short", deadline_ms=counters.now_ms + 1)
     assert queue.expire(counters.now_ms + 1) == counters.now_ms + 1_000_000
-    assert (queue.ready_count, queue.shells) == (1, 0)
+    assert (queue.ready_count, queue.stale_count) == (1, 0)
     assert bodies_left(queue) == [b"long"]
 
 
@@ -447,7 +447,7 @@ def test_what_is_not_known_to_be_delivered_is_held_back(counters: Counters) -> N
         message.seq = counters.next_seq
         message.position = 1
         counters.next_seq += 1
-        queue.offer(message)
+        queue.enqueue(message)
 
     first, second = Careful(queue), Careful(queue)
     attach(queue, first)

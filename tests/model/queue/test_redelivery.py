@@ -143,13 +143,13 @@ def test_a_dead_letter_waits_until_somebody_takes_it(client: Client) -> None:
     for _ in range(2):
         client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     queue = rig.vhost.queues["q"]
-    assert (queue.ready_count, queue.unacked_count, queue.held_count) == (0, 0, 2)
+    assert (queue.ready_count, queue.unacked_count, queue.pending_count) == (0, 0, 2)
     rig.pass_time(60_000)
     assert get(client, "q")[0] == 0
     declare(client, "dead")
     rig.pass_time(60_000)
     assert [get(client, "dead", no_ack=True)[1] for _ in range(3)] == [b"1", b"2", b""]
-    assert queue.held_count == 0
+    assert queue.pending_count == 0
     assert rig.counters.memory_used == 0
 
 
@@ -185,12 +185,12 @@ def test_a_full_queue_does_not_keep_a_dead_letter_from_others(client: Client) ->
     reject(client, "q")
     assert get(client, "room", no_ack=True)[1] == b"letter"
     rig.pass_time(60_000)
-    assert rig.vhost.queues["q"].held_count == 1
+    assert rig.vhost.queues["q"].pending_count == 1
     assert get(client, "full", no_ack=True)[1] == b"first"
     rig.pass_time(60_000)
     assert get(client, "full", no_ack=True)[1] == b"letter"
     assert get(client, "room")[0] == 0
-    assert rig.vhost.queues["q"].held_count == 0
+    assert rig.vhost.queues["q"].pending_count == 0
     assert rig.counters.memory_used == 0
 
 
@@ -206,7 +206,7 @@ def test_a_dead_letter_is_done_when_who_refused_it_is_gone(client: Client) -> No
     client.send(QueueDelete(queue="full"))
     client.send(QueueDelete(queue="room"))
     rig.pass_time(60_000)
-    assert rig.vhost.queues["q"].held_count == 0
+    assert rig.vhost.queues["q"].pending_count == 0
     assert rig.counters.memory_used == 0
 
 
@@ -218,7 +218,7 @@ def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
     client.send(QueueBind(queue="q", exchange="amq.fanout"))
     publish(client, "q", b"letter")
     rig.pass_time(60_000)
-    assert rig.vhost.queues["q"].held_count == 1
+    assert rig.vhost.queues["q"].pending_count == 1
     declare(client, "dead")
     client.send(QueueBind(queue="dead", exchange="amq.fanout"))
     rig.pass_time(60_000)
@@ -230,7 +230,7 @@ def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
     declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-strategy": "at-most-once"})
     publish(client, "q")
     client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
-    assert client.rig.vhost.queues["q"].held_count == 0
+    assert client.rig.vhost.queues["q"].pending_count == 0
     assert client.rig.counters.memory_used == 0
 
 
@@ -239,7 +239,7 @@ def test_dead_letters_that_wait_go_with_their_queue_and_not_with_a_purge(client:
     publish(client, "q")
     client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     client.send(QueuePurge(queue="q"))
-    assert client.rig.vhost.queues["q"].held_count == 1
+    assert client.rig.vhost.queues["q"].pending_count == 1
     client.send(QueueDelete(queue="q"))
     assert client.rig.counters.memory_used == 0
     client.rig.pass_time(60_000)

@@ -23,7 +23,7 @@ def host() -> Host:
 def fill(host: Host, queue: Queue, *bodies: str) -> None:
     """Publish messages of the groups that their first characters name; "-" is none."""
     for body in bodies:
-        host.offer(queue, body, **({} if body[0] == "-" else {"g": body[0]}))
+        host.enqueue(queue, body, **({} if body[0] == "-" else {"g": body[0]}))
 
 
 def test_a_shared_group_is_one_consumers_until_all_of_it_is_settled(host: Host) -> None:
@@ -169,7 +169,7 @@ def test_only_so_many_empty_groups_are_remembered(host: Host) -> None:
     assert isinstance(queue, GroupedQueue)
     Taker(queue, room=1 << 30, no_ack=True).start()
     for i in range(16_400):
-        host.offer(queue, "x", g=i)
+        host.enqueue(queue, "x", g=i)
     assert len(queue.groups) == 16_384
 
 

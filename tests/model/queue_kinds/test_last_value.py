@@ -31,11 +31,11 @@ def queue(host: Host) -> Queue:
 def test_a_message_replaces_the_ready_one_of_its_key_and_goes_to_the_end(
     host: Host, queue: Queue
 ) -> None:
-    host.offer(queue, "a1", k="a")
-    host.offer(queue, "b1", k="b")
-    host.offer(queue, "plain")
-    host.offer(queue, "a2", k="a")
-    host.offer(queue, "plain")
+    host.enqueue(queue, "a1", k="a")
+    host.enqueue(queue, "b1", k="b")
+    host.enqueue(queue, "plain")
+    host.enqueue(queue, "a2", k="a")
+    host.enqueue(queue, "plain")
     assert queue.ready_count == 4
     assert left(queue) == ["b1", "plain", "a2", "plain"]
     assert queue.ready_count == queue.ready_bytes == host.counters.memory_used == 0
@@ -45,9 +45,9 @@ def test_what_a_consumer_holds_is_left_alone_and_goes_when_it_comes_back_too_lat
     host: Host, queue: Queue
 ) -> None:
     taker = Taker(queue, room=1).start()
-    host.offer(queue, "a1", k="a")
-    host.offer(queue, "a2", k="a")
-    host.offer(queue, "a3", k="a")
+    host.enqueue(queue, "a1", k="a")
+    host.enqueue(queue, "a2", k="a")
+    host.enqueue(queue, "a3", k="a")
     assert (taker.got, queue.ready_count, queue.unacked_count) == (["a1"], 1, 1)
     taker.give_back("a1")
     assert taker.got == ["a1", "a3"]
@@ -59,24 +59,24 @@ def test_what_a_consumer_holds_is_left_alone_and_goes_when_it_comes_back_too_lat
 
 def test_what_comes_back_when_the_newer_one_is_done_is_the_newest(host: Host, queue: Queue) -> None:
     taker = Taker(queue).start()
-    host.offer(queue, "a1", k="a")
-    host.offer(queue, "a2", k="a")
+    host.enqueue(queue, "a1", k="a")
+    host.enqueue(queue, "a2", k="a")
     taker.settle("a2")
     taker.room = 0
     taker.give_back("a1")
     assert taker.got == ["a1", "a2", "a1"]
     taker.room = 0
-    host.offer(queue, "a3", k="a")
+    host.enqueue(queue, "a3", k="a")
     taker.give_back("a1")
     assert taker.got[3:] == ["a3"]
 
 
 def test_browsers_see_every_update_that_they_have_not_passed(host: Host, queue: Queue) -> None:
     looker = Taker(queue, browses=True).start()
-    host.offer(queue, "a1", k="a")
+    host.enqueue(queue, "a1", k="a")
     host.turn()
-    host.offer(queue, "a2", k="a")
-    host.offer(queue, "a3", k="a")
+    host.enqueue(queue, "a2", k="a")
+    host.enqueue(queue, "a3", k="a")
     host.turn()
     assert looker.got == ["a1", "a3"]
     assert Taker(queue, browses=True).start().got == ["a3"]
@@ -89,36 +89,36 @@ def test_browsers_see_every_update_that_they_have_not_passed(host: Host, queue: 
 def test_keys_compare_as_values_of_the_wire_do(
     host: Host, queue: Queue, one: object, other: object, same: bool
 ) -> None:
-    host.offer(queue, "1", k=one)
-    host.offer(queue, "2", k=other)
+    host.enqueue(queue, "1", k=one)
+    host.enqueue(queue, "2", k=other)
     assert queue.ready_count == (1 if same else 2)
 
 
 def test_the_legacy_names(host: Host) -> None:
     queue = host.queue(**{"qpid.last_value_queue": 1})
     assert isinstance(queue, LastValueQueue)
-    host.offer(queue, "a1", **{"qpid.LVQ_key": "a"})
-    host.offer(queue, "a2", **{"qpid.LVQ_key": "a"})
+    host.enqueue(queue, "a1", **{"qpid.LVQ_key": "a"})
+    host.enqueue(queue, "a2", **{"qpid.LVQ_key": "a"})
     assert left(queue) == ["a2"]
     assert type(host.queue("other", **{"qpid.last_value_queue": 0})) is Queue
 
 
 def test_a_full_queue_takes_what_replaces_something(host: Host) -> None:
     queue = host.queue(**{KEY: "k", "x-max-length": 1, "x-overflow": "reject-publish"})
-    assert host.offer(queue, "a1", k="a") == 0
-    assert host.offer(queue, "b1", k="b") == 1
-    assert host.offer(queue, "a2", k="a") == 0
+    assert host.enqueue(queue, "a1", k="a") == 0
+    assert host.enqueue(queue, "b1", k="b") == 1
+    assert host.enqueue(queue, "a2", k="a") == 0
     assert left(queue) == ["a2"]
 
 
 def test_what_expired_or_was_purged_is_no_key_any_more(host: Host) -> None:
     queue = host.queue(**{KEY: "k", "x-message-ttl": 10})
-    host.offer(queue, "a1", k="a")
+    host.enqueue(queue, "a1", k="a")
     host.pass_time(11)
     assert queue.ready_count == 0
-    host.offer(queue, "a2", k="a")
+    host.enqueue(queue, "a2", k="a")
     queue.purge()
-    host.offer(queue, "a3", k="a")
+    host.enqueue(queue, "a3", k="a")
     assert left(queue) == ["a3"]
     assert isinstance(queue, LastValueQueue)
     assert not queue.alike
@@ -134,13 +134,13 @@ def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
         make_stream=lambda name, **options: Lease(name, LeaseLog(), **options),
     )
     queue = vhost.declare_queue("q", durable=True, arguments={KEY: "k"})
-    host.offer(queue, "a1", k="a")
-    host.offer(queue, "b1", k="b")
+    host.enqueue(queue, "a1", k="a")
+    host.enqueue(queue, "b1", k="b")
     lease = vhost.leases.claim(queue, "g", "o", 0)
     for _ in vhost.leases.take(lease, lease.log.next_offset, messages=9, octets=1 << 20):
         pass
     assert queue.ready_count == 0
-    host.offer(queue, "a2", k="a")
+    host.enqueue(queue, "a2", k="a")
     host.counters.memory_max = 0
     for _ in vhost.leases.release(lease):
         pass
@@ -149,9 +149,9 @@ def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
 
 def test_many_updates_of_few_keys_leave_no_shells_behind(host: Host, queue: Queue) -> None:
     for i in range(6_000):
-        host.offer(queue, str(i), k=i % 10)
+        host.enqueue(queue, str(i), k=i % 10)
     assert queue.ready_count == 10
-    assert queue.shells <= 1100
+    assert queue.stale_count <= 1100
     assert left(queue) == [str(i) for i in range(5_990, 6_000)]
 
 
@@ -165,7 +165,7 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
         if what < 0.5:
             key = random.randrange(6)
             place = host.counters.next_seq
-            host.offer(queue, str(i), k=key)
+            host.enqueue(queue, str(i), k=key)
             ready = {at: r for at, r in ready.items() if r[1] != key}
             ready[place] = (str(i), key)
         elif what < 0.7 and ready:

@@ -25,17 +25,17 @@ def test_ready_messages_leave_in_lexical_order_those_without_the_header_first(
     host: Host, queue: Queue
 ) -> None:
     for body, key in (("1", "b"), ("2", None), ("3", "a"), ("4", "b"), ("5", ""), ("6", "B")):
-        host.offer(queue, body, **({} if key is None else {"s": key}))
+        host.enqueue(queue, body, **({} if key is None else {"s": key}))
     assert left(queue) == ["2", "5", "6", "3", "1", "4"]
     for body, number in (("1", 10), ("2", 9), ("3", -1)):
-        host.offer(queue, body, s=number)
+        host.enqueue(queue, body, s=number)
     assert left(queue) == ["3", "1", "2"]  # As text.
 
 
 def test_what_comes_back_goes_to_where_it_sorts(host: Host, queue: Queue) -> None:
     taker = Taker(queue, room=1).start()
     for key in "cab":
-        host.offer(queue, key, s=key)
+        host.enqueue(queue, key, s=key)
     assert taker.got == ["c"]
     taker.room = -1
     taker.give_back("c")
@@ -45,17 +45,17 @@ def test_what_comes_back_goes_to_where_it_sorts(host: Host, queue: Queue) -> Non
 def test_limits_go_by_place(host: Host) -> None:
     queue = host.queue(**{"qpid.queue_sort_key": "s", "x-max-length": 3})
     for key in "dcba":
-        host.offer(queue, key, priority=9 if key == "a" else 0, s=key)
+        host.enqueue(queue, key, priority=9 if key == "a" else 0, s=key)
     assert left(queue) == ["a", "b", "c"]
 
 
 def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queue) -> None:
     for key in "dbf":
-        host.offer(queue, key, s=key)
+        host.enqueue(queue, key, s=key)
     browser = Taker(queue, room=2, browses=True).start()
     assert browser.got == ["b", "d"]
-    host.offer(queue, "a", s="a")  # Behind it,
-    host.offer(queue, "e", s="e")  # and ahead of it.
+    host.enqueue(queue, "a", s="a")  # Behind it,
+    host.enqueue(queue, "e", s="e")  # and ahead of it.
     host.turn()
     browser.room = 10
     queue.unpark(browser)
@@ -67,7 +67,7 @@ def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queu
     assert second.got == ["e"]
     taker.room = -10
     taker.give_back("d")  # Behind the second one.
-    host.offer(queue, "c", s="c")  # New to both.
+    host.enqueue(queue, "c", s="c")  # New to both.
     second.room = 10
     queue.unpark(second)
     host.turn()
@@ -78,7 +78,7 @@ def test_a_browser_goes_by_the_header_and_sees_each_once(host: Host, queue: Queu
 
 def test_a_browser_of_a_sorted_queue_from_a_position(host: Host, queue: Queue) -> None:
     for key in "dbfac":
-        host.offer(queue, key, s=key)
+        host.enqueue(queue, key, s=key)
     browser = Taker(queue, room=0, browses=True)
     queue.add_browser(browser)
     queue.browse_from(browser, 3)
@@ -90,7 +90,7 @@ def test_a_browser_of_a_sorted_queue_from_a_position(host: Host, queue: Queue) -
 
 def test_a_consumer_with_a_selector_goes_by_the_header(host: Host, queue: Queue) -> None:
     for n, key in enumerate("dbfac"):
-        host.offer(queue, key, s=key, n=n)
+        host.enqueue(queue, key, s=key, n=n)
     chooser = Taker(queue, room=2)
     chooser.selector = compile_selector("n <> 3")
     chooser.start()
@@ -98,7 +98,7 @@ def test_a_consumer_with_a_selector_goes_by_the_header(host: Host, queue: Queue)
     chooser.give_back("b")  # Comes again: it is the first.
     assert chooser.got == ["b", "c", "b"]
     chooser.settle("c")
-    host.offer(queue, "aa", s="aa", n=9)
+    host.enqueue(queue, "aa", s="aa", n=9)
     chooser.settle("b")
     assert chooser.got == ["b", "c", "b", "d", "aa"]
     assert left(queue) == ["a", "f"]
@@ -114,7 +114,7 @@ def test_a_sorted_queue_against_a_model(host: Host, queue: Queue) -> None:
         if what < 0.45:
             key = str(random.randrange(40))
             ready.append((key, host.counters.next_seq, f"{i}"))
-            host.offer(queue, f"{i}", s=key)
+            host.enqueue(queue, f"{i}", s=key)
         elif what < 0.75 and ready:
             taker.room = 1
             queue.unpark(taker)
@@ -149,7 +149,7 @@ def test_priorities_map_to_levels_as_the_0_10_standard_says(
 ) -> None:
     queue = host.queue(**{"qpid.priorities": levels})
     for priority in range(10):
-        host.offer(queue, str(priority), priority)
+        host.enqueue(queue, str(priority), priority)
     expected = sorted(range(10), key=lambda p: (-sum(p >= bound for bound in bounds), p))
     assert left(queue) == [str(priority) for priority in expected]
 
@@ -157,7 +157,7 @@ def test_priorities_map_to_levels_as_the_0_10_standard_says(
 def shares(host: Host, **arguments: Any) -> list[str]:
     queue = host.queue(str(arguments), **{"qpid.priorities": 10}, **arguments)
     for priority in (9, 9, 9, 9, 9, 5, 5, 5, 1, 1, 1, 1):
-        host.offer(queue, str(priority), priority)
+        host.enqueue(queue, str(priority), priority)
     return left(queue)
 
 
@@ -180,7 +180,7 @@ def test_what_comes_back_goes_to_its_level(host: Host) -> None:
     queue = host.queue(**{"qpid.priorities": 10, "qpid.fairshare": 1})
     taker = Taker(queue, room=1).start()
     for priority in (9, 9, 1):
-        host.offer(queue, str(priority), priority)
+        host.enqueue(queue, str(priority), priority)
     taker.room = -1
     taker.give_back("9")
     assert sorted(left(queue)) == ["1", "9", "9"]
@@ -193,7 +193,7 @@ FAIR = {"qpid.priorities": 3, "qpid.fairshare": 2}
 def test_whoever_looks_at_a_fair_queue_goes_by_shares(host: Host) -> None:
     queue = host.queue(**FAIR)
     for body, priority in (("l1", 1), ("l2", 1), ("h1", 9), ("h2", 9), ("h3", 9), ("m1", 4)):
-        host.offer(queue, body, priority)
+        host.enqueue(queue, body, priority)
     order = ["h1", "h2", "m1", "l1", "l2", "h3"]
     browser = Taker(queue, room=3, browses=True).start()
     assert browser.got == order[:3]
@@ -203,7 +203,7 @@ def test_whoever_looks_at_a_fair_queue_goes_by_shares(host: Host) -> None:
     assert second.got == order[1:]
     taker.room = -10
     taker.give_back("h1")  # Behind both.
-    host.offer(queue, "h4", 9)
+    host.enqueue(queue, "h4", 9)
     browser.room = 10
     queue.unpark(browser)
     host.turn()
@@ -243,7 +243,7 @@ def test_whatever_comes_and_goes_each_is_shown_once(host: Host, arguments: dict[
         what = random.random()
         if what < 0.5:
             key = str(random.randrange(30))
-            host.offer(queue, str(n), random.randrange(10), s=key, n=n)
+            host.enqueue(queue, str(n), random.randrange(10), s=key, n=n)
         elif what < 0.65:
             message = queue.get(getter)
             held += [] if message is None else [message]

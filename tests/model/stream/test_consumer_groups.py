@@ -49,7 +49,7 @@ class Host:
 
 def fill(stream: Stream, count: int, size: int = 1000) -> None:
     for _ in range(count):
-        stream.offer(new_message(HEAD + bytes(size), 3, size))
+        stream.enqueue(new_message(HEAD + bytes(size), 3, size))
 
 
 def test_a_group_begins_once_and_moves_forward() -> None:

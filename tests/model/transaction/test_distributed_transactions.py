@@ -364,10 +364,10 @@ def test_what_is_prepared_is_held_back_until_the_commit(vhost: VirtualHost, queu
     assert vhost.branches.prepare(X) is XaStatus.OK
     put(vhost, queue, b"later")
     assert vhost.branches.recover() == [X]
-    assert (queue.ready_count, queue.unacked_count, queue.held_count) == (2, 1, 1)
+    assert (queue.ready_count, queue.unacked_count, queue.pending_count) == (2, 1, 1)
     assert vhost.branches.find(X).size() == (1, 1)
     assert vhost.branches.commit(X) is XaStatus.OK
-    assert (queue.unacked_count, queue.held_count) == (0, 0)
+    assert (queue.unacked_count, queue.pending_count) == (0, 0)
     assert bodies(queue) == [b"z", b"new", b"later"]  # In its place.
     assert vhost.branches.recover() == []
     assert vhost.counters.memory_used == 0
@@ -381,9 +381,9 @@ def test_a_prepared_branch_is_rolled_back(vhost: VirtualHost, queue: Queue) -> N
     returned = queue.get(Consumer(queue, "", True))
     assert returned is not None
     assert returned.flags & REDELIVERED
-    queue.leave(returned)
+    queue.remove(returned)
     assert bodies(queue) == [b"z"]
-    assert (queue.unacked_count, queue.held_count) == (0, 0)
+    assert (queue.unacked_count, queue.pending_count) == (0, 0)
     assert vhost.counters.memory_used == 0
 
 

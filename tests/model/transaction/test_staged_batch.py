@@ -69,7 +69,7 @@ def test_what_nobody_decides_expires(vhost: VirtualHost) -> None:
     assert done(vhost.sinks.commit("s", 0, 0, [late]))["messages"] == 1
     pass_time(vhost, 600)
     assert vhost.queues["q"].ready_count == 1
-    assert vhost.queues["q"].held_count == 0
+    assert vhost.queues["q"].pending_count == 0
     assert not vhost.branches.of(STAGED, global_id("s", 0))
 
 

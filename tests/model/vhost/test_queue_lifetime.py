@@ -91,7 +91,7 @@ def test_what_is_one_consumers_or_goes_when_empty_is_so_after_a_restart() -> Non
     arguments = {EXCLUSIVITY: "LINK", LIFETIME: "IN_USE"}
     new_host(kept).declare_queue("q", durable=True, arguments=arguments)
     vhost = new_host(kept)
-    assert vhost.queues["q"].lone
+    assert vhost.queues["q"].exclusive_only
     assert vhost.queues["q"].auto_delete
     vhost.queue_unused(vhost.queues["q"])
     assert "q" not in vhost.queues
@@ -104,8 +104,8 @@ def test_a_queue_goes_once_it_is_empty_though_it_is_in_use() -> None:
     taker = Taker(queue, room=1).start()
     host.pass_time(1000)
     assert not queue.deleted  # It was never anything else.
-    host.offer(queue, "a")
-    host.offer(queue, "b")
+    host.enqueue(queue, "a")
+    host.enqueue(queue, "b")
     for body in "ab":  # What is held counts.
         host.pass_time(1000)
         assert not queue.deleted

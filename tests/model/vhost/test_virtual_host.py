@@ -37,7 +37,7 @@ def fill(queue: Queue, count: int = 1) -> None:
         message = new_message(b"body", 0, 4)
         message.seq = queue.counters.next_seq
         queue.counters.next_seq += 1
-        queue.offer(message)
+        queue.enqueue(message)
 
 
 def refusal(call: Any, *args: Any, raises: type[ModelError], **kwargs: Any) -> str:

@@ -381,7 +381,7 @@ class BranchMachine(RuleBasedStateMachine):
         unsettled = sum(map(len, self.unsettled))
         assert self.queue.unacked_count == taken + unsettled
         held = sum(len(b.published) for b in self.known.values() if b.state == "prepared")
-        assert self.queue.held_count == held
+        assert self.queue.pending_count == held
         for s, session in enumerate(self.sessions):
             assert (session.transaction is not None) == (self.current(s) is not None)
         for xid, branch in self.known.items():
@@ -400,7 +400,7 @@ class BranchMachine(RuleBasedStateMachine):
         found = set()
         while (message := self.queue.get(Consumer(self.queue, "", True))) is not None:
             found.add(body_of(message))
-            self.queue.leave(message)
+            self.queue.remove(message)
         assert found == self.ready
         unsettled = [m for session in self.sessions for m in session.held]
         for message in unsettled:

@@ -263,4 +263,4 @@ def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch)
         driver.work(life)
     assert life.counters.memory_used >= 0
     assert not life.store.prepared
-    assert all(q.held_count == q.unacked_count == 0 for q in life.queues.values())
+    assert all(q.pending_count == q.unacked_count == 0 for q in life.queues.values())

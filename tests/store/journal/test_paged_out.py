@@ -106,7 +106,7 @@ def shorten(vhost: VirtualHost, queue: Queue) -> None:
 
 def reject(vhost: VirtualHost, queue: Queue) -> None:
     for message in ready(queue):
-        queue.withdraw(message, Consumer(queue, "", False))
+        queue.acquire_quietly(message, Consumer(queue, "", False))
         queue.discard(message)
 
 

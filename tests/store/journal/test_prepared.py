@@ -84,7 +84,7 @@ class Host:
         while (message := self.queue.get(Consumer(self.queue, "", True))) is not None:
             assert message.data is not None
             found.append(message.data[len(HEAD) :])
-            self.queue.leave(message)
+            self.queue.remove(message)
         return found
 
     def rot(self, octets: bytes) -> None:

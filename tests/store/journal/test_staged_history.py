@@ -229,4 +229,4 @@ def test_every_batch_is_there_once_and_whole(seed: int, monkeypatch: pytest.Monk
     driver.check(life, 5)
     assert life.counters.memory_used >= 0
     assert not [b for b in life.vhost.branches if b.state is BranchState.PREPARED]
-    assert all(queue.held_count == 0 for queue in life.queues.values())
+    assert all(queue.pending_count == 0 for queue in life.queues.values())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.gateway.content_classes.files import FileDesk
-    from headrace.model.queue.content_lanes import FileLane
+    from headrace.model.queue.content_lanes import FileQueue
     from headrace.model.queue.queue import Queue
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
@@ -292,7 +292,7 @@ class FileIntake:
             self.vhost.deliver(message, queues, True)
         self.watch(lanes_of(queues, KIND_FILE))
 
-    def watch(self, lanes: Iterable[FileLane]) -> None:
+    def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Have the client stop publishing while a queue that it publishes to is full."""
         full = [lane for lane in lanes if lane.full()]
         if full and not self.desk.ended:

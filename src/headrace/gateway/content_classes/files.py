@@ -71,7 +71,7 @@ class FileConsumer(Consumer):
         Consumer.__init__(self, lane, tag, False)
         self.desk = desk
         self.automatic = automatic
-        self.selective = self.picky = True  # Files that the client gave back do not come again.
+        self.selective = self.filters = True  # Files that the client gave back do not come again.
         self.publisher = desk.number
 
     def can(self) -> bool:

@@ -66,5 +66,5 @@ def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
             raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
     choice = ConsumerFilter(arguments, what)
     consumer.arguments = dict(arguments)
-    consumer.browses = choice.browses or lane.parent.shown_only
+    consumer.browses = choice.browses or lane.parent.browse_only
     choice.give(consumer)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments.number import number_of
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue.multi_queue import Pool
+from headrace.model.queue.multi_queue import MultiQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def timeout_of(vhost: Any, queue: Any, arguments: Mapping[str, Any], otherwise_m
         value = arguments[ARGUMENT]
     elif queue.is_stream:
         return 0
-    elif isinstance(queue, Pool):
+    elif isinstance(queue, MultiQueue):
         each = [timeout_of(vhost, part, arguments, otherwise_ms) for part in queue.sources]
         value = min([timeout_ms for timeout_ms in each if timeout_ms], default=0)
     else:

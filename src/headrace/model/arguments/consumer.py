@@ -151,5 +151,5 @@ class ConsumerFilter:
         if self.no_local or (not queue.is_stream and is_on(queue.arguments)):
             consumer.no_local = True
         if consumer.no_local or self.selector is not None or self.auto_close:
-            consumer.picky = True
+            consumer.filters = True
             consumer.selective = True

@@ -239,7 +239,7 @@ class QueueLifetimes:
     def begin(self, queue: Queue, plan: Plan, owner: object, session: object) -> None:
         """A queue is made by somebody."""
         life = plan.life
-        queue.lone = plan.policy == LINK
+        queue.exclusive_only = plan.policy == LINK
         if life.scope:
             scope = owner if session is None else session
             if life.scope == CONNECTION:
@@ -255,7 +255,7 @@ class QueueLifetimes:
         """A queue was kept over a restart."""
         if queue.arguments:
             plan = Plan(queue.arguments, False, False, "")
-            queue.lone = plan.policy == LINK
+            queue.exclusive_only = plan.policy == LINK
             if plan.life.empty:
                 self._empty.add(queue)
             if plan.life.drained:

@@ -104,7 +104,7 @@ class Interception:
         if not inside:
             if lasting and vhost.store.full:
                 return self._refuse(number)
-            refusing = [queue for queue in queues if queue.will_refuse(message.body_size)]
+            refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
             refused = len(refusing)
             if refusing and (number is not None or self.remembers()):
                 vhost.deliver(message.copy(), refusing, False)

@@ -17,8 +17,8 @@ cdef class Lease(Stream):
     cdef public object kept
     cdef public unsigned long long settled
 
-    cpdef int offer(self, Message message) except -1
-    cpdef admit(self, Message message, bint promised=*)
+    cpdef int enqueue(self, Message message) except -1
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
     @cython.locals(source=Queue, log=StreamLog, store=Store, before=cython.longlong,
                    count=cython.longlong, octets=cython.longlong, now_ms=cython.longlong,
                    message=Message, data=bytes, arrived_ms=cython.longlong, full=cython.bint)

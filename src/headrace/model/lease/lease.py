@@ -62,11 +62,11 @@ class Lease(Stream):
         if contents is not None:
             self.kept.render = contents.leased
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         """Nobody publishes here."""
         return 0
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Nobody publishes here."""
 
     def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
@@ -84,19 +84,19 @@ class Lease(Stream):
         now_ms = self.counters.now_ms
         full = False
         while count < messages_max and octets < SLICE_OCTETS:
-            message = source.take()
+            message = source.dequeue()
             if message is None:
                 break
             data = message.data
             if message.parts is not None or message.flags & C_KIND_MASK:
                 data = self.whole(message)
                 if data is None:
-                    source.leave(message)
+                    source.remove(message)
                     continue
             octets += len(data)
             if octets > octets_max and (count or not one):
                 octets -= len(data)
-                source.put_back(message)
+                source.reinsert(message)
                 if self.counters.memory_used > self.counters.memory_max:
                     source.page_out(message)
                 full = True
@@ -106,7 +106,7 @@ class Lease(Stream):
                 arrived_ms = now_ms
             log.append(packed(message, data), message.address_len, message.body_size, arrived_ms)
             count += 1
-            source.leave(message)
+            source.remove(message)
         source.delivered += count
         source.used_ms = now_ms
         self.published += count
@@ -150,7 +150,7 @@ class Lease(Stream):
             count += 1
             self.settled = offset + 1
             if 0 <= source.delivery_limit < message.deliveries:
-                source.dead_letter(message, deadletter.DELIVERY_LIMIT)
+                source.publish_dead_letter(message, deadletter.DELIVERY_LIMIT)
                 continue
             if message.flags & C_PERSISTENT:
                 message.position = self.store.give_back(message, arrived_ms, source.id_bytes)
@@ -159,11 +159,11 @@ class Lease(Stream):
                 if source.delivery_limit >= 0:
                     source.note(message, message.deliveries, 0)
             self.counters.memory_used += source.weight(message)
-            source.put_back(message)
+            source.reinsert(message)
             if message.flags & C_GONE:
                 continue  # A newer one of its key had come.
             if message.deadline_ms:
-                source.watch(message)
+                source.schedule_expiry(message)
             if self.counters.memory_used > self.counters.memory_max:
                 source.page_out(message)
         return count
@@ -179,7 +179,7 @@ class Lease(Stream):
         for offset, raw, address_len, body_size, _ in batch:
             if offset < numbers[done]:
                 continue
-            self.source.dead_letter(unpacked(raw, address_len, body_size), reason)
+            self.source.publish_dead_letter(unpacked(raw, address_len, body_size), reason)
             done += 1
             if done == wanted:
                 return done

@@ -324,7 +324,7 @@ class Leases:
             raise ResourceError("the disk is full; nothing was taken")
         if source.exclusive_consumer is not None:
             raise IllegalState(f"queue '{source.name}' is in exclusive use")
-        if source.single and (source.consumers or self._others(lease)):
+        if source.single_active and (source.consumers or self._others(lease)):
             raise IllegalState(f"queue '{source.name}' has a single active consumer")
         taken = 0
         while lease.log.next_offset - first < messages and taken < octets:
@@ -385,7 +385,7 @@ class Leases:
             raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} octets")
         if queue.is_stream:
             raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
-        if queue.shown_only:
+        if queue.browse_only:
             raise InvalidArgument(f"{what} is for browsing only: nobody takes messages from it")
         if not queue.durable or queue.is_hidden:
             raise InvalidArgument(f"{what} is not durable, as a lease is")

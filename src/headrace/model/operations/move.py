@@ -292,7 +292,7 @@ class Errand:
             self._skip(target)
             return
         takes = not self._dry and not self._keeps
-        if takes and not self.source.withdraw(message, self._holder):
+        if takes and not self.source.acquire_quietly(message, self._holder):
             self._skip("somebody else has it")
             return
         self._count_done(target)
@@ -393,7 +393,7 @@ class Room:
         queue = self.queue
         if not queue.limited or queue.overflow in (OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK):
             return
-        messages = queue.length() + queue.held_count - self.prepared + self.messages
+        messages = queue.length() + queue.pending_count - self.prepared + self.messages
         octets = queue.octets() + self.octets
         if 0 <= queue.max_length < messages or 0 <= queue.max_length_bytes < octets:
             raise ResourceError(

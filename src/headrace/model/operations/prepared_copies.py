@@ -92,7 +92,7 @@ class Copies:
                 if copy is not None and queue is not None:
                     copy.seq = counters.next_seq
                     counters.next_seq += 1
-                    queue.held_count += 1
+                    queue.pending_count += 1
                     lot.queues.append(queue)
                     position = 0
                     if lasting and queue.durable and not queue.deleted:
@@ -163,7 +163,7 @@ class Copies:
         source = lot.taken[i] if lot.taken else None
         if lot.queues:
             queue = lot.queues[i]
-            queue.held_count -= 1
+            queue.pending_count -= 1
             try:
                 copy = self._copy(lot, i, source)
             except OSError as error:
@@ -224,7 +224,7 @@ class Copies:
     def give_back(self, message: Message) -> None:
         """Return a withdrawn message to its place; the caller drains the queue afterwards."""
         if message.consumer is self._holder:
-            self.source.come_back(message)
+            self.source.requeue_now(message)
 
     def _drop(self, lot: Lot) -> None:
         """Forget the copies of a lot."""
@@ -233,7 +233,7 @@ class Copies:
         store.begin()
         try:
             for i, queue in enumerate(lot.queues):
-                queue.held_count -= 1
+                queue.pending_count -= 1
                 copy = lot.loose.get(i)
                 if copy is not None:
                     counters.memory_used -= weight_of(copy)

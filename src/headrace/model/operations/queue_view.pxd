@@ -12,7 +12,7 @@ cdef Py_ssize_t READ_OCTETS
 cdef Py_ssize_t SELECT_OCTETS
 cdef Py_ssize_t SELECT_READ
 
-cdef class View(Stream):
+cdef class QueueView(Stream):
     cdef public Queue source
     cdef dict ends
     cdef dict ahead

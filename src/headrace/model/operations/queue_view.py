@@ -29,7 +29,7 @@ if not cython.compiled:
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
 from headrace.model.operations.peek import beginning, place
-from headrace.model.queue.multi_queue import Pool
+from headrace.model.queue.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
 READ_OCTETS = 262144  # What is prepared for a reader at a time.
@@ -39,7 +39,7 @@ SELECT_READ = 65536  # And at a time.
 Entry = tuple[int, bytes, int, int, int]
 
 
-class View(Stream):
+class QueueView(Stream):
     """A queue, as those see it who only look."""
 
     def __init__(self, source: Queue) -> None:
@@ -220,9 +220,9 @@ def view_of(queue: Queue) -> Queue:
     """
     if queue.is_stream:
         return queue
-    if isinstance(queue, Pool):
+    if isinstance(queue, MultiQueue):
         raise PreconditionFailed("several queues are not looked at by one consumer")
     if queue.view is None:
-        queue.view = View(queue)
-    view: View = queue.view
+        queue.view = QueueView(queue)
+    view: QueueView = queue.view
     return view

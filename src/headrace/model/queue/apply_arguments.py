@@ -48,15 +48,15 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
         queue.max_length = queue.max_length_bytes = -1
     queue.limited = queue.max_length >= 0 or queue.max_length_bytes >= 0
     queue.overflow = OVERFLOWS[overflow]
-    queue.counts_held = any(number(arguments.get(name, 0)) for name in MAXIMA)
+    queue.counts_unacked = any(number(arguments.get(name, 0)) for name in MAXIMA)
     queue.max_priority = arguments.get("x-max-priority", 0)
     queue.priority_base = 0
     levels = number(arguments.get("qpid.priorities", 0))
     if levels:  # Of the ten priorities the lowest ones share the first level.
         queue.max_priority = max(levels - 1, 1)
         queue.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
-    queue.shown_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
-    queue.single = bool(arguments.get("x-single-active-consumer", False))
+    queue.browse_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
+    queue.single_active = bool(arguments.get("x-single-active-consumer", False))
     queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
     if queue.delivery_limit >= 0:
         queue.reserved = 0  # Each delivery is noted.
@@ -64,7 +64,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     queue.alternate_exchange = arguments.get("alternate-exchange")
     queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")
     queue.backoff = backoff(arguments)
-    queue.insists = (
+    queue.dead_letter_at_least_once = (
         queue.dead_letter_exchange is not None
         and arguments.get("x-dead-letter-strategy") == "at-least-once"
         and not (queue.limited and queue.overflow == OVERFLOW_DROP_HEAD)

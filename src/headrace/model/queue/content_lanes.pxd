@@ -7,37 +7,37 @@ from headrace.model.queue.dispatch cimport Consumer
 from headrace.model.queue.ring cimport Ring
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD
 
-cdef class Lane(Queue):
+cdef class ContentClassQueue(Queue):
     cdef public Queue parent
 
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
 
-cdef class FileLane(Lane):
+cdef class FileQueue(ContentClassQueue):
     cdef public object files
 
     cpdef hold(self, Message message)
-    cpdef int offer(self, Message message) except -1
-    cpdef give(self, Consumer consumer, Message message)
-    cpdef admit(self, Message message, bint promised=*)
+    cpdef int enqueue(self, Message message) except -1
+    cpdef dispatch_arrival(self, Consumer consumer, Message message)
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef restore(self, Message message, long long arrived_ms)
-    cpdef bint restore_held(self, Message message) except -1
+    cpdef bint restore_unacked(self, Message message) except -1
     cpdef bint find_body(self, Message message) except -1
     @cython.locals(data=bytes, there=cython.bint)
-    cpdef leave(self, Message message)
+    cpdef remove(self, Message message)
     cdef long long weight(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
-    cpdef bint refuses(self, unsigned int body_size) except -1
-    cdef shorten(self)
+    cpdef bint is_full_for(self, unsigned int body_size) except -1
+    cdef drop_head(self)
     cpdef bint full(self) except -1
     cpdef release_waiters(self)
 
-cdef class StreamLane(Lane):
+cdef class PacketQueue(ContentClassQueue):
     cdef public unsigned long long discarded
 
-    cpdef bint refuses(self, unsigned int body_size) except -1
+    cpdef bint is_full_for(self, unsigned int body_size) except -1
     cdef int page_out(self, Message message) except -1
-    cdef shorten(self)
+    cdef drop_head(self)
     @cython.locals(message=Message)
     cdef bint give_way(self) except -1
     @cython.locals(message=Message, ring=Ring, level=Py_ssize_t)

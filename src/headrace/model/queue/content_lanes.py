@@ -38,7 +38,7 @@ STREAM_OCTETS_MAX = 16 << 20  # Of stream packets in one queue, unless its argum
 STREAM_LEVELS = 9  # The highest priority; every one is a level of its own.
 
 
-class Lane(Queue):
+class ContentClassQueue(Queue):
     """The content of one class in a queue, beside its messages."""
 
     def __init__(self, queue: Queue, durable: bool) -> None:
@@ -73,15 +73,15 @@ class Lane(Queue):
         self.parent.used_ms = self.counters.now_ms
 
 
-class FileLane(Lane):
+class FileQueue(ContentClassQueue):
     """The files of one queue."""
 
     def __init__(self, queue: Queue) -> None:
-        Lane.__init__(self, queue, queue.durable)
+        ContentClassQueue.__init__(self, queue, queue.durable)
         self.files: Any = None if queue.vhost is None else queue.vhost.files
 
     def apply(self, arguments: dict[str, Any]) -> None:
-        Lane.apply(self, arguments)
+        ContentClassQueue.apply(self, arguments)
         if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
             self.delivery_limit = FILE_DELIVERIES
 
@@ -90,24 +90,24 @@ class FileLane(Lane):
         if self.files is not None:
             self.files.hold(message.data)
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         self.hold(message)
-        return Queue.offer(self, message)
+        return Queue.enqueue(self, message)
 
-    def give(self, consumer: Consumer, message: Message) -> None:
+    def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
         self.hold(message)
-        Queue.give(self, consumer, message)
+        Queue.dispatch_arrival(self, consumer, message)
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         self.hold(message)
-        Queue.admit(self, message, promised)
+        Queue.enqueue_in_place(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         if self.find_body(message):
             Queue.restore(self, message, arrived_ms)
 
-    def restore_held(self, message: Message) -> bool:
-        return self.find_body(message) and Queue.restore_held(self, message)
+    def restore_unacked(self, message: Message) -> bool:
+        return self.find_body(message) and Queue.restore_unacked(self, message)
 
     def find_body(self, message: Message) -> bool:
         """Hold the body of a file that the store recovered; forget the file if it is gone."""
@@ -121,10 +121,10 @@ class FileLane(Lane):
             return False
         return True
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         data = message.data
         there = not message.flags & C_GONE
-        Queue.leave(self, message)
+        Queue.remove(self, message)
         if there and data is not None and self.files is not None:
             self.files.release(data)
 
@@ -135,11 +135,11 @@ class FileLane(Lane):
     def page_out(self, message: Message) -> None:
         """There is nothing to gain."""
 
-    def refuses(self, body_size: int) -> bool:
+    def is_full_for(self, body_size: int) -> bool:
         """No file is turned away (0-9/file#02)."""
         return False
 
-    def shorten(self) -> None:
+    def drop_head(self) -> None:
         """No file is dropped (0-9/file#02)."""
 
     def full(self) -> bool:
@@ -157,22 +157,22 @@ class FileLane(Lane):
                 publisher.unpace()
 
 
-class StreamLane(Lane):
+class PacketQueue(ContentClassQueue):
     """The stream packets of one queue: unreliable by nature, and in memory only."""
 
     def __init__(self, queue: Queue) -> None:
-        Lane.__init__(self, queue, False)
+        ContentClassQueue.__init__(self, queue, False)
         self.discarded = 0  # Packets that gave way.
 
     def apply(self, arguments: dict[str, Any]) -> None:
-        Lane.apply(self, arguments)
+        ContentClassQueue.apply(self, arguments)
         self.max_priority = self.max_priority or STREAM_LEVELS
         if self.max_length_bytes < 0:
             self.max_length_bytes = STREAM_OCTETS_MAX
         self.limited = True
         self.overflow = 0
 
-    def refuses(self, body_size: int) -> bool:
+    def is_full_for(self, body_size: int) -> bool:
         """Every packet is taken; others make room for it."""
         return False
 
@@ -181,7 +181,7 @@ class StreamLane(Lane):
         if not message.flags & C_GONE:
             self.give_way()
 
-    def shorten(self) -> None:
+    def drop_head(self) -> None:
         """Let packets go, those of the lowest priority first, until the limits hold."""
         while self.ready_count and (
             (self.max_length >= 0 and self.ready_count > self.max_length)
@@ -196,8 +196,8 @@ class StreamLane(Lane):
         if message is None:
             return False
         self.discarded += 1
-        self.dead_letter(message, "maxlen")
-        self.leave(message)
+        self.publish_dead_letter(message, "maxlen")
+        self.remove(message)
         return True
 
     def lowest(self) -> Message | None:
@@ -211,7 +211,7 @@ class StreamLane(Lane):
                 if message is None:
                     continue
                 if message.flags & C_GONE:
-                    self.shells -= 1
+                    self.stale_count -= 1
                     continue
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
@@ -234,7 +234,7 @@ def lane_of(queue: Queue, kind: int) -> Queue:
     if lane is None:
         if queue.is_stream:
             raise NotImplementedHere(f"queue '{queue.name}' of type stream keeps messages only")
-        lane = FileLane(queue) if kind == C_KIND_FILE else StreamLane(queue)
+        lane = FileQueue(queue) if kind == C_KIND_FILE else PacketQueue(queue)
         if queue.lanes is None:
             queue.lanes = {}
         queue.lanes[kind] = lane
@@ -243,4 +243,4 @@ def lane_of(queue: Queue, kind: int) -> Queue:
 
 def home_of(queue: Queue) -> Queue:
     """Return the queue that a lane belongs to; any other queue is its own."""
-    return queue.parent if isinstance(queue, Lane) else queue
+    return queue.parent if isinstance(queue, ContentClassQueue) else queue

@@ -60,12 +60,12 @@ def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
     ``queue`` is the one for its kind of content. All that is before any consumer comes.
     """
     when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
-    if 0 < when_ms <= len(DEATHS) and queue.insists:
+    if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
         queue.vhost.dead_letters.keep_again(queue, message, DEATHS[when_ms - 1])
         return
     if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
         queue.restore(message, arrived_ms)
         return
     if queue.message_ttl_ms >= 0:
-        queue.limit_life(message, arrived_ms)
+        queue.set_deadline(message, arrived_ms)
     queue.vhost.dead_letters.wait_again(queue, message, max(when_ms, queue.counters.now_ms))

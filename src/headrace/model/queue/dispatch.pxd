@@ -14,7 +14,7 @@ cdef class Consumer:
     cdef public bint exclusive
     cdef public bint no_local
     cdef public bint selective
-    cdef public bint picky
+    cdef public bint filters
     cdef public bint auto_close
     cdef public object selector
     cdef public Cursor cursor
@@ -67,27 +67,27 @@ cdef class ServedMessages(ReadyMessages):
     cdef public bint ranked
     cdef public int selective
     cdef public Consumer exclusive_consumer
-    cdef public bint observed
-    cdef public bint lone
-    cdef public bint shown_only
-    cdef public bint single
-    cdef public Consumer chosen
+    cdef public bint traced
+    cdef public bint exclusive_only
+    cdef public bint browse_only
+    cdef public bint single_active
+    cdef public Consumer single_active_consumer
     cdef public object backoff
     cdef public dict waiters
     cdef public long long pace_above
     cdef public bint stopped
 
-    cpdef Consumer taker(self)
-    cpdef bint takes_at_once(self) except -1
-    cpdef bint will_refuse(self, unsigned int body_size) except -1
+    cpdef Consumer ready_consumer(self)
+    cpdef bint has_ready_consumer(self) except -1
+    cpdef bint would_reject(self, unsigned int body_size) except -1
     @cython.locals(consumer=Consumer)
-    cpdef int offer(self, Message message) except -1
-    cdef turn_away(self, Message message)
-    cpdef admit(self, Message message, bint promised=*)
-    cpdef give(self, Consumer consumer, Message message)
+    cpdef int enqueue(self, Message message) except -1
+    cdef reject_overflow(self, Message message)
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
+    cpdef dispatch_arrival(self, Consumer consumer, Message message)
     cdef join(self, Consumer consumer)
     @cython.locals(at=Py_ssize_t, other=Consumer)
-    cdef enlist(self, Consumer consumer)
+    cdef activate(self, Consumer consumer)
     cpdef unpark(self, Consumer consumer)
     cdef part(self, Consumer consumer)
     @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
@@ -98,7 +98,7 @@ cdef class ServedMessages(ReadyMessages):
     cpdef drain(self)
     cdef int drain_selective(self) except -1
     cdef show_all(self)
-    cpdef hand(self, Consumer consumer, Message message)
+    cpdef dispatch(self, Consumer consumer, Message message)
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)
     cdef int reserve(self, unsigned long long seq) except -1
@@ -109,12 +109,12 @@ cdef class ServedMessages(ReadyMessages):
     ) except? 0
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     cpdef int settle(self, Message message) except -1
-    cdef unhold(self, Message message)
+    cdef unassign(self, Message message)
     cpdef requeue(self, Message message)
     cpdef give_up(self, Message message)
     cpdef release(self, Message message)
-    cdef give_back(self, Message message, bint waits)
-    cpdef come_back(self, Message message)
+    cdef requeue_or_delay(self, Message message, bint waits)
+    cpdef requeue_now(self, Message message)
     cpdef redeliver(self, Message message)
     cpdef discard(self, Message message)
     cpdef unconvertible(self, Message message, Consumer consumer, str text)

@@ -53,7 +53,7 @@ class Consumer:
         self.exclusive = False
         self.no_local = False
         self.selective = False  # Ask ``accepts`` before each message: prefetch-size, or picky.
-        self.picky = False  # May pass messages over, so it has a cursor: no-local, a selector.
+        self.filters = False  # May pass messages over, so it has a cursor: no-local, a selector.
         self.selector: Any = None  # The Selector of the messages that it takes.
         self.auto_close = False  # It ends when there is nothing more for it.
         self.cursor: Any = None  # How far it has looked, while it consumes and is picky.
@@ -167,11 +167,11 @@ class ServedMessages(ReadyMessages):
         self.ranked = False  # Some consumer has a priority other than 0.
         self.selective = 0  # Consumers that do not take every message.
         self.exclusive_consumer: Consumer | None = None
-        self.observed = False  # The virtual host wants to see each delivery.
-        self.lone = False  # Every consumer is exclusive.
-        self.shown_only = False  # Nobody takes from it: every consumer browses.
-        self.single = False  # Only one consumer at a time gets messages (x-single-active-consumer),
-        self.chosen: Consumer | None = None  # and this is the one.
+        self.traced = False  # The virtual host wants to see each delivery.
+        self.exclusive_only = False  # Every consumer is exclusive.
+        self.browse_only = False  # Nobody takes from it: every consumer browses.
+        self.single_active = False  # x-single-active-consumer: one at a time gets messages,
+        self.single_active_consumer: Consumer | None = None  # and this is the one.
         self.backoff: Any = None  # A Backoff, where what comes back waits; see model.retry.
         self.waiters: Any = None  # Paced publishers.
         self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced;
@@ -179,49 +179,49 @@ class ServedMessages(ReadyMessages):
 
     # --- Arrivals ---------------------------------------------------------------------------------
 
-    def taker(self) -> Consumer | None:
+    def ready_consumer(self) -> Consumer | None:
         """Return a consumer that may have the next arrival at once, if nothing waits before it."""
         if self.ready_count or self.active is None or self.selective:
             return None
         return self.pick()
 
-    def takes_at_once(self) -> bool:
+    def has_ready_consumer(self) -> bool:
         """Tell whether a consumer may have the next arrival at once."""
-        return self.taker() is not None
+        return self.ready_consumer() is not None
 
-    def will_refuse(self, body_size: int) -> bool:
+    def would_reject(self, body_size: int) -> bool:
         """Tell whether the next message is turned away: no room, and nobody takes it at once."""
-        return self.limited and self.refuses(body_size) and not self.takes_at_once()
+        return self.limited and self.is_full_for(body_size) and not self.has_ready_consumer()
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         """Take a message that was routed here; 1 when the overflow policy refused it, else 0."""
-        if self.limited and self.will_refuse(message.body_size):
-            self.turn_away(message)
+        if self.limited and self.would_reject(message.body_size):
+            self.reject_overflow(message)
             return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.counters.now_ms)
+            self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
         if self.ready_count == 0 and self.active is not None and not self.selective:
             consumer = self.pick()
             if consumer is not None:
-                self.hand(consumer, message)
+                self.dispatch(consumer, message)
                 return 0
         self.push(message)
         if message.deadline_ms:
-            self.watch(message)
+            self.schedule_expiry(message)
         if self.limited:
-            self.keep_limits(message)
+            self.enforce_limits(message)
         if self.selective:
             self.drain()
         return 0
 
-    def turn_away(self, message: Message) -> None:
+    def reject_overflow(self, message: Message) -> None:
         """Let go of an arrival that the overflow policy refuses."""
         if self.overflow == OVERFLOW_REJECT_DEAD_LETTER:
-            begun = self.begins(message)
+            begun = self.begin_dead_letter(message)
             try:
-                self.dead_letter(message, "maxlen")
+                self.publish_dead_letter(message, "maxlen")
                 self.forget_arrival(message)
             finally:
                 if begun:
@@ -239,33 +239,33 @@ class ServedMessages(ReadyMessages):
         elif message.position:
             self.store.settle(self.id, message.seq, message.position)
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Take an arrival that has a place already, from when its transaction was prepared.
 
         With ``promised`` there was room for it then, and it is not turned away now.
         """
-        if not promised and self.will_refuse(message.body_size):
-            self.turn_away(message)
+        if not promised and self.would_reject(message.body_size):
+            self.reject_overflow(message)
             return
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.counters.now_ms)
+            self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
         if self.is_newest(message):
             self.push(message)
         else:
-            self.put_back(message)
+            self.reinsert(message)
         if message.deadline_ms:
-            self.watch(message)
+            self.schedule_expiry(message)
         self.drain()
 
-    def give(self, consumer: Consumer, message: Message) -> None:
-        """Take a message for the consumer that :meth:`taker` named just now."""
+    def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
+        """Take a message for the consumer that :meth:`ready_consumer` named just now."""
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.counters.now_ms)
+            self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
-        self.hand(consumer, message)
+        self.dispatch(consumer, message)
 
     # --- Consumers --------------------------------------------------------------------------------
 
@@ -275,23 +275,23 @@ class ServedMessages(ReadyMessages):
             self.consumers = []
             self.active = []
         self.consumers.append(consumer)
-        if consumer.exclusive or self.lone:
+        if consumer.exclusive or self.exclusive_only:
             self.exclusive_consumer = consumer
         if consumer.selective:
             self.selective += 1
         if consumer.priority:
             self.ranked = True
-        if self.single and self.chosen is None:
-            self.chosen = consumer
+        if self.single_active and self.single_active_consumer is None:
+            self.single_active_consumer = consumer
         if self.turn and self.pick() is not None:  # Who has no room is behind those that come.
             self.turn -= 1
-        self.enlist(consumer)
+        self.activate(consumer)
         if self.durable and not self.reserving:
             self.reserve(self.counters.next_seq)
 
-    def enlist(self, consumer: Consumer) -> None:
+    def activate(self, consumer: Consumer) -> None:
         """Put a consumer in the round, behind its equals."""
-        if self.single and consumer is not self.chosen:
+        if self.single_active and consumer is not self.single_active_consumer:
             consumer.parked = True
             return
         consumer.parked = False
@@ -313,7 +313,7 @@ class ServedMessages(ReadyMessages):
             consumer.parked = False
             self.wake()
         elif consumer.parked:
-            self.enlist(consumer)
+            self.activate(consumer)
         if self.ready_count or self.waiters is not None:
             self.drain()
 
@@ -330,11 +330,12 @@ class ServedMessages(ReadyMessages):
             self.exclusive_consumer = None
         if consumer.selective:
             self.selective -= 1
-        if consumer is self.chosen:
+        if consumer is self.single_active_consumer:
             # The highest priority comes next, and of those the one that has waited longest.
-            self.chosen = max(self.consumers, key=PRIORITY) if self.consumers else None
-            if self.chosen is not None:
-                self.enlist(self.chosen)
+            following = max(self.consumers, key=PRIORITY) if self.consumers else None
+            self.single_active_consumer = following
+            if following is not None:
+                self.activate(following)
         if not self.consumers:
             self.consumers = None
             self.active = None
@@ -393,12 +394,12 @@ class ServedMessages(ReadyMessages):
                     consumer = self.pick()
                     if consumer is None:
                         break
-                    message = self.take()
+                    message = self.dequeue()
                     if message is None:
                         break
-                    self.hand(consumer, message)
+                    self.dispatch(consumer, message)
         if self.limited:
-            self.keep_limits(None)  # What came back may be more than there is room for.
+            self.enforce_limits(None)  # What came back may be more than there is room for.
         if self.waiters is not None:
             self.release_waiters()
         if self.browsers is not None:
@@ -410,19 +411,19 @@ class ServedMessages(ReadyMessages):
     def show_all(self) -> None:
         """Show every browser with room what it has not seen."""
 
-    def hand(self, consumer: Consumer, message: Message) -> None:
+    def dispatch(self, consumer: Consumer, message: Message) -> None:
         """Hand a message to a consumer with room."""
         self.delivered += 1
-        if self.observed:
+        if self.traced:
             self.vhost.delivering(self, consumer, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(consumer, message)
         if consumer.no_ack:
             consumer.deliver(message)
-            self.leave(message)
+            self.remove(message)
             return
         self.unacked_count += 1
-        self.held_bytes += message.body_size
+        self.unacked_bytes += message.body_size
         message.consumer = consumer
         consumer.deliver(message)
         if self.counters.memory_used > self.counters.memory_max and message.consumer is not None:
@@ -431,19 +432,19 @@ class ServedMessages(ReadyMessages):
     def get(self, getter: Consumer) -> Message | None:
         """Take the first message for ``basic.get``; unless ``no_ack`` it is the getter's now.
 
-        With ``no_ack`` the caller calls :meth:`leave` once it has written the message.
+        With ``no_ack`` the caller calls :meth:`remove` once it has written the message.
         """
-        message = self.take()
+        message = self.dequeue()
         if message is None:
             return None
         self.delivered += 1
-        if self.observed:
+        if self.traced:
             self.vhost.delivering(self, getter, message)
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(getter, message)
         if not getter.no_ack:
             self.unacked_count += 1
-            self.held_bytes += message.body_size
+            self.unacked_bytes += message.body_size
             message.consumer = getter
         return message
 
@@ -490,24 +491,24 @@ class ServedMessages(ReadyMessages):
         """Take a ready message from wherever it stands; False when another was faster."""
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
             return False
-        if self.shown_only:
+        if self.browse_only:
             return False
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             return False
         if message.position and message.seq + (RESERVATION >> 1) > self.reserved:
             self.reserve_for(consumer, message)
-        return self.withdraw(message, consumer)
+        return self.acquire_quietly(message, consumer)
 
-    def withdraw(self, message: Message, holder: Consumer) -> bool:
+    def acquire_quietly(self, message: Message, holder: Consumer) -> bool:
         """As :meth:`acquire`, for one who settles or releases it before anybody sees it."""
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
             return False
         message.consumer = holder
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
-        self.shells += 1
+        self.stale_count += 1
         self.unacked_count += 1
-        self.held_bytes += message.body_size
+        self.unacked_bytes += message.body_size
         return True
 
     # --- Settlement -------------------------------------------------------------------------------
@@ -515,14 +516,14 @@ class ServedMessages(ReadyMessages):
     def settle(self, message: Message) -> None:
         """A consumer accepted the message: it is done with."""
         self.unacked_count -= 1
-        self.held_bytes -= message.body_size
+        self.unacked_bytes -= message.body_size
         self.acknowledged += 1
-        self.leave(message)
+        self.remove(message)
 
-    def unhold(self, message: Message) -> None:
+    def unassign(self, message: Message) -> None:
         """A message is not its consumer's any longer."""
         self.unacked_count -= 1
-        self.held_bytes -= message.body_size
+        self.unacked_bytes -= message.body_size
         message.consumer = None
 
     def requeue(self, message: Message) -> None:
@@ -542,52 +543,52 @@ class ServedMessages(ReadyMessages):
             at = self.turn if self.turn < len(self.active) else 0
             if self.active[at] is message.consumer:  # Let another one try it.
                 self.turn = at + 1
-        self.give_back(message, self.backoff is not None and self.backoff.failed)
+        self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
 
     def give_up(self, message: Message) -> None:
         """A message that somebody holds has come back too often."""
-        self.unhold(message)
-        if not self.waits_to_die(message, "delivery_limit"):
-            self.die(message, "delivery_limit")
+        self.unassign(message)
+        if not self.defer_dead_letter(message, "delivery_limit"):
+            self.dead_letter(message, "delivery_limit")
 
     def release(self, message: Message) -> None:
         """A consumer gives a message back that it has not tried: it returns to its place."""
-        self.give_back(message, self.backoff is not None and self.backoff.returned)
+        self.requeue_or_delay(message, self.backoff is not None and self.backoff.returned)
 
-    def give_back(self, message: Message, waits: bool) -> None:
+    def requeue_or_delay(self, message: Message, waits: bool) -> None:
         """A message that somebody holds returns to its place, at once or when it has waited."""
         if waits and not self.deleted:
             self.vhost.dead_letters.put_off(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
             self.note(message, message.deliveries, 0)
-        self.come_back(message)
+        self.requeue_now(message)
 
-    def come_back(self, message: Message) -> None:
+    def requeue_now(self, message: Message) -> None:
         """A message that was held returns to its place, or goes when there is no queue."""
-        self.unhold(message)
+        self.unassign(message)
         if self.deleted:
             self.orphan(message)
             return
-        self.put_back(message)
+        self.reinsert(message)
         if message.deadline_ms:
-            self.watch(message)
+            self.schedule_expiry(message)
 
     def redeliver(self, message: Message) -> None:
         """Hand a message once more to the consumer that already holds it (recover, requeue 0)."""
         message.flags |= C_REDELIVERED
-        if message.flags & C_PAGED and not self.bring(message):
-            self.unhold(message)
+        if message.flags & C_PAGED and not self.load(message):
+            self.unassign(message)
             return
         message.consumer.deliver(message)
 
     def discard(self, message: Message) -> None:
         """A consumer rejected the message for good: dead-letter it, then forget it."""
-        self.unhold(message)
+        self.unassign(message)
         if self.deleted:
-            self.leave(message)
-        elif not self.waits_to_die(message, "rejected"):
-            self.die(message, "rejected")
+            self.remove(message)
+        elif not self.defer_dead_letter(message, "rejected"):
+            self.dead_letter(message, "rejected")
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """A consumer cannot say a message in its version: dead-letter it with the reason.
@@ -598,12 +599,12 @@ class ServedMessages(ReadyMessages):
         if consumer.browses:
             return
         if message.consumer is not None:
-            self.unhold(message)
-        begun = self.begins(message)
+            self.unassign(message)
+        begun = self.begin_dead_letter(message)
         try:
             if self.vhost is not None and not self.deleted:
                 self.vhost.dead_letters.dead_letter(message, self, "unconvertible", text)
-            self.leave(message)
+            self.remove(message)
         finally:
             if begun:
                 self.vhost.dead_letters.end()

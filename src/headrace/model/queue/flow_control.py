@@ -97,7 +97,7 @@ class Guard:
             self.gap_ms = 1000 * number(arguments[GAP_S])
         if GAP in arguments:
             self.gap_ms = number(arguments[GAP])
-        self.counts_held = any(number(arguments.get(name, 0)) for name in (*HELD, *MAXIMA))
+        self.counts_unacked = any(number(arguments.get(name, 0)) for name in (*HELD, *MAXIMA))
         self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
         self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
 
@@ -137,16 +137,16 @@ class Guard:
 
     def see(self, consumer: Consumer, message: Message) -> None:
         """A message is about to be handed to a consumer."""
-        if self.counts_held and not consumer.no_ack:
+        if self.counts_unacked and not consumer.no_ack:
             self.look(message)
 
     def depth(self) -> tuple[int, int]:
         """Return how many messages count, and their octets."""
         queue = self.queue
-        if self.counts_held:
+        if self.counts_unacked:
             return (
                 queue.ready_count + queue.unacked_count,
-                queue.ready_bytes + queue.held_bytes,
+                queue.ready_bytes + queue.unacked_bytes,
             )
         return queue.ready_count, queue.ready_bytes
 
@@ -266,9 +266,9 @@ def check(arguments: Mapping[str, Any], what: str) -> None:
             )
 
 
-def observes(queue: Queue) -> bool:
+def is_traced(queue: Queue) -> bool:
     """Tell whether a queue shows its deliveries to its virtual host, or to its guard."""
-    return bool(queue.vhost.observed or (queue.guard is not None and queue.guard.counts_held))
+    return bool(queue.vhost.traced or (queue.guard is not None and queue.guard.counts_unacked))
 
 
 def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
@@ -279,7 +279,7 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     old: Any = queue.guard
     if not wanted:
         queue.guard = None
-        queue.observed = observes(queue)
+        queue.traced = is_traced(queue)
         if queue.stopped and old is not None:
             old.resume()
         return
@@ -287,7 +287,7 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
     if old is not None:
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
-    queue.observed = observes(queue)
+    queue.traced = is_traced(queue)
     if guard.watches:
         queue.limited = True
     if queue.stopped and not guard.flows:

@@ -3,8 +3,8 @@
 
 To its client it is one consumer, with one tag, one prefetch count or credit, and one cancel. Each
 queue has a :class:`Feeder` that passes on what it gets; a message is held by its feeder, so that
-what the client says of it reaches the queue that it came from. The :class:`Pool` stands where the
-one queue of other consumers stands. Queues take turns when there is room for few messages only.
+what the client says of it reaches the queue that it came from. The :class:`MultiQueue` stands where
+the one queue of other consumers stands. Queues take turns when there is room for few messages only.
 
 A queue that is deleted leaves the pool; with the last one the consumer is cancelled.
 """
@@ -48,7 +48,7 @@ def names_in(arguments: Mapping[str, Any]) -> list[str]:
 class Feeder(Consumer):
     """Takes from one queue for a consumer of several. What it does not know its consumer does."""
 
-    def __init__(self, pool: Pool, queue: Queue, head: Any) -> None:
+    def __init__(self, pool: MultiQueue, queue: Queue, head: Any) -> None:
         super().__init__(queue, head.tag, head.no_ack)
         self.pool = pool
         self.head = head
@@ -56,7 +56,7 @@ class Feeder(Consumer):
         self.no_local = head.no_local
         self.selector = head.selector
         self.auto_close = head.auto_close
-        self.picky = head.picky
+        self.filters = head.filters
         self.selective = True  # What its consumer has room for changes.
         self.priority = head.priority
         self.publisher = head.publisher
@@ -118,7 +118,7 @@ class Feeder(Consumer):
         self.head.failed(error)
 
 
-class Pool(Queue):
+class MultiQueue(Queue):
     """Several queues, as their one consumer sees them."""
 
     def __init__(self, sources: Sequence[Queue]) -> None:
@@ -135,11 +135,11 @@ class Pool(Queue):
         self.feeders: list[Feeder] = []
         self.passing: Feeder | None = None  # Who passes a message on just now.
         for queue in sources:
-            if queue.is_stream or queue.shown_only:
+            if queue.is_stream or queue.browse_only:
                 raise PreconditionFailed(
                     f"invalid arg '{ARGUMENT}': messages are not taken from '{queue.name}'"
                 )
-            self.single = self.single or queue.single
+            self.single_active = self.single_active or queue.single_active
             if queue.exclusive_consumer is not None:
                 self.exclusive_consumer = queue.exclusive_consumer
 
@@ -187,10 +187,10 @@ class Pool(Queue):
             if feeder.looking:
                 feeder.head.looking = True
 
-    def make_picky(self, consumer: Consumer) -> None:
+    def start_filtering(self, consumer: Consumer) -> None:
         """Let the consumer choose from now on."""
         for feeder in self.feeders:
-            feeder.queue.make_picky(feeder)
+            feeder.queue.start_filtering(feeder)
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
         """The consumer cannot say a message that is passed on just now."""
@@ -200,7 +200,7 @@ class Pool(Queue):
 
 def parts_of(queue: Any) -> tuple[Queue, ...]:
     """Return the queues of a pool; any other queue is its own."""
-    return queue.sources if isinstance(queue, Pool) else (queue,)
+    return queue.sources if isinstance(queue, MultiQueue) else (queue,)
 
 
 def head_of(consumer: Consumer) -> Any:
@@ -211,7 +211,7 @@ def head_of(consumer: Consumer) -> Any:
 def holders_of(consumer: Consumer) -> Sequence[Consumer]:
     """Return who holds the messages of a consumer: itself, or its feeders."""
     pool = consumer.queue
-    return list(pool.feeders) if isinstance(pool, Pool) else [consumer]
+    return list(pool.feeders) if isinstance(pool, MultiQueue) else [consumer]
 
 
 def give_credit(consumer: Consumer) -> None:

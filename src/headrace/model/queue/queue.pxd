@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.message cimport C_GONE, C_PAGED, Message
-from headrace.model.queue.ready_list cimport SHELLS_MIN, Places
+from headrace.model.queue.ready_list cimport STALE_MIN, Places
 from headrace.model.queue.ring cimport Ring
 from headrace.model.queue.dispatch cimport Consumer, Cursor, ServedMessages
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD
@@ -28,7 +28,7 @@ cdef class Queue(ServedMessages):
 
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
-    cpdef make_picky(self, Consumer consumer)
+    cpdef start_filtering(self, Consumer consumer)
     cpdef Cursor new_cursor(self, Consumer consumer)
     @cython.locals(consumer=Consumer, message=Message)
     cdef int drain_selective(self) except -1
@@ -64,8 +64,8 @@ cdef class Queue(ServedMessages):
     @cython.locals(octets=cython.longlong, message=Message)
     cpdef list coming(self, Cursor cursor, unsigned long long end, long long octets_max)
     @cython.locals(cursor=Cursor)
-    cdef look_back(self, tuple entry)
-    cdef foresee(self, Cursor cursor, tuple entry)
+    cdef notify_cursors(self, tuple entry)
+    cdef add_ahead(self, Cursor cursor, tuple entry)
     cpdef long long message_count(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long lanes_ready(self) except -1

@@ -27,7 +27,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.ports import Store
     from headrace.model.queue.dispatch import Consumer, Cursor, ServedMessages
-    from headrace.model.queue.ready_list import SHELLS_MIN, Places
+    from headrace.model.queue.ready_list import STALE_MIN, Places
 
 LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
 PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
@@ -78,10 +78,10 @@ class Queue(ServedMessages):
             self.add_browser(consumer)
             return
         self.join(consumer)
-        if consumer.picky or consumer.no_local or consumer.selector is not None:
-            self.make_picky(consumer)
+        if consumer.filters or consumer.no_local or consumer.selector is not None:
+            self.start_filtering(consumer)
         if consumer.auto_close and not self.is_stream:
-            self.make_picky(consumer)
+            self.start_filtering(consumer)
             self.closing += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -100,9 +100,9 @@ class Queue(ServedMessages):
                 self.closing -= 1
         self.part(consumer)
 
-    def make_picky(self, consumer: Consumer) -> None:
+    def start_filtering(self, consumer: Consumer) -> None:
         """Let a consumer choose from now on; it looks at all that is ready."""
-        consumer.picky = True
+        consumer.filters = True
         if consumer.cursor is not None or self.is_stream or consumer.browses:
             return
         if self.consumers is None or consumer not in self.consumers:
@@ -137,25 +137,25 @@ class Queue(ServedMessages):
                 if message is not None:
                     self.ready_count -= 1
                     self.ready_bytes -= message.body_size
-                    self.shells += 1
-                    self.hand(consumer, message)
+                    self.stale_count += 1
+                    self.dispatch(consumer, message)
                 continue
-            message = self.take()
+            message = self.dequeue()
             if message is None:
                 break
             consumer = self.choose(consumer, message)
             if consumer is None:
-                self.put_back(message)
+                self.reinsert(message)
             else:
-                self.hand(consumer, message)
+                self.dispatch(consumer, message)
         if self.resting is not None:
             for consumer in self.resting:
                 if consumer.parked and consumer.cursor is not None and self.active is not None:
-                    self.enlist(consumer)
+                    self.activate(consumer)
             self.resting = None
         if self.closing:
             self.end_closing()
-        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
             self.sweep()
 
     def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
@@ -176,7 +176,7 @@ class Queue(ServedMessages):
             if verdict == 1 and (other is consumer or other.can()):
                 return other
             if verdict == 0:
-                self.make_picky(other)
+                self.start_filtering(other)
             if verdict == 2:
                 other.parked = True
                 self.active.remove(other)
@@ -202,10 +202,10 @@ class Queue(ServedMessages):
                 self.pass_over(cursor, message)  # It expires soon.
                 continue
             paged = message.flags & C_PAGED
-            if paged and not self.bring(message):
+            if paged and not self.load(message):
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
-                self.shells += 1
+                self.stale_count += 1
                 continue
             cursor.looks += self.trouble(message, paged)
             verdict = self.judge(consumer, message)
@@ -287,7 +287,7 @@ class Queue(ServedMessages):
     def add_browser(self, consumer: Consumer) -> None:
         """Show a consumer all that is ready and all that comes; the caller drains the queue."""
         if consumer.no_local or consumer.selector is not None:
-            consumer.picky = True
+            consumer.filters = True
         if self.browsers is None:
             self.browsers = []
         self.browsers.append(self.new_cursor(consumer))
@@ -335,13 +335,13 @@ class Queue(ServedMessages):
                     consumer.ended()
                 return
             paged = message.flags & C_PAGED
-            if paged and not self.bring(message):
+            if paged and not self.load(message):
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
-                self.shells += 1
+                self.stale_count += 1
                 continue
             verdict = 1
-            if consumer.selective or consumer.picky:
+            if consumer.selective or consumer.filters:
                 verdict = self.judge(consumer, message)
                 if verdict == 2:
                     consumer.parked = True  # Until there is room for it.
@@ -429,23 +429,23 @@ class Queue(ServedMessages):
             found.append(message)
         return found
 
-    def look_back(self, entry: tuple[int, int, Message]) -> None:
+    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         """A message returned to its place: let those browsers know that are still before it."""
         cursor: Cursor
         if self.seekers is not None:
             for cursor in self.seekers:
-                self.foresee(cursor, entry)
+                self.add_ahead(cursor, entry)
         if self.browsers is not None:
             for cursor in self.browsers:
                 if entry[1] > cursor.seen[-entry[0]]:
-                    self.foresee(cursor, entry)
+                    self.add_ahead(cursor, entry)
             self.wake()
 
-    def foresee(self, cursor: Cursor, entry: tuple[Any, int, Message]) -> None:
+    def add_ahead(self, cursor: Cursor, entry: tuple[Any, int, Message]) -> None:
         """A cursor is to look at a message that returned to its place."""
         if cursor.ahead is None:
             cursor.ahead = []
-        elif len(cursor.ahead) > 2 * self.ready_count + SHELLS_MIN:
+        elif len(cursor.ahead) > 2 * self.ready_count + STALE_MIN:
             kept = {
                 e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
             }
@@ -491,7 +491,7 @@ class Queue(ServedMessages):
         """Drop every ready message; return how many there were."""
         lane: Queue
         count = self.message_count()
-        held = self.unacked_count + self.held_count
+        held = self.unacked_count + self.pending_count
         if self.lanes is not None:
             for lane in self.lanes.values():
                 held += lane.unacked_count
@@ -545,7 +545,7 @@ class Queue(ServedMessages):
         self.consumers = None
         self.active = None
         self.exclusive_consumer = None
-        self.chosen = None
+        self.single_active_consumer = None
         self.seekers = None
         self.release_waiters()
         for consumer in consumers:

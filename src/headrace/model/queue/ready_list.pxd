@@ -5,7 +5,7 @@ from headrace.model.message cimport C_GONE, C_REDELIVERED, Message
 from headrace.model.queue.ring cimport Ring
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, Counters
 
-cdef long long SHELLS_MIN
+cdef long long STALE_MIN
 cdef int DEFAULT_HIGH_PRIORITY
 
 cdef class Places:
@@ -14,7 +14,7 @@ cdef class Places:
     cdef public int priority_base
     cdef public long long ready_count
     cdef public long long ready_bytes
-    cdef public long long shells
+    cdef public long long stale_count
     cdef Ring ring
     cdef list rings
     cdef list returned
@@ -30,14 +30,14 @@ cdef class Places:
     @cython.locals(ring=Ring, last=Message)
     cdef bint is_newest(self, Message message) except -1
     @cython.locals(entry=tuple)
-    cdef put_back(self, Message message)
-    cdef look_back(self, tuple entry)
+    cdef reinsert(self, Message message)
+    cdef notify_cursors(self, tuple entry)
     @cython.locals(message=Message, ring=Ring)
     cdef Message next_ready(self)
     @cython.locals(message=Message, first=Message, ring=Ring, level=cython.int, back=cython.int, seq=cython.ulonglong)
     cdef Message next_by_rank(self)
     cdef sweep(self)
-    cdef bint is_shell(self, Message message) except -1
+    cdef bint is_stale(self, Message message) except -1
     @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
     cdef bint is_listed(self, Message message) except -1
     @cython.locals(message=Message, fresh=Ring)

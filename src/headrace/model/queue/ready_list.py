@@ -28,7 +28,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.ring import Ring
 
-SHELLS_MIN = 1024  # Below this many shells a ring is not swept.
+STALE_MIN = 1024  # Below this many shells a ring is not swept.
 SAMPLES = 64  # Looks at each ring, for each part that a queue is to be cut into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
 
@@ -42,7 +42,7 @@ class Places:
         self.priority_base = 0  # Priorities up to this one share the lowest level.
         self.ready_count = 0
         self.ready_bytes = 0
-        self.shells = 0
+        self.stale_count = 0
         self.ring: Any = None  # The lowest priority, which is all that most queues have.
         self.rings: Any = None  # The higher ones by level; [0] is unused.
         self.returned: Any = None  # (-level, seq, message)
@@ -102,7 +102,7 @@ class Places:
         last = ring.at(ring.count - 1)
         return last is not None and last.seq < message.seq
 
-    def put_back(self, message: Message) -> None:
+    def reinsert(self, message: Message) -> None:
         """Return a message to its place among the ready ones."""
         if self.returned is None:
             self.returned = []
@@ -111,9 +111,9 @@ class Places:
         self.ready_count += 1
         self.ready_bytes += message.body_size
         if self.browsers is not None or self.seekers is not None:
-            self.look_back(entry)
+            self.notify_cursors(entry)
 
-    def look_back(self, entry: tuple[int, int, Message]) -> None:
+    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         """A message returned to its place, and somebody looks."""
 
     # --- Going ------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Places:
                 if message is None:
                     return None
             if message.flags & C_GONE or message.consumer is not None:
-                self.shells -= 1
+                self.stale_count -= 1
                 continue
             self.ready_count -= 1
             self.ready_bytes -= message.body_size
@@ -173,13 +173,13 @@ class Places:
         if self.rings is not None:
             self.rings = [self.swept(ring) for ring in self.rings]
         if self.returned is not None:
-            kept = {e[1]: e for e in self.returned if not self.is_shell(e[2])}
+            kept = {e[1]: e for e in self.returned if not self.is_stale(e[2])}
             self.returned = list(kept.values()) or None
             if self.returned is not None:
                 heapify(self.returned)
-        self.shells = 0
+        self.stale_count = 0
 
-    def is_shell(self, message: Message) -> bool:
+    def is_stale(self, message: Message) -> bool:
         """Tell whether an entry of ``returned`` stands for nothing."""
         if message.flags & C_GONE or message.consumer is not None:
             return True

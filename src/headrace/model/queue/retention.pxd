@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.message cimport C_GONE, C_PAGED, C_SCRATCH, Message
-from headrace.model.queue.ready_list cimport SHELLS_MIN, Places
+from headrace.model.queue.ready_list cimport STALE_MIN, Places
 from headrace.model.ports cimport Store
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
 
@@ -23,40 +23,40 @@ cdef class ReadyMessages(Places):
     cdef public long long max_length_bytes
     cdef public int overflow
     cdef public bint limited
-    cdef public bint counts_held
+    cdef public bint counts_unacked
     cdef public long long message_ttl_ms
     cdef public int delivery_limit
     cdef public str dead_letter_exchange
     cdef public str dead_letter_routing_key
     cdef public str alternate_exchange
-    cdef public bint insists
+    cdef public bint dead_letter_at_least_once
     cdef public object guard
     cdef public long long unacked_count
-    cdef public long long held_bytes
-    cdef public long long held_count
+    cdef public long long unacked_bytes
+    cdef public long long pending_count
     cdef list expiring
     cdef public object on_deadline
 
     @cython.locals(held=cython.longlong)
-    cpdef bint refuses(self, unsigned int body_size) except -1
+    cpdef bint is_full_for(self, unsigned int body_size) except -1
     cpdef long long length(self) except -1
     cpdef long long octets(self) except -1
-    cdef keep_limits(self, Message message)
-    cdef bint too_long(self, int more, long long octets) except -1
+    cdef enforce_limits(self, Message message)
+    cdef bint exceeds_limits(self, int more, long long octets) except -1
     @cython.locals(message=Message)
-    cdef shorten(self)
+    cdef drop_head(self)
     cdef long long weight(self, Message message) except -1
     cdef relieve(self, Message message)
     @cython.locals(gained=cython.longlong)
     cdef int page_out(self, Message message) except -1
     @cython.locals(deadline=cython.longlong)
-    cpdef limit_life(self, Message message, long long arrived_ms)
+    cpdef set_deadline(self, Message message, long long arrived_ms)
     @cython.locals(found=list, message=Message)
-    cpdef unsigned long long limit_lives(
+    cpdef unsigned long long set_deadlines(
         self, unsigned long long first, unsigned long long last, long long arrived_ms,
         long long octets_max,
     ) except? 0
-    cpdef watch(self, Message message)
+    cpdef schedule_expiry(self, Message message)
     @cython.locals(message=Message, listed=dict, entry=tuple, known=tuple)
     cdef sweep_deadlines(self)
     @cython.locals(message=Message, deadline=cython.longlong, gone=cython.bint,
@@ -64,16 +64,16 @@ cdef class ReadyMessages(Places):
                    spent=cython.bint, counters=Counters)
     cpdef long long expire(self, long long now_ms) except -1
     cpdef restore(self, Message message, long long arrived_ms)
-    cpdef bint restore_held(self, Message message) except -1
+    cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(message=Message)
-    cpdef Message take(self)
+    cpdef Message dequeue(self)
     @cython.locals(before=cython.longlong)
-    cdef bint bring(self, Message message) except -1
-    cdef die(self, Message message, str reason)
-    cpdef bint retry_letter(self, Message message, str reason) except -1
+    cdef bint load(self, Message message) except -1
+    cdef dead_letter(self, Message message, str reason)
+    cpdef bint retry_dead_letter(self, Message message, str reason) except -1
     @cython.locals(arrived=cython.bint, wanted=cython.bint)
-    cdef bint dead_letter(self, Message message, str reason) except -1
-    cpdef leave(self, Message message)
+    cdef bint publish_dead_letter(self, Message message, str reason) except -1
+    cpdef remove(self, Message message)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
     @cython.locals(message=Message)

@@ -27,7 +27,7 @@ if not cython.compiled:
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
     from headrace.model.ports import Store
-    from headrace.model.queue.ready_list import SHELLS_MIN, Places
+    from headrace.model.queue.ready_list import STALE_MIN, Places
 
 from headrace.model.queue.delivery_count import tell as tell_count
 
@@ -74,24 +74,24 @@ class ReadyMessages(Places):
         self.max_length_bytes = -1
         self.overflow = OVERFLOW_DROP_HEAD
         self.limited = False  # One of max_length and max_length_bytes is set.
-        self.counts_held = False  # What somebody holds counts for them, as in Qpid's brokers.
+        self.counts_unacked = False  # What somebody holds counts for them, as in Qpid's brokers.
         self.message_ttl_ms = -1
         self.delivery_limit = -1  # How often a message may come back; below zero is for ever.
         self.dead_letter_exchange: str | None = None
         self.dead_letter_routing_key: str | None = None
         self.alternate_exchange: str | None = None  # For what is rejected or orphaned.
-        self.insists = False  # Dead letters stay here until they have arrived.
+        self.dead_letter_at_least_once = False  # Dead letters stay here until they have arrived.
         self.guard: Any = None  # A Guard, if there are thresholds; see model.guard.
         # State.
         self.unacked_count = 0  # Messages that somebody holds,
-        self.held_bytes = 0  # and the octets of their bodies.
-        self.held_count = 0  # Messages of prepared transactions that are meant for this queue.
+        self.unacked_bytes = 0  # and the octets of their bodies.
+        self.pending_count = 0  # Messages of prepared transactions that are meant for this queue.
         self.expiring: Any = None  # (deadline_ms, seq, message)
         self.on_deadline: Callable[[Any, int], None] | None = None
 
     # --- Room -------------------------------------------------------------------------------------
 
-    def refuses(self, body_size: int) -> bool:
+    def is_full_for(self, body_size: int) -> bool:
         """Tell whether the overflow policy turns the next message away."""
         if (
             not self.limited
@@ -102,60 +102,60 @@ class ReadyMessages(Places):
         if self.overflow == OVERFLOW_RING_STRICT:
             held = self.unacked_count
             if not held or self.max_length < 0:
-                return held > 0 and self.too_long(1, body_size)
-            return self.ready_count + held >= self.max_length or self.too_long(1, body_size)
+                return held > 0 and self.exceeds_limits(1, body_size)
+            return self.ready_count + held >= self.max_length or self.exceeds_limits(1, body_size)
         if self.max_length >= 0 and self.length() >= self.max_length:
             return True
         return self.max_length_bytes >= 0 and self.octets() + body_size > self.max_length_bytes
 
     def length(self) -> int:
         """Return how many messages count for the length limit."""
-        if self.counts_held:
+        if self.counts_unacked:
             return self.ready_count + self.unacked_count
         return self.ready_count
 
     def octets(self) -> int:
         """Return how many octets count for the limit of octets."""
-        if self.counts_held:
-            return self.ready_bytes + self.held_bytes
+        if self.counts_unacked:
+            return self.ready_bytes + self.unacked_bytes
         return self.ready_bytes
 
-    def keep_limits(self, message: Message | None) -> None:
+    def enforce_limits(self, message: Message | None) -> None:
         """Do what the limits ask for after ``message`` came, or with None after some came back."""
         if self.overflow == OVERFLOW_TO_DISK:
-            if message is not None and message.consumer is None and self.too_long(0, 0):
+            if message is not None and message.consumer is None and self.exceeds_limits(0, 0):
                 self.page_out(message)
         elif message is not None:
-            self.shorten()
+            self.drop_head()
         elif self.overflow == OVERFLOW_DROP_HEAD or self.overflow == OVERFLOW_RING_STRICT:
-            self.shorten_much()
+            self.drop_head_in_batches()
         if self.guard is not None:
             self.guard.look()
 
-    def too_long(self, more: int, octets: int) -> bool:
+    def exceeds_limits(self, more: int, octets: int) -> bool:
         """Tell whether the limits do not allow so many more messages and octets."""
         if self.max_length >= 0 and self.length() + more > self.max_length:
             return True
         return self.max_length_bytes >= 0 and self.octets() + octets > self.max_length_bytes
 
-    def shorten(self) -> None:
+    def drop_head(self) -> None:
         """Drop from the head what exceeds the length limits (x-overflow drop-head)."""
-        while self.ready_count and self.too_long(0, 0):
+        while self.ready_count and self.exceeds_limits(0, 0):
             message = self.next_ready()
             if message is None:
                 return
-            self.die(message, "maxlen")
+            self.dead_letter(message, "maxlen")
 
-    def shorten_much(self) -> None:
-        """As :meth:`shorten`, where it may be very long: a policy changed, or many came back."""
-        gathers = self.gathers()
+    def drop_head_in_batches(self) -> None:
+        """As :meth:`drop_head`, where it may be very long: a policy changed, or many came back."""
+        gathers = self.batch_dead_letters()
         try:
-            while self.ready_count and self.too_long(0, 0):
+            while self.ready_count and self.exceeds_limits(0, 0):
                 message = self.next_ready()
                 if message is None:
                     return
-                if not self.waits_to_die(message, "maxlen"):
-                    self.die(message, "maxlen")
+                if not self.defer_dead_letter(message, "maxlen"):
+                    self.dead_letter(message, "maxlen")
         finally:
             if gathers:
                 self.vhost.dead_letters.end()
@@ -184,13 +184,13 @@ class ReadyMessages(Places):
 
     # --- Life -------------------------------------------------------------------------------------
 
-    def limit_life(self, message: Message, arrived_ms: int) -> None:
+    def set_deadline(self, message: Message, arrived_ms: int) -> None:
         """Apply the queue's time to live to a message that arrived at ``arrived_ms``."""
         deadline = arrived_ms + self.message_ttl_ms
         if not message.deadline_ms or deadline < message.deadline_ms:
             message.deadline_ms = deadline
 
-    def limit_lives(self, first: int, last: int, arrived_ms: int, octets_max: int) -> int:
+    def set_deadlines(self, first: int, last: int, arrived_ms: int, octets_max: int) -> int:
         """Apply the queue's time to live to ready messages at the positions ``[first, last)``.
 
         They count as having arrived at ``arrived_ms``. Return the position to go on with when
@@ -199,18 +199,18 @@ class ReadyMessages(Places):
         message: Message
         found = self.peek(first, last, octets_max, [])
         for message in found:
-            self.limit_life(message, arrived_ms)
-            self.watch(message)
+            self.set_deadline(message, arrived_ms)
+            self.schedule_expiry(message)
         if not found:
             return last
         message = found[len(found) - 1]
         return message.seq + 1
 
-    def watch(self, message: Message) -> None:
+    def schedule_expiry(self, message: Message) -> None:
         """Have the message expire on time wherever it stands in the queue."""
         if self.expiring is None:
             self.expiring = []
-        elif len(self.expiring) > 2 * self.ready_count + SHELLS_MIN:
+        elif len(self.expiring) > 2 * self.ready_count + STALE_MIN:
             self.sweep_deadlines()
         heappush(self.expiring, (message.deadline_ms, message.seq, message))
         if self.on_deadline is not None and self.expiring[0][2] is message:
@@ -246,7 +246,7 @@ class ReadyMessages(Places):
         gathers = False
         if letters:
             counters.begin_letters(now_ms)
-            gathers = self.gathers()
+            gathers = self.batch_dead_letters()
         try:
             while self.expiring:
                 deadline, _, message = self.expiring[0]
@@ -263,50 +263,50 @@ class ReadyMessages(Places):
                     counters.letters_left -= 1
                 self.ready_count -= 1
                 self.ready_bytes -= message.body_size
-                self.shells += 1
-                self.die(message, "expired")
+                self.stale_count += 1
+                self.dead_letter(message, "expired")
         finally:
             if gathers:
                 self.vhost.dead_letters.end()
         if following == 0:
             self.expiring = None
-        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
             self.sweep()
         return following
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered; in order of seq, before any consumer."""
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, arrived_ms)
+            self.set_deadline(message, arrived_ms)
         self.counters.memory_used += self.weight(message)
         self.push(message)
         if message.deadline_ms:
-            self.watch(message)
+            self.schedule_expiry(message)
 
-    def restore_held(self, message: Message) -> bool:
+    def restore_unacked(self, message: Message) -> bool:
         """Take back a recovered message that ``message.consumer`` holds; false if it is lost."""
         self.counters.memory_used += self.weight(message)
         self.unacked_count += 1
-        self.held_bytes += message.body_size
+        self.unacked_bytes += message.body_size
         return True
 
     # --- Departures -------------------------------------------------------------------------------
 
-    def take(self) -> Message | None:
+    def dequeue(self) -> Message | None:
         """Remove the first ready message that is still alive and bring its data into memory."""
         while True:
             message = self.next_ready()
             if message is None:
                 return None
             if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
-                if not self.waits_to_die(message, "expired"):
-                    self.die(message, "expired")
+                if not self.defer_dead_letter(message, "expired"):
+                    self.dead_letter(message, "expired")
                 continue
-            if message.flags & C_PAGED and not self.bring(message):
+            if message.flags & C_PAGED and not self.load(message):
                 continue
             return message
 
-    def bring(self, message: Message) -> bool:
+    def load(self, message: Message) -> bool:
         """Load a paged message; a message that cannot be read any more is dropped, and logged."""
         before = self.weight(message)
         try:
@@ -318,7 +318,7 @@ class ReadyMessages(Places):
                 message.seq,
                 error,
             )
-            self.leave(message)
+            self.remove(message)
             return False
         if message.data is not None:
             message.measure()
@@ -327,23 +327,23 @@ class ReadyMessages(Places):
             tell_count(self, message)
         return True
 
-    def die(self, message: Message, reason: str) -> None:
+    def dead_letter(self, message: Message, reason: str) -> None:
         """Let go of a message that becomes a dead letter, at once or once that succeeds."""
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
-            self.leave(message)
+            self.remove(message)
             return
-        begun = self.begins(message)
+        begun = self.begin_dead_letter(message)
         try:
-            if self.dead_letter(message, reason):
-                self.leave(message)
+            if self.publish_dead_letter(message, reason):
+                self.remove(message)
             elif not message.flags & C_GONE:
-                self.held_count += 1
+                self.pending_count += 1
                 message.consumer = self.vhost.dead_letters.keep(self, message, reason)
         finally:
             if begun:
                 self.vhost.dead_letters.end()
 
-    def begins(self, message: Message) -> bool:
+    def begin_dead_letter(self, message: Message) -> bool:
         """Begin the transaction of a letter and of the settlement of what it was, if need be.
 
         Without it the journal, torn between the two, would have the message in both places.
@@ -354,13 +354,13 @@ class ReadyMessages(Places):
             return False
         return bool(self.vhost.dead_letters.begin())
 
-    def gathers(self) -> bool:
+    def batch_dead_letters(self) -> bool:
         """Let the letters that follow share one transaction; the caller ends it if true."""
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             return False
         return self.vhost is not None and bool(self.vhost.dead_letters.gather())
 
-    def waits_to_die(self, message: Message, reason: str) -> bool:
+    def defer_dead_letter(self, message: Message, reason: str) -> bool:
         """Put a death off for a moment when there are very many, so that others are served.
 
         The message is held aside then, and stays the queue's in the journal until it is a letter.
@@ -371,19 +371,19 @@ class ReadyMessages(Places):
             self.vhost.dead_letters.puts_off(self, message, reason)
         )
 
-    def retry_letter(self, message: Message, reason: str) -> bool:
+    def retry_dead_letter(self, message: Message, reason: str) -> bool:
         """Try to deliver a dead letter that was kept; tell whether it is gone."""
-        begun = self.begins(message)
+        begun = self.begin_dead_letter(message)
         try:
-            if not self.dead_letter(message, reason):
+            if not self.publish_dead_letter(message, reason):
                 return False
-            self.leave(message)
+            self.remove(message)
         finally:
             if begun:
                 self.vhost.dead_letters.end()
         return True
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
+    def publish_dead_letter(self, message: Message, reason: str) -> bool:
         """Pass a message on to the dead-letter or the alternate exchange, if the queue has one.
 
         False when the queue's dead letters are to arrive, and this one does not yet.
@@ -393,12 +393,12 @@ class ReadyMessages(Places):
         if self.vhost is None:
             return True
         wanted = message.flags & C_PAGED != 0 and self.vhost.dead_letters.takes(self, reason)
-        if wanted and not self.bring(message):
+        if wanted and not self.load(message):
             return True
         arrived: bool = self.vhost.dead_letters.dead_letter(message, self, reason)
-        return arrived or not self.insists
+        return arrived or not self.dead_letter_at_least_once
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         """Let go of a message for good: in memory, in the journal, in the scratch log."""
         if message.flags & C_GONE:
             return
@@ -424,19 +424,19 @@ class ReadyMessages(Places):
             if not settle and message.position and not message.flags & C_SCRATCH:
                 self.store.forget(self.id, message.position)
                 message.position = 0
-            self.leave(message)
+            self.remove(message)
         self.ring = None
         self.rings = None
         self.returned = None
         self.expiring = None
-        self.shells = 0
+        self.stale_count = 0
 
     def orphan_some(self, most: int) -> int:
         """Pass up to so many ready messages on to the alternate exchange, in one transaction.
 
         Return how many more it could have been.
         """
-        gathers = self.gathers()
+        gathers = self.batch_dead_letters()
         try:
             while most > 0:
                 message = self.next_ready()
@@ -444,8 +444,8 @@ class ReadyMessages(Places):
                     break
                 most -= 1
                 if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
-                    self.die(message, "expired")
-                elif not message.flags & C_PAGED or self.bring(message):
+                    self.dead_letter(message, "expired")
+                elif not message.flags & C_PAGED or self.load(message):
                     self.orphan(message)
         finally:
             if gathers:
@@ -454,11 +454,11 @@ class ReadyMessages(Places):
 
     def orphan(self, message: Message) -> None:
         """Pass a message of a queue that ends on to the alternate exchange, if it has one."""
-        begun = self.begins(message)
+        begun = self.begin_dead_letter(message)
         try:
             if self.alternate_exchange is not None:
-                self.dead_letter(message, "orphaned")
-            self.leave(message)
+                self.publish_dead_letter(message, "orphaned")
+            self.remove(message)
         finally:
             if begun:
                 self.vhost.dead_letters.end()

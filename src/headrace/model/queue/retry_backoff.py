@@ -82,11 +82,11 @@ class Waiting(Consumer):
             if is_spent(queue, message):
                 queue.give_up(message)
             else:
-                queue.come_back(message)
+                queue.requeue_now(message)
         queue.drain()
         return self._later.next_ms
 
     def forget(self) -> None:
         """The queue is gone, and what waits with it."""
         for message in self._later.take_all():
-            self.queue.come_back(message)
+            self.queue.requeue_now(message)

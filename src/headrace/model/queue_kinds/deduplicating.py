@@ -19,10 +19,10 @@ from headrace.model.contents import UnreadableError
 from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, Ids, digest, prefix_of
 from headrace.model.exchange.deduplication import HEADER as HEADER_ARGUMENT
 from headrace.model.message import PAGED, Message
-from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.queue_kinds.inspecting import InspectingQueue
 
 
-class DeduplicatingQueue(AttentiveQueue):
+class DeduplicatingQueue(InspectingQueue):
     """An ordinary queue but for what comes twice."""
 
     def __init__(self, name: str, **properties: Any) -> None:
@@ -34,24 +34,24 @@ class DeduplicatingQueue(AttentiveQueue):
         self._cache: Ids | None = None  # Made when first needed: facts come after queues.
         self._header = self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT)
 
-    def taker(self) -> None:
+    def ready_consumer(self) -> None:
         """Nobody takes a message at once: it must be looked at."""
         return
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         """Take a message, unless its id is known."""
         if not self._is_new(message):
             return 0
         seq = message.seq
-        refused: int = AttentiveQueue.offer(self, message)
+        refused: int = InspectingQueue.enqueue(self, message)
         if refused:
             self._forget(seq)
         return refused
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Take a message of a branch, unless its id is known by now."""
         if self._is_new(message):
-            AttentiveQueue.admit(self, message, promised)
+            InspectingQueue.enqueue_in_place(self, message, promised)
 
     def _is_new(self, message: Message) -> bool:
         """Note the id of a message; when it is known, forget the message instead."""
@@ -67,31 +67,31 @@ class DeduplicatingQueue(AttentiveQueue):
                 self.store.settle(self.id, message.seq, message.position)
             return False
         self._note(message.seq, message_id)
-        if cache is not None and not self.refuses(message.body_size):
+        if cache is not None and not self.is_full_for(message.body_size):
             cache.note(message_id, headers, self.durable and message.position > 0)
         return True
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered."""
         self._recognize(message)
-        AttentiveQueue.restore(self, message, arrived_ms)
+        InspectingQueue.restore(self, message, arrived_ms)
 
-    def restore_held(self, message: Message) -> bool:
+    def restore_unacked(self, message: Message) -> bool:
         """Take back a recovered message that somebody holds."""
         self._recognize(message)
-        return bool(AttentiveQueue.restore_held(self, message))
+        return bool(InspectingQueue.restore_unacked(self, message))
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         """Let go of a message: its id may come again."""
         self._forget(message.seq)
-        AttentiveQueue.leave(self, message)
+        InspectingQueue.remove(self, message)
 
     def destroy(self) -> int:
         """End the queue, and what it remembers."""
         cache = self.cache()
         if cache is not None:
             cache.clear()
-        count: int = AttentiveQueue.destroy(self)
+        count: int = InspectingQueue.destroy(self)
         return count
 
     def cache(self) -> Ids | None:

@@ -88,19 +88,19 @@ class DelayedQueue(Queue):
         self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
         self._starts: list[int] = []  # and a heap of the buckets.
 
-    def taker(self) -> None:
+    def ready_consumer(self) -> None:
         """Nobody takes a message at once."""
         return
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         """Take a message whose deadline says when it is due."""
         self.published += 1
         self._add(message)
         return 0
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Take a message of a branch that was decided now."""
-        self.offer(message)
+        self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Take back a message that the store recovered."""
@@ -208,7 +208,7 @@ class DelayedQueue(Queue):
         """Drop all that waits; return how many there were."""
         count = self.ready_count
         for message in self._drain():
-            self.leave(message)
+            self.remove(message)
         return count
 
     def destroy(self) -> int:
@@ -293,7 +293,7 @@ class DelayedQueue(Queue):
                 self.store.load(message)
             except OSError as error:
                 log.error("a delayed message cannot be read and is dropped: %s", error)
-                self.leave(message)
+                self.remove(message)
                 return
             if message.data is not None:
                 message.measure()
@@ -303,7 +303,7 @@ class DelayedQueue(Queue):
             self.vhost.delayed.release(message)
         except deadletter.UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
-        self.leave(message)
+        self.remove(message)
 
 
 def _place(packed: bytearray, number: int) -> int:

@@ -3,7 +3,7 @@ import cython
 
 from headrace.model.message cimport Message
 from headrace.model.queue_kinds.ordered cimport OrderedQueue
-from headrace.model.queue.ready_list cimport SHELLS_MIN
+from headrace.model.queue.ready_list cimport STALE_MIN
 from headrace.model.queue.dispatch cimport Consumer, Cursor
 
 @cython.final
@@ -25,7 +25,7 @@ cdef class FairShareQueue(OrderedQueue):
     @cython.locals(cursor=FairCursor, level=cython.int)
     cdef int push(self, Message message) except -1
     @cython.locals(cursor=FairCursor, level=cython.int)
-    cdef look_back(self, tuple entry)
+    cdef notify_cursors(self, tuple entry)
     @cython.locals(line=list)
     cdef list_ahead(self, FairCursor cursor, int level, Message message)
     cpdef Cursor new_cursor(self, Consumer consumer)

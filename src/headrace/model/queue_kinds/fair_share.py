@@ -17,7 +17,7 @@ import cython
 if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer, Cursor
-    from headrace.model.queue.ready_list import SHELLS_MIN
+    from headrace.model.queue.ready_list import STALE_MIN
     from headrace.model.queue_kinds.ordered import OrderedQueue
 
 from headrace.model.arguments.values import number
@@ -84,7 +84,7 @@ class FairShareQueue(OrderedQueue):
             for cursor in (self.browsers or []) + (self.seekers or []):
                 self.list_ahead(cursor, level, message)
 
-    def look_back(self, entry: tuple[int, int, Message]) -> None:
+    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         cursor: FairCursor
         level = -entry[0]
         for cursor in self.seekers or ():
@@ -98,7 +98,7 @@ class FairShareQueue(OrderedQueue):
     def list_ahead(self, cursor: FairCursor, level: int, message: Message) -> None:
         """A cursor is to look at a message that came, or came back."""
         line = cursor.lines[level]
-        if len(line) > 2 * self.ready_count + SHELLS_MIN:
+        if len(line) > 2 * self.ready_count + STALE_MIN:
             line = list({entry[0]: entry for entry in line if self.is_ready(entry[1])}.values())
             heapify(line)
             cursor.lines[level] = line

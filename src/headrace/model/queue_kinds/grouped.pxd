@@ -3,7 +3,7 @@ import cython
 
 from headrace.model.message cimport C_PAGED, Message
 from headrace.model.queue_kinds.ordered cimport OrderedQueue
-from headrace.model.queue.ready_list cimport SHELLS_MIN
+from headrace.model.queue.ready_list cimport STALE_MIN
 from headrace.model.queue.dispatch cimport Consumer
 
 cdef Py_ssize_t IDLE_MAX
@@ -63,16 +63,16 @@ cdef class GroupedQueue(OrderedQueue):
     cdef let_go(self, Message message)
     @cython.locals(group=Group)
     cpdef object standing(self, Message message)
-    cpdef int offer(self, Message message) except -1
-    cpdef bint restore_held(self, Message message) except -1
+    cpdef int enqueue(self, Message message) except -1
+    cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(message=Message)
     cpdef Message get(self, Consumer getter)
     @cython.locals(group=Group)
     cpdef bint acquire(self, Message message, Consumer consumer) except -1
     cpdef long long expire(self, long long now_ms) except -1
-    cdef put_back(self, Message message)
+    cdef reinsert(self, Message message)
     @cython.locals(group=Group)
-    cpdef leave(self, Message message)
+    cpdef remove(self, Message message)
     cpdef drain(self)
     @cython.locals(passed=list, group=Group, own=Group, consumer=Consumer, heap=list,
                    message=Message, verdict=cython.int)
@@ -83,7 +83,7 @@ cdef class GroupedQueue(OrderedQueue):
     cdef Message take_of(self, Group group)
     @cython.locals(consumer=Consumer)
     cdef Consumer pick_eager(self)
-    cdef enlist(self, Consumer consumer)
+    cdef activate(self, Consumer consumer)
     cpdef add_consumer(self, Consumer consumer)
     @cython.locals(group=Group)
     cpdef remove_consumer(self, Consumer consumer)

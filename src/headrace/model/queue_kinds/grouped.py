@@ -30,7 +30,7 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer
-    from headrace.model.queue.ready_list import SHELLS_MIN
+    from headrace.model.queue.ready_list import STALE_MIN
     from headrace.model.queue_kinds.ordered import OrderedQueue
 
 from headrace.model.arguments.canonical import short
@@ -264,32 +264,32 @@ class GroupedQueue(OrderedQueue):
 
     # --- Coming and going -------------------------------------------------------------------
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         if self.guard is not None:
             self.guard.weigh(message)
         if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return 0
-        if self.limited and self.will_refuse(message.body_size):
-            self.turn_away(message)
+        if self.limited and self.would_reject(message.body_size):
+            self.reject_overflow(message)
             return 1
         self.published += 1
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, self.counters.now_ms)
+            self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
         self.push(message)
         if message.deadline_ms:
-            self.watch(message)
+            self.schedule_expiry(message)
         if self.active is not None:
             self.drain()
         if self.limited:
-            self.keep_limits(message)
+            self.enforce_limits(message)
         return 0
 
-    def restore_held(self, message: Message) -> bool:
+    def restore_unacked(self, message: Message) -> bool:
         if message.consumer is not None:
             self.keep(message, message.consumer)
-        return OrderedQueue.restore_held(self, message)
+        return OrderedQueue.restore_unacked(self, message)
 
     def get(self, getter: Consumer) -> Message | None:
         message = OrderedQueue.get(self, getter)
@@ -303,10 +303,10 @@ class GroupedQueue(OrderedQueue):
             return False
         return OrderedQueue.acquire(self, message, consumer)
 
-    def withdraw(self, message: Message, holder: Consumer) -> bool:
+    def acquire_quietly(self, message: Message, holder: Consumer) -> bool:
         """Take a message from its place; its group waits for it, unless it is another's already."""
         group: Group | None = self.group_of.get(message.seq)
-        if not OrderedQueue.withdraw(self, message, holder):
+        if not OrderedQueue.acquire_quietly(self, message, holder):
             return False
         self.dirty = True
         if group is not None and (group.owner is None or group.owner is holder):
@@ -317,14 +317,14 @@ class GroupedQueue(OrderedQueue):
         self.dirty = True
         return OrderedQueue.expire(self, now_ms)
 
-    def put_back(self, message: Message) -> None:
-        OrderedQueue.put_back(self, message)
+    def reinsert(self, message: Message) -> None:
+        OrderedQueue.reinsert(self, message)
         self.let_go(message)
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         self.let_go(message)
         group: Group | None = self.group_of.pop(message.seq, None)
-        OrderedQueue.leave(self, message)
+        OrderedQueue.remove(self, message)
         if group is not None:
             self.end_group(group)
 
@@ -339,7 +339,7 @@ class GroupedQueue(OrderedQueue):
             if self.closing and not self.ready_count:
                 self.close_all()
         if self.limited:
-            self.keep_limits(None)
+            self.enforce_limits(None)
         if self.waiters is not None:
             self.release_waiters()
         if self.browsers is not None:
@@ -373,7 +373,7 @@ class GroupedQueue(OrderedQueue):
                     if verdict == 2:
                         consumer.parked = True
                         self.active.remove(consumer)
-                        OrderedQueue.put_back(self, message)
+                        OrderedQueue.reinsert(self, message)
                         continue
                     passed.append(message)
                     if len(passed) >= PASSED_MAX:
@@ -384,10 +384,10 @@ class GroupedQueue(OrderedQueue):
                     self.bind_group(group, consumer)
             else:
                 self.keep(message, consumer)
-            self.hand(consumer, message)
+            self.dispatch(consumer, message)
         for message in passed:
-            OrderedQueue.put_back(self, message)
-        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+            OrderedQueue.reinsert(self, message)
+        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
             self.sweep()
 
     def close_all(self) -> None:
@@ -403,12 +403,12 @@ class GroupedQueue(OrderedQueue):
         message = self.take_first(group)
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
-        self.shells += 1
+        self.stale_count += 1
         self.trim(self.ring)
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
-            self.die(message, "expired")
+            self.dead_letter(message, "expired")
             return None
-        if message.flags & C_PAGED and not self.bring(message):
+        if message.flags & C_PAGED and not self.load(message):
             return None
         return message
 
@@ -426,8 +426,8 @@ class GroupedQueue(OrderedQueue):
             self.active.remove(consumer)
         return None
 
-    def enlist(self, consumer: Consumer) -> None:
-        OrderedQueue.enlist(self, consumer)
+    def activate(self, consumer: Consumer) -> None:
+        OrderedQueue.activate(self, consumer)
         if consumer in self.owned and not consumer.parked:
             self.eager[consumer] = None
 

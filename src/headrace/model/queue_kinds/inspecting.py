@@ -2,7 +2,7 @@
 """Queues that look at what arrives: at a header, before they know what to do with it.
 
 An ordinary queue hands octets from one socket to the next without a look. The kinds of queue that
-depend on a header are subclasses of :class:`AttentiveQueue`: there every arrival becomes a message
+depend on a header are subclasses of :class:`InspectingQueue`: there every arrival becomes a message
 first (``looks``). This class itself serves what goes with most kinds:
 
 Later. With ``holdOnPublishEnabled`` a message whose header ``x-qpid-not-valid-before`` says a time
@@ -31,7 +31,7 @@ LOOK_OVERHEAD = 200  # Octets of memory that the kinds remember of each message.
 DUE_MAX = 4096  # Messages that become ready in one go.
 
 
-class AttentiveQueue(Queue):
+class InspectingQueue(Queue):
     """A queue that looks at each arrival when ``looks`` is set."""
 
     def __init__(self, name: str, **options: Any) -> None:
@@ -49,19 +49,19 @@ class AttentiveQueue(Queue):
 
     # --- Arrivals ---------------------------------------------------------------------------
 
-    def taker(self) -> Consumer | None:
+    def ready_consumer(self) -> Consumer | None:
         """Return a consumer that may have the next arrival unseen: none where it is looked at."""
-        if self.looks or self.counts_held:
+        if self.looks or self.counts_unacked:
             return None
-        return Queue.taker(self)
+        return Queue.ready_consumer(self)
 
-    def takes_at_once(self) -> bool:
-        return Queue.taker(self) is not None
+    def has_ready_consumer(self) -> bool:
+        return Queue.ready_consumer(self) is not None
 
-    def will_refuse(self, body_size: int) -> bool:
-        if self.counts_held:  # It would count whoever takes it.
-            return self.limited and self.refuses(body_size)
-        return Queue.will_refuse(self, body_size)
+    def would_reject(self, body_size: int) -> bool:
+        if self.counts_unacked:  # It would count whoever takes it.
+            return self.limited and self.is_full_for(body_size)
+        return Queue.would_reject(self, body_size)
 
     def weight(self, message: Message) -> int:
         if self.looks:
@@ -84,19 +84,19 @@ class AttentiveQueue(Queue):
             self.store.page_out(message)
         return value
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         if self.guard is not None:
             self.guard.weigh(message)
         if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return 0
-        return Queue.offer(self, message)
+        return Queue.enqueue(self, message)
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         if self.later is not None and self.postpone(message, self.counters.now_ms):
             self.published += 1
             return
-        Queue.admit(self, message, promised)
+        Queue.enqueue_in_place(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         if self.later is None or not self.postpone(message, arrived_ms):
@@ -110,7 +110,7 @@ class AttentiveQueue(Queue):
         if due <= self.counters.now_ms:
             return False
         if self.message_ttl_ms >= 0:
-            self.limit_life(message, arrived_ms)
+            self.set_deadline(message, arrived_ms)
         self.counters.memory_used += self.weight(message)
         if self.counters.memory_used > self.counters.memory_max:
             self.page_out(message)
@@ -123,9 +123,9 @@ class AttentiveQueue(Queue):
         if self.deleted:
             return 0
         for message in self.later.take(now_ms, DUE_MAX):
-            self.put_back(message)
+            self.reinsert(message)
             if message.deadline_ms:
-                self.watch(message)
+                self.schedule_expiry(message)
         self.drain()
         due: int = self.later.next_ms
         return due
@@ -134,7 +134,7 @@ class AttentiveQueue(Queue):
         """Let all be ready that wait for their time: the queue is purged, or ends."""
         if self.later is not None:
             for message in self.later.take_all():
-                self.put_back(message)
+                self.reinsert(message)
 
     def purge(self) -> int:
         """Drop every message that nobody holds; return how many there were."""

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.queue_kinds.inspecting cimport AttentiveQueue
+from headrace.model.queue_kinds.inspecting cimport InspectingQueue
 from headrace.model.message cimport Message
-from headrace.model.queue.ready_list cimport SHELLS_MIN
+from headrace.model.queue.ready_list cimport STALE_MIN
 
-cdef class LastValueQueue(AttentiveQueue):
+cdef class LastValueQueue(InspectingQueue):
     cdef public str key
     cdef public dict alike
     cdef public dict keys
 
-    cpdef int offer(self, Message message) except -1
-    cpdef admit(self, Message message, bint promised=*)
+    cpdef int enqueue(self, Message message) except -1
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef restore(self, Message message, long long arrived_ms)
     @cython.locals(alike=dict)
-    cpdef bint restore_held(self, Message message) except -1
+    cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(older=Message, refused=cython.bint)
     cdef bint has_room(self, Message message) except -1
     cdef object key_of(self, Message message)
@@ -24,6 +24,6 @@ cdef class LastValueQueue(AttentiveQueue):
     cdef bint claim(self, Message message) except -1
     cdef replace(self, Message message)
     cdef supersede(self, Message message)
-    cdef put_back(self, Message message)
+    cdef reinsert(self, Message message)
     @cython.locals(alike=dict)
-    cpdef leave(self, Message message)
+    cpdef remove(self, Message message)

@@ -21,69 +21,69 @@ import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
-    from headrace.model.queue.ready_list import SHELLS_MIN
-    from headrace.model.queue_kinds.inspecting import AttentiveQueue
+    from headrace.model.queue.ready_list import STALE_MIN
+    from headrace.model.queue_kinds.inspecting import InspectingQueue
 
 from headrace.model.arguments.canonical import short
 
 
-class LastValueQueue(AttentiveQueue):
+class LastValueQueue(InspectingQueue):
     """A queue with at most one ready message for each value of a header."""
 
     def __init__(self, name: str, **options: Any) -> None:
-        AttentiveQueue.__init__(self, name, **options)
+        InspectingQueue.__init__(self, name, **options)
         self.looks = True
         self.key = ""  # The name of the header.
         self.alike: dict[Any, dict[int, Message]] = {}  # By value and seq; the newest is last.
         self.keys: dict[int, Any] = {}  # The value, by seq, of each message that has one.
 
     def shape(self, arguments: dict[str, Any]) -> None:
-        AttentiveQueue.shape(self, arguments)
+        InspectingQueue.shape(self, arguments)
         named = arguments.get("qpid.LVQ_key", "qpid.LVQ_key")
         self.key = arguments.get("qpid.last_value_queue_key", named)
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         if not self.has_room(message):
-            self.turn_away(message)
+            self.reject_overflow(message)
             return 1
         if not self.claim(message):
             self.supersede(message)
             return 0
-        return AttentiveQueue.offer(self, message)
+        return InspectingQueue.enqueue(self, message)
 
-    def admit(self, message: Message, promised: bool = False) -> None:
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         if not promised and not self.has_room(message):
-            self.turn_away(message)
+            self.reject_overflow(message)
         elif not self.claim(message):
             self.supersede(message)
         else:
-            AttentiveQueue.admit(self, message, promised)
+            InspectingQueue.enqueue_in_place(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         if self.claim(message):
-            AttentiveQueue.restore(self, message, arrived_ms)
+            InspectingQueue.restore(self, message, arrived_ms)
         else:
             self.supersede(message)
 
-    def restore_held(self, message: Message) -> bool:
+    def restore_unacked(self, message: Message) -> bool:
         key = self.key_of(message)
         if key is not None:
             alike = self.alike.setdefault(key, {})
             alike[message.seq] = message
             self.alike[key] = dict(sorted(alike.items()))
             self.keys[message.seq] = key
-        return AttentiveQueue.restore_held(self, message)
+        return InspectingQueue.restore_unacked(self, message)
 
     def has_room(self, message: Message) -> bool:
         """Tell whether the limits let a message in, less the one that it replaces."""
-        if not self.will_refuse(message.body_size):
+        if not self.would_reject(message.body_size):
             return True
         older = self.newest(self.key_of(message))
         if older is None or not self.is_ready(older):
             return False
         self.ready_count -= 1
         self.ready_bytes -= older.body_size
-        refused = self.refuses(message.body_size)
+        refused = self.is_full_for(message.body_size)
         self.ready_count += 1
         self.ready_bytes += older.body_size
         return not refused
@@ -123,9 +123,9 @@ class LastValueQueue(AttentiveQueue):
         """A ready message makes way for a newer one."""
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
-        self.shells += 1
-        self.leave(message)
-        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+        self.stale_count += 1
+        self.remove(message)
+        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
             self.sweep()
 
     def supersede(self, message: Message) -> None:
@@ -133,17 +133,17 @@ class LastValueQueue(AttentiveQueue):
         if message.position:
             self.store.settle(self.id, message.seq, message.position)
 
-    def put_back(self, message: Message) -> None:
+    def reinsert(self, message: Message) -> None:
         if self.claim(message):
-            AttentiveQueue.put_back(self, message)
+            InspectingQueue.reinsert(self, message)
         else:
-            self.leave(message)
+            self.remove(message)
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         key = self.keys.pop(message.seq, None)
         if key is not None:
             alike = self.alike[key]
             alike.pop(message.seq, None)
             if not alike:
                 del self.alike[key]
-        AttentiveQueue.leave(self, message)
+        InspectingQueue.remove(self, message)

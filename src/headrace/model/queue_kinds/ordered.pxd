@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.queue_kinds.inspecting cimport AttentiveQueue
+from headrace.model.queue_kinds.inspecting cimport InspectingQueue
 from headrace.model.message cimport Message
-from headrace.model.queue.ready_list cimport SHELLS_MIN
+from headrace.model.queue.ready_list cimport STALE_MIN
 from headrace.model.queue.ring cimport Ring
 
-cdef class OrderedQueue(AttentiveQueue):
+cdef class OrderedQueue(InspectingQueue):
     cdef public bint by_place
 
     cdef line_up(self, Message message)
@@ -18,8 +18,8 @@ cdef class OrderedQueue(AttentiveQueue):
     @cython.locals(first=Message)
     cdef trim(self, Ring ring)
     @cython.locals(entry=tuple)
-    cdef put_back(self, Message message)
-    cdef shorten(self)
+    cdef reinsert(self, Message message)
+    cdef drop_head(self)
     cdef int forget_ready(self, bint settle) except -1
     @cython.locals(left=cython.int)
     cpdef int orphan_some(self, int most) except -1

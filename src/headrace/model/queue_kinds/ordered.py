@@ -15,16 +15,16 @@ import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
-    from headrace.model.queue.ready_list import SHELLS_MIN
+    from headrace.model.queue.ready_list import STALE_MIN
     from headrace.model.queue.ring import Ring
-    from headrace.model.queue_kinds.inspecting import AttentiveQueue
+    from headrace.model.queue_kinds.inspecting import InspectingQueue
 
 
-class OrderedQueue(AttentiveQueue):
+class OrderedQueue(InspectingQueue):
     """A queue with a line beside its rings; a kind fills in ``line_up`` and ``next_in_line``."""
 
     def __init__(self, name: str, **options: Any) -> None:
-        AttentiveQueue.__init__(self, name, **options)
+        InspectingQueue.__init__(self, name, **options)
         self.looks = True
         self.by_place = False  # Take the oldest, whatever the line says.
 
@@ -39,20 +39,20 @@ class OrderedQueue(AttentiveQueue):
         """Nothing is ready any more."""
 
     def push(self, message: Message) -> None:
-        AttentiveQueue.push(self, message)
+        InspectingQueue.push(self, message)
         self.line_up(message)
 
     def next_ready(self) -> Message | None:
         if self.by_place:
-            return AttentiveQueue.next_ready(self)
+            return InspectingQueue.next_ready(self)
         message = self.next_in_line()
         if message is None:
             return None
         self.ready_count -= 1
         self.ready_bytes -= message.body_size
-        self.shells += 1  # It is listed in its ring still.
+        self.stale_count += 1  # It is listed in its ring still.
         self.trim(self.ring)
-        if self.shells > SHELLS_MIN and self.shells > self.ready_count:
+        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
             self.sweep()
         return message
 
@@ -65,12 +65,12 @@ class OrderedQueue(AttentiveQueue):
             if first is not None and self.is_ready(first):
                 return
             ring.pop()
-            self.shells -= 1
+            self.stale_count -= 1
 
-    def put_back(self, message: Message) -> None:
+    def reinsert(self, message: Message) -> None:
         entry = (-self.level(message.priority), message.seq, message)
         if self.is_listed(message):
-            self.shells -= 1
+            self.stale_count -= 1
         else:
             if self.returned is None:
                 self.returned = []
@@ -79,22 +79,22 @@ class OrderedQueue(AttentiveQueue):
         self.ready_bytes += message.body_size
         self.line_up(message)
         if self.browsers is not None or self.seekers is not None:
-            self.look_back(entry)
+            self.notify_cursors(entry)
 
-    def shorten(self) -> None:
+    def drop_head(self) -> None:
         """Drop the oldest, not the next."""
         self.by_place = True
-        AttentiveQueue.shorten(self)
+        InspectingQueue.drop_head(self)
         self.by_place = False
 
     def forget_ready(self, settle: bool) -> None:
         self.by_place = True
-        AttentiveQueue.forget_ready(self, settle)
+        InspectingQueue.forget_ready(self, settle)
         self.by_place = False
         self.clear_line()
 
     def orphan_some(self, most: int) -> int:
         self.by_place = True
-        left = AttentiveQueue.orphan_some(self, most)
+        left = InspectingQueue.orphan_some(self, most)
         self.by_place = False
         return left

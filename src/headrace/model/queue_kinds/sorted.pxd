@@ -19,7 +19,7 @@ cdef class SortedQueue(OrderedQueue):
     @cython.locals(line=list, message=Message)
     cdef Message next_in_line(self)
     cdef int push(self, Message message) except -1
-    cdef look_back(self, tuple entry)
+    cdef notify_cursors(self, tuple entry)
     @cython.locals(cursor=SortedCursor, entry=tuple)
     cdef announce(self, Message message, bint fresh)
     cpdef Cursor new_cursor(self, Consumer consumer)
@@ -27,6 +27,6 @@ cdef class SortedQueue(OrderedQueue):
     cdef Message following(self, Cursor cursor)
     @cython.locals(own=SortedCursor, ahead=list, reach=tuple)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
-    cpdef leave(self, Message message)
+    cpdef remove(self, Message message)
     cdef sweep(self)
     cdef clear_line(self)

@@ -76,7 +76,7 @@ class SortedQueue(OrderedQueue):
         if self.browsers is not None or self.seekers is not None:
             self.announce(message, True)
 
-    def look_back(self, entry: tuple[int, int, Message]) -> None:
+    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         self.announce(entry[2], False)
 
     def announce(self, message: Message, fresh: bool) -> None:
@@ -84,10 +84,10 @@ class SortedQueue(OrderedQueue):
         cursor: SortedCursor
         entry = (self.values[message.seq], message.seq, message)
         for cursor in self.seekers or ():
-            self.foresee(cursor, entry)
+            self.add_ahead(cursor, entry)
         for cursor in self.browsers or ():
             if fresh or cursor.reach is None or entry[:2] > cursor.reach:
-                self.foresee(cursor, entry)
+                self.add_ahead(cursor, entry)
         if self.browsers is not None:
             self.wake()
 
@@ -114,9 +114,9 @@ class SortedQueue(OrderedQueue):
         if own.reach is None or reach > own.reach:
             own.reach = reach
 
-    def leave(self, message: Message) -> None:
+    def remove(self, message: Message) -> None:
         self.values.pop(message.seq, None)
-        OrderedQueue.leave(self, message)
+        OrderedQueue.remove(self, message)
 
     def sweep(self) -> None:
         OrderedQueue.sweep(self)

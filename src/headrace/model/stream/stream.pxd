@@ -22,9 +22,9 @@ cdef class Stream(Queue):
     cdef list choosy
 
     cpdef long long message_count(self) except -1
-    cpdef Consumer taker(self)
+    cpdef Consumer ready_consumer(self)
     @cython.locals(before=cython.longlong, offset=cython.ulonglong)
-    cpdef int offer(self, Message message) except -1
+    cpdef int enqueue(self, Message message) except -1
     @cython.locals(consumer=Consumer)
     cdef note_own(self, unsigned long long publisher, unsigned long long offset)
     cpdef add_consumer(self, Consumer consumer)
@@ -32,7 +32,7 @@ cdef class Stream(Queue):
     cpdef long long trim(self, long long now_ms) except -1
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef pin(self, long long offset, long long octets_max)
-    cpdef admit(self, Message message, bint promised=*)
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong)
     cdef serve(self, Consumer consumer)

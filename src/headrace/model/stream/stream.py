@@ -71,10 +71,10 @@ class Stream(Queue):
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
 
-    def taker(self) -> Consumer | None:
+    def ready_consumer(self) -> Consumer | None:
         return None
 
-    def offer(self, message: Message) -> int:
+    def enqueue(self, message: Message) -> int:
         """Append to the log; readers get it once it is durable.
 
         The log has messages of class basic in one piece; what is not so is made so.
@@ -94,8 +94,8 @@ class Stream(Queue):
             self.wake()
         return 0
 
-    def admit(self, message: Message, promised: bool = False) -> None:
-        self.offer(message)
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
+        self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
         """Append what a transaction was to publish here, which was committed just before the end.
@@ -106,7 +106,7 @@ class Stream(Queue):
         store.begin()
         try:
             store.load(message)
-            self.offer(message)
+            self.enqueue(message)
         except OSError as error:
             log.error("stream %r: a message cannot be read and is lost: %s", self.name, error)
         finally:
@@ -328,10 +328,10 @@ class Stream(Queue):
             self.delivered += 1
             if consumer.no_ack:
                 consumer.deliver(message)
-                self.leave(message)
+                self.remove(message)
             else:
                 self.unacked_count += 1
-                self.held_bytes += body_size
+                self.unacked_bytes += body_size
                 message.consumer = consumer
                 consumer.deliver(message)
         if not batch:
@@ -416,7 +416,7 @@ class Stream(Queue):
 
     def unpark(self, consumer: Consumer) -> None:
         if consumer.parked:
-            self.enlist(consumer)
+            self.activate(consumer)
         self.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:

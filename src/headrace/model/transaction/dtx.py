@@ -356,7 +356,7 @@ class Branches:
                 message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
                     message.deliveries -= 1  # It was counted as coming back: the outcome tells.
-                if queue.restore_held(message):
+                if queue.restore_unacked(message):
                     branch.settles.append(Settle(queue, message, outcome))
                 else:
                     branch.damaged = True
@@ -383,7 +383,7 @@ class Branches:
             branch.damaged = True
             return
         for queue in there:
-            queue.held_count += 1
+            queue.pending_count += 1
         self.vhost.counters.memory_used += weight_of(message)
         branch.publishes.add(message, there, True)
 
@@ -512,7 +512,7 @@ class Branches:
                     queue.limited
                     and not queue.deleted
                     and message.flags & KIND_MASK < KIND_FILE
-                    and queue.will_refuse(message.body_size)
+                    and queue.would_reject(message.body_size)
                 ):
                     raise ResourceError(
                         f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"

@@ -117,7 +117,7 @@ class TransactionPublishes:
                 queues = self.queues[i]
                 ids = b"".join([q.id_bytes for q in queues if q.durable and not q.deleted])
             for queue in queues:
-                queue.held_count += 1
+                queue.pending_count += 1
             if ids and self.lasting[i]:
                 message.position = store.publish_message(message, counters.now_ms, ids)
             if message.position:
@@ -160,7 +160,7 @@ class TransactionPublishes:
             message = self.messages[i]
             counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
-                queue.held_count -= 1
+                queue.pending_count -= 1
                 if not admit(message, queue, store):
                     lost += 1
         counters.published += hi - lo
@@ -172,7 +172,7 @@ class TransactionPublishes:
             message = self.messages[i]
             counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
-                queue.held_count -= 1
+                queue.pending_count -= 1
                 disown(message, queue, store)
 
     def forget(self, lo: int, hi: int) -> None:
@@ -223,7 +223,7 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
     lane: Queue = queue
     if kind >= C_KIND_FILE:
         lane = lane_of(queue, kind)
-    lane.admit(twin, True)
+    lane.enqueue_in_place(twin, True)
     if queue.is_stream:
         disown(message, queue, store)
     return True

@@ -260,7 +260,7 @@ class Sinks:
             for queue in queues:
                 if not queue.limited or not queue.overflow:
                     continue  # Nothing, or the oldest, gives way.
-                counted = room.setdefault(queue, [queue.held_count, 0])
+                counted = room.setdefault(queue, [queue.pending_count, 0])
                 counted[0] += 1
                 counted[1] += message.body_size
                 too_many = 0 <= queue.max_length < queue.ready_count + counted[0]

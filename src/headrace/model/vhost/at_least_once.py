@@ -65,10 +65,10 @@ class Undelivered(Consumer):
             while self.dying and counters.letters_left > 0:
                 counters.letters_left -= 1
                 message, reason = self.dying.popleft()
-                queue.held_count -= 1
+                queue.pending_count -= 1
                 message.consumer = None
-                if not queue.retry_letter(message, reason):
-                    queue.held_count += 1
+                if not queue.retry_dead_letter(message, reason):
+                    queue.pending_count += 1
                     message.consumer = letters.keep(queue, message, reason)
         finally:
             if gathers:
@@ -86,11 +86,11 @@ class Undelivered(Consumer):
         gathers = queue.vhost.dead_letters.gather()
         try:
             for message, reason in tried:
-                queue.held_count -= 1
+                queue.pending_count -= 1
                 message.consumer = None
-                if queue.retry_letter(message, reason):
+                if queue.retry_dead_letter(message, reason):
                     continue
-                queue.held_count += 1
+                queue.pending_count += 1
                 message.consumer = self
                 failed.append((message, reason))
         finally:
@@ -111,5 +111,5 @@ class Undelivered(Consumer):
         self.dying.clear()
         self.takers.clear()
         for message, _ in letters:
-            self.queue.held_count -= 1
-            self.queue.leave(message)
+            self.queue.pending_count -= 1
+            self.queue.remove(message)

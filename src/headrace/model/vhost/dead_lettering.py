@@ -91,9 +91,9 @@ class DeadLetters:
             return 0
         lane = lane_of(queue, twin.flags & KIND_MASK)
         if (late or promised) and not lane.is_stream:
-            lane.admit(twin, promised)  # What came later may stand there.
+            lane.enqueue_in_place(twin, promised)  # What came later may stand there.
             return 0
-        return lane.offer(twin)
+        return lane.enqueue(twin)
 
     def _put_off_born(self) -> None:
         if self._born:
@@ -191,7 +191,7 @@ class DeadLetters:
             return True
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:
-            return not queue.insists
+            return not queue.dead_letter_at_least_once
         try:
             return self._dead_letter(
                 message, queue, reason, exchange, key, self.vhost.contents, detail
@@ -275,7 +275,8 @@ class DeadLetters:
             found,
             observers=observers,
             copies=keys[1:],
-            publisher=0 if queue.insists else message.publisher,  # One that insists does arrive.
+            # A dead letter that must arrive is not dropped for no-local.
+            publisher=0 if queue.dead_letter_at_least_once else message.publisher,
         )
         far = False
         if reason != deadletter.REJECTED:
@@ -289,7 +290,9 @@ class DeadLetters:
                 far = True
         arrived = True
         kept = self._undelivered.get(queue)
-        if not far and (queue.insists or (kept is not None and message in kept.takers)):
+        if not far and (
+            queue.dead_letter_at_least_once or (kept is not None and message in kept.takers)
+        ):
             arrived = self._insist(queue, message, found, observers)
         count = len(found) + len(observers)
         if count and self.may_spread(queue.name, headers, reason, count):
@@ -319,7 +322,7 @@ class DeadLetters:
         for target in list(found):
             if had is not None and target.name in had:
                 del found[target]
-            elif target.will_refuse(message.body_size):
+            elif target.would_reject(message.body_size):
                 del found[target]
                 full = True
         if full:
@@ -361,7 +364,7 @@ class DeadLetters:
                 return False
             if kept is None:
                 kept = self._kept_by(queue)
-        queue.held_count += 1
+        queue.pending_count += 1
         message.consumer = kept
         kept.put_off(message, reason)
         return True
@@ -378,10 +381,10 @@ class DeadLetters:
         """A dead letter that was kept when the broker stopped is kept on."""
         kept = self._kept_by(queue)
         message.consumer = kept
-        if queue.restore_held(message):
+        if queue.restore_unacked(message):
             queue.unacked_count -= 1  # Not a consumer, but the queue holds it.
-            queue.held_bytes -= message.body_size
-            queue.held_count += 1
+            queue.unacked_bytes -= message.body_size
+            queue.pending_count += 1
             kept.add(message, reason)
 
     def _kept_by(self, queue: Queue) -> Undelivered:
@@ -402,7 +405,7 @@ class DeadLetters:
         """A message that waited when the broker stopped goes on waiting."""
         waiting = self._waiting(queue)
         message.consumer = waiting
-        if queue.restore_held(message):
+        if queue.restore_unacked(message):
             waiting.add(message, due_ms)
 
     def _waiting(self, queue: Queue) -> Waiting:

@@ -93,7 +93,11 @@ def configure(vhost: QueueRegistry, queue: Queue) -> None:
     alternate, expires_ms = queue.alternate_exchange, queue.expires_ms
     message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
-    if queue.limited and not queue.insists and arguments.get(STRATEGY) == "at-least-once":
+    if (
+        queue.limited
+        and not queue.dead_letter_at_least_once
+        and arguments.get(STRATEGY) == "at-least-once"
+    ):
         log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
     if arguments or queue.guard is not None:
         flow_control.post(queue, arguments)
@@ -156,13 +160,13 @@ def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
         nonlocal at
         if queue.deleted or queue.message_ttl_ms < 0:
             return 0
-        at = queue.limit_lives(at, end, began_ms, LIVES_OCTETS)
+        at = queue.set_deadlines(at, end, began_ms, LIVES_OCTETS)
         return now_ms + 1 if at < end else 0
 
     returned = queue.returned_within(0, end)
     for message in returned:
-        queue.limit_life(message, began_ms)
-        queue.watch(message)
+        queue.set_deadline(message, began_ms)
+        queue.schedule_expiry(message)
     if go_on(began_ms):
         vhost.scheduler.put(("lives", queue), began_ms + 1, go_on)
 

@@ -32,7 +32,7 @@ from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
 from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
-from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.queue_kinds.inspecting import InspectingQueue
 from headrace.model.vhost import queue_type as kinds
 from headrace.model.vhost.apply_rules import RulesChange
 from headrace.model.vhost.definitions import Definitions, QueueRecord
@@ -75,7 +75,7 @@ class QueueRegistry(Topology):
         self.store = store
         self.scheduler = scheduler
         self.make_stream = make_stream
-        self.observed = False  # Deliveries are shown to us.
+        self.traced = False  # Deliveries are shown to us.
         self.declared_by: dict[Queue, str] = {}  # Users.
         self.queues_of: dict[str, int] = {}  # How many queues each user declared.
         self.lifetimes = queue_lifetime.QueueLifetimes(self)
@@ -493,9 +493,9 @@ class QueueRegistry(Topology):
         elif arguments.get(DEDUPLICATION):
             make = DeduplicatingQueue
         queue = make(name, store=self.store, counters=self.counters, vhost=self, **properties)
-        if isinstance(queue, AttentiveQueue):
+        if isinstance(queue, InspectingQueue):
             queue.shape(arguments)
-        queue.observed = self.observed
+        queue.traced = self.traced
         self.configure(queue)
         queue.on_deadline = self._deadline_hook
         return queue

@@ -15,7 +15,7 @@ from headrace.model.queue import flow_control
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.fair_share import FairShareQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
-from headrace.model.queue_kinds.inspecting import AttentiveQueue
+from headrace.model.queue_kinds.inspecting import InspectingQueue
 from headrace.model.queue_kinds.last_value import LastValueQueue
 from headrace.model.queue_kinds.sorted import SortedQueue
 
@@ -95,5 +95,5 @@ def kind_of(arguments: Mapping[str, Any]) -> type[AnyQueue]:
     if wants(arguments, SHARES):
         return FairShareQueue
     if wants(arguments, (HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)):
-        return AttentiveQueue
+        return InspectingQueue
     return Queue

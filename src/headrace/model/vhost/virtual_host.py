@@ -37,7 +37,7 @@ from headrace.model.lease.registry import Leases
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
 from headrace.model.operations.jobs import Errands
 from headrace.model.ports import Files
-from headrace.model.queue.flow_control import observes
+from headrace.model.queue.flow_control import is_traced
 from headrace.model.queue_kinds.delayed import Delayed, DelayedQueue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.consumer_groups import ConsumerGroups
@@ -414,11 +414,9 @@ class VirtualHost(QueueRegistry):
 
     def _observe(self) -> None:
         """Have deliveries shown to us, or not."""
-        self.observed = self.tracer is not None or (
-            self.stamps is not None and self.stamps.sent_time
-        )
+        self.traced = self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
         for queue in self.queues.values():
-            queue.observed = observes(queue)
+            queue.traced = is_traced(queue)
         self._changed()
 
     # --- Connections and consumers ----------------------------------------------------------------

@@ -277,7 +277,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
         "priority": consumer.priority,
         "exclusive": bool(consumer.exclusive),
         "browses": bool(consumer.browses),
-        "active": not queue.single or queue.chosen is consumer,
+        "active": not queue.single_active or queue.single_active_consumer is consumer,
         "waits": bool(consumer.parked),
         "session": "",
         "credit": None,

@@ -61,7 +61,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "replicas": 1,  # Whatever its type: on this node.
         "ready": queue.message_count(),
         "unacked": queue.unacked_count,
-        "held": queue.held_count,
+        "held": queue.pending_count,
         "bytes": queue.ready_bytes,
         "consumers": queue.consumer_count(),
         "published": queue.published,
@@ -71,7 +71,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "auto_delete": bool(queue.auto_delete),
         "exclusive": queue.exclusive_owner is not None,
         "owner": getattr(queue.exclusive_owner, "number", 0),
-        "single": bool(queue.single),
+        "single": bool(queue.single_active),
         **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
         "arguments": described(queue.arguments),
     }

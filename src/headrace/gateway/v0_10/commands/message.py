@@ -23,7 +23,7 @@ from headrace.model.operations.peek import beginning
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
 from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue.multi_queue import Pool, holders_of, names_in
+from headrace.model.queue.multi_queue import MultiQueue, holders_of, names_in
 from headrace.protocol.codec_0_10 import (
     Acquired,
     MessageAccept,
@@ -86,7 +86,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
             "accept_mode",
         )
     if queue.exclusive_consumer is not None or (
-        command.exclusive and (queue.consumer_count() or queue.single)
+        command.exclusive and (queue.consumer_count() or queue.single_active)
     ):
         raise fault(
             ExecutionCode.RESOURCE_LOCKED,
@@ -97,9 +97,9 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
     arguments = plain(command.arguments or {})
     try:
         choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
-        if (choice.browses or queue.shown_only) and not arguments.get(BROWSE):
+        if (choice.browses or queue.browse_only) and not arguments.get(BROWSE):
             acquire_mode = 1
-        if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, Pool)):
+        if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, MultiQueue)):
             queue = view_of(queue)  # Which refuses to be one of several.
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
@@ -145,7 +145,7 @@ def source_of(session: Any, command: MessageSubscribe) -> Any:
     queues = [queue_of(session, name) for name in names_in(plain(arguments))]
     for queue in queues:
         session.check_access("read", "queue", queue.access_name)
-    return Pool(queues)
+    return MultiQueue(queues)
 
 
 def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> None:

@@ -135,7 +135,7 @@ class Publisher(Transfers):
                 )
         for queue in route.queues:
             kept = position != 0 and queue.durable
-            consumer = queue.taker()
+            consumer = queue.ready_consumer()
             if (
                 consumer is not None
                 and not kept
@@ -166,9 +166,9 @@ class Publisher(Transfers):
                 message.flags |= C_PERSISTENT
                 message.position = position
             if consumer is not None:
-                queue.give(consumer, message)
+                queue.dispatch_arrival(consumer, message)
             else:
-                refused += queue.offer(message)
+                refused += queue.enqueue(message)
             if queue.ready_count > queue.pace_above and (
                 queue.consumers is not None or queue.stopped
             ):
@@ -199,7 +199,7 @@ class Publisher(Transfers):
         interception = route.interception
         if route.count and self.immediate:
             for queue in route.queues:
-                if not queue.takes_at_once():
+                if not queue.has_ready_consumer():
                     if self.publishing is not None:
                         self.vhost.publishing_ids.refuse(self.publishing)
                     self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
@@ -295,7 +295,7 @@ class Publisher(Transfers):
         publishers = self.vhost.publishing_ids
         if not publishers.knows(number):
             lasting = will_last(route.queues, self.persistent)
-            refusing = tuple([queue for queue in route.queues if queue.will_refuse(body_size)])
+            refusing = tuple([queue for queue in route.queues if queue.would_reject(body_size)])
             if refusing:
                 route = Route(route.key, refusing, 0)
                 self.spread(route, body, 0, len(body), parts, body_size)

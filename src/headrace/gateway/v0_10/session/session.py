@@ -335,7 +335,7 @@ class Session(Publisher):
     def leave_queue(self, queue: Queue) -> None:
         """A subscription has ended: the queue may be one that goes with its last."""
         for part in parts_of(queue):
-            if part.single and part.ready_count:
+            if part.single_active and part.ready_count:
                 part.drain()  # It is another's turn now.
             if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
                 continue  # It goes with the session (0-10/s188).

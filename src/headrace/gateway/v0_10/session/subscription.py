@@ -163,7 +163,7 @@ class Subscription(Consumer):
 
     def select(self, selective: bool) -> None:
         """Have the queue ask before each message whether it fits."""
-        selective = selective or self.picky
+        selective = selective or self.filters
         if selective != self.selective:
             self.selective = selective
             queue = self.queue

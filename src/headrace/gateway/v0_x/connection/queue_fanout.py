@@ -115,7 +115,7 @@ class Spreader(Peer):
                 )
         for queue in route.queues:
             kept = position != 0 and queue.durable
-            consumer = queue.taker()
+            consumer = queue.ready_consumer()
             if (
                 consumer is not None
                 and not kept
@@ -149,9 +149,9 @@ class Spreader(Peer):
             if kept:
                 message.position = position
             if consumer is not None:
-                queue.give(consumer, message)
+                queue.dispatch_arrival(consumer, message)
             else:
-                refused += queue.offer(message)
+                refused += queue.enqueue(message)
             if queue.ready_count > queue.pace_above and (
                 queue.consumers is not None or queue.stopped
             ):

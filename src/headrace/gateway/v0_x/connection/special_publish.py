@@ -226,7 +226,7 @@ class SpecialPublisher(Spreader):
         if lasting and self.store.full:
             publishers.refuse(number)
             return 1
-        refusing = tuple([queue for queue in queues if queue.will_refuse(p.body_size)])
+        refusing = tuple([queue for queue in queues if queue.would_reject(p.body_size)])
         if refusing:
             publishers.refuse(number)
             self.give(p, Route(route.key, refusing, 0))
@@ -400,7 +400,7 @@ class SpecialPublisher(Spreader):
 
 def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     """Return those of some queues in which a consumer takes a message at once."""
-    return tuple([queue for queue in queues if queue.takes_at_once()])
+    return tuple([queue for queue in queues if queue.has_ready_consumer()])
 
 
 def flaw_of(error: AmqpError | ModelError) -> str:

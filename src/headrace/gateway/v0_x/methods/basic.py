@@ -19,7 +19,7 @@ from headrace.model.operations.queue_view import view_of
 from headrace.model.queue.content_lanes import home_of
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue.multi_queue import Pool, head_of, holders_of, names_in, parts_of
+from headrace.model.queue.multi_queue import MultiQueue, head_of, holders_of, names_in, parts_of
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -72,7 +72,7 @@ def source_of(connection: Any, channel: Any, name: str, arguments: Mapping[str, 
     queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
     for queue in queues:
         check_access(connection, "read", "queue", queue.access_name)
-    return Pool(queues)
+    return MultiQueue(queues)
 
 
 def last_or(channel: Any, name: str) -> str:
@@ -151,7 +151,7 @@ def limit_octets(channel: Channel, octets: int) -> None:
     """
     channel.prefetch_size = octets
     for consumer in (channel.consumers or {}).values():
-        selective = consumer.picky or octets > 0
+        selective = consumer.filters or octets > 0
         if consumer.selective != selective:
             consumer.selective = selective
             queue = consumer.queue
@@ -176,7 +176,7 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
         queue = source_of(connection, channel, method.queue, method.arguments)
     vhost = connection.vhost.name
     if queue.exclusive_consumer is not None or (
-        method.exclusive and (queue.consumer_count() or queue.single)
+        method.exclusive and (queue.consumer_count() or queue.single_active)
     ):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{vhost}' in exclusive use")
     arguments = method.arguments
@@ -186,13 +186,13 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
             connection.vhost, queue, arguments, connection.context.ack_timeout_ms
         )
     choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
-    if arguments.get(BROWSE) or choice.browses or queue.shown_only:
+    if arguments.get(BROWSE) or choice.browses or queue.browse_only:
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
-    consumer.picky = bool(channel.refused)
-    consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.picky
+    consumer.filters = bool(channel.refused)
+    consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.filters
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
     choice.give(consumer)
@@ -269,7 +269,7 @@ def end_consumer(connection: Any, consumer: Consumer) -> None:
     """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
     consumer.queue.remove_consumer(consumer)
     for queue in parts_of(consumer.queue):
-        if queue.single and queue.ready_count:
+        if queue.single_active and queue.ready_count:
             queue.drain()  # It is another's turn now.
         home = home_of(queue)
         if home.auto_delete and not home.deleted and not home.consumer_count():
@@ -284,7 +284,7 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
         raise AccessRefused(
             f"queue '{queue.name}' in vhost '{connection.vhost.name}' in exclusive use"
         )
-    if queue.shown_only:
+    if queue.browse_only:
         raise AccessRefused(
             f"queue '{queue.name}' in vhost '{connection.vhost.name}' is for browsing only"
         )
@@ -313,7 +313,7 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
             queue.unconvertible(message, getter, error.reason)
     channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
     if method.no_ack:
-        queue.leave(message)
+        queue.remove(message)
     return None
 
 
@@ -355,7 +355,7 @@ def refuse(channel: Channel, tag: int) -> None:
         channel.refused = set()
     channel.refused.add(message.seq)
     for consumer in (channel.consumers or {}).values():
-        consumer.queue.make_picky(consumer)
+        consumer.queue.start_filtering(consumer)
 
 
 def nack(connection: Any, channel: Channel, method: BasicNack) -> None:

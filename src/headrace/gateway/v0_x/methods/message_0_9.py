@@ -136,7 +136,7 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     refuse_stream(queue, method)
     what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
     choice = ConsumerFilter(method.filter, what)
-    if method.filter.get(BROWSE) or choice.browses or queue.shown_only:
+    if method.filter.get(BROWSE) or choice.browses or queue.browse_only:
         queue = view_of(queue)
     timeout_ms = 0
     if not method.no_ack:
@@ -165,7 +165,8 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
 
 def check_exclusive(queue: Any, *, asked: bool) -> None:
     """Refuse a queue that somebody has for himself, or cannot have for himself."""
-    if queue.exclusive_consumer is not None or (asked and (queue.consumer_count() or queue.single)):
+    others = queue.consumer_count() or queue.single_active
+    if queue.exclusive_consumer is not None or (asked and others):
         raise AccessRefused(f"queue '{queue.name}' is in exclusive use")
 
 
@@ -197,7 +198,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     check_access(connection, "read", "queue", queue.access_name)
     check_exclusive(queue, asked=False)
     refuse_stream(queue, method)
-    if queue.shown_only:
+    if queue.browse_only:
         raise AccessRefused(f"queue '{queue.name}' is for browsing only")
     queue.used_ms = connection.counters.now_ms
     getter = Getter(connection, channel, queue, method.no_ack)
@@ -209,7 +210,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
         if deliver(side, message, getter, method.destination, method.no_ack):
             break
     if method.no_ack:
-        queue.leave(message)
+        queue.remove(message)
     side.answer(MessageOk())
 
 
