@@ -11,7 +11,6 @@ import argparse
 import ast
 import builtins
 import json
-import keyword
 import subprocess
 import sys
 from pathlib import Path
@@ -23,11 +22,17 @@ sys.path.insert(0, str(ROOT / "tools"))
 from gen_codec_0_10 import codec_0_10  # noqa: E402  (the path comes first)
 from slotted import Member, slotted  # noqa: E402
 
-from headrace.spec.methods import METHODS, dialect  # noqa: E402  (the path comes first)
+from headrace.protocol.plan_0_x import (  # noqa: E402  (the path comes first)
+    METHOD_BYTES,
+    NUMBERS,
+    attribute,
+    octets_of,
+    runs,
+)
+from headrace.spec.methods import METHODS, dialect  # noqa: E402
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
 from headrace.spec.tables import (  # noqa: E402
     V0_9_1,
-    VERSIONS_0_X,
     ContentClass,
     Field,
     Method,
@@ -47,7 +52,7 @@ PYTHON_TYPES = {
     "longstr": ("bytes", 'b""'),
     "timestamp": ("datetime | int", "EPOCH"),
     "table": ("dict[str, Value]", "{}"),
-    "content": ("Content", "Content()"),
+    "content": ("Content", "NO_CONTENT"),
 }
 SECRETS = {
     ("connection.start-ok", "response"),
@@ -57,20 +62,28 @@ SECRETS = {
     ("message.transfer", "security-token"),
 }
 FACTORIES = ("table",)  # Each value has its own.
-PACK = {"octet": "B", "short": "H", "long": "I", "longlong": "Q"}
 SIZE = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
-EMPTY = {"shortstr": '""', "longstr": 'b""', "table": "{}"}  # An argument that is absent.
-BITS_PER_OCTET = 8
+# Methods of bulk traffic: they have functions, since a plan takes about twice their time.
+HOT = {
+    "basic.publish",
+    "basic.return",
+    "basic.deliver",
+    "basic.get",
+    "basic.get-ok",
+    "basic.get-empty",
+    "basic.ack",
+    "basic.reject",
+    "basic.nack",
+    "message.transfer",
+    "message.ok",
+}
+HOT_CONTENT = {"basic"}
+HOT_METHODS = [method for method in METHODS if method.name in HOT]
+HOT_PROPERTIES = [row for row in CONTENT_CLASSES if row.name in HOT_CONTENT]
 
 
 def class_name(method: str) -> str:
     return "".join(word.capitalize() for word in method.replace(".", "-").split("-"))
-
-
-def attribute(name: str) -> str:
-    """`routing-key` as Python writes it; keywords get an underscore."""
-    plain = name.replace("-", "_")
-    return plain + "_" if keyword.iskeyword(plain) else plain
 
 
 def local(name: str) -> str:
@@ -109,32 +122,30 @@ def union_of_fields(rows: list[Method]) -> list[Field]:
     return list(fields.values())
 
 
-# -- Runs of fields that one struct call reads -----------------------------------------------------
+# -- Functions of hot methods ----------------------------------------------------------------------
 
 
-def runs(fields: tuple[Field, ...]) -> list[tuple[str, list[Field]]]:
-    """Group neighbouring numbers and bits; every other field stands alone."""
-    groups: list[tuple[str, list[Field]]] = []
-    for entry in fields:
-        kind = "fixed" if entry.type in PACK or entry.type == "bit" else entry.type
-        if kind == "fixed" and groups and groups[-1][0] == "fixed":
-            groups[-1][1].append(entry)
-        else:
-            groups.append((kind, [entry]))
-    return groups
+READ = {
+    "shortstr": "read_shortstr",
+    "longstr": "read_longstr",
+    "table": "decode_table",
+    "timestamp": "read_timestamp",
+    "octet": "read_octet",
+    "content": "read_content",
+}
+PACK = {
+    "shortstr": "pack_shortstr",
+    "longstr": "pack_longstr",
+    "table": "encode_table",
+    "timestamp": "pack_timestamp",
+    "octet": "pack_octet",
+    "content": "pack_content",
+}
 
 
-def octets_of(fields: list[Field]) -> list[list[Field] | Field]:
-    """Numbers as they are, neighbouring bits packed into octets of eight."""
-    items: list[list[Field] | Field] = []
-    for entry in fields:
-        if entry.type != "bit":
-            items.append(entry)
-        elif items and isinstance(items[-1], list) and len(items[-1]) < BITS_PER_OCTET:
-            items[-1].append(entry)
-        else:
-            items.append([entry])
-    return items
+def is_fixed(group: list[Field]) -> bool:
+    """Return True for a run of numbers and bits, which one struct reads."""
+    return group[0].type in NUMBERS or group[0].type == "bit"
 
 
 def struct_name(code: str) -> str:
@@ -142,16 +153,16 @@ def struct_name(code: str) -> str:
 
 
 def decoder(method: Method, structs: set[str]) -> str:
+    assert not method.appended, method
     name = class_name(method.name)
     lines = [f"def {function_name('decode', method)}(d: bytes) -> {name}:"]
     keywords: list[str] = []
     if not method.fields:
-        lines += ["    if len(d) != 4:", "        raise MalformedError(_TRAILING)"]
+        lines += [f"    if len(d) != {METHOD_BYTES}:", "        raise MalformedError(TRAILING)"]
         return "\n".join([*lines, f"    return {name}()"])
-    at = "4"
-    appended = {entry.name for entry in method.fields[len(method.fields) - method.appended :]}
-    for kind, group in runs(method.fields):
-        if kind == "fixed":
+    at = str(METHOD_BYTES)
+    for group in runs(method.fields):
+        if is_fixed(group):
             code, size, names, bits = "", 0, [], []
             for number, item in enumerate(octets_of(group)):
                 if isinstance(item, list):
@@ -160,7 +171,7 @@ def decoder(method: Method, structs: set[str]) -> str:
                     names.append(octet)
                     bits += [(entry, octet, 1 << place) for place, entry in enumerate(item)]
                 else:
-                    code, size = code + PACK[item.type], size + SIZE[item.type]
+                    code, size = code + NUMBERS[item.type], size + SIZE[item.type]
                     names.append(attribute(item.name))
                     keywords.append(f"{attribute(item.name)}={attribute(item.name)}")
             for entry, octet, mask in bits:
@@ -173,40 +184,16 @@ def decoder(method: Method, structs: set[str]) -> str:
         else:
             entry = group[0]
             name_ = local(entry.name)
-            call = {
-                "shortstr": "read_shortstr",
-                "longstr": "read_longstr",
-                "table": "decode_table",
-                "timestamp": "_read_timestamp",
-                "content": "_read_content",
-            }[kind]
-            read = f"{call}(d, {at})"
-            if entry.name in appended:
-                read = f"{read} if {at} < len(d) else ({EMPTY[kind]}, {at})"
-            lines.append(f"    {name_}, at = {read}")
+            lines.append(f"    {name_}, at = {READ[entry.type]}(d, {at})")
             keywords.append(f"{attribute(entry.name)}={name_}")
         at = "at"
-    lines += ["    if at != len(d):", "        raise MalformedError(_TRAILING)"]
+    lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)"]
     order = {attribute(entry.name): place for place, entry in enumerate(method.fields)}
     keywords.sort(key=lambda text: order[text.split("=")[0]])
     lines += [f"    return {name}("]
     lines += [f"        {text}," for text in keywords]
     lines += ["    )"]
     return "\n".join(lines)
-
-
-def packed_or_absent(name: str, kind: str) -> str:
-    return f'({packed(name, kind)} if {name} else b"")'
-
-
-def packed(name: str, kind: str) -> str:
-    return {
-        "shortstr": f"pack_shortstr({name})",
-        "longstr": f"pack_longstr({name})",
-        "table": f"encode_table({name})",
-        "timestamp": f"_U64.pack(encode_timestamp({name}))",
-        "content": f"_pack_content({name})",
-    }[kind]
 
 
 def encoder(method: Method, structs: set[str]) -> str:
@@ -217,13 +204,11 @@ def encoder(method: Method, structs: set[str]) -> str:
     parts: list[str] = []
     code, values = "I", [f"0x{index:08X}"]
     groups = runs(method.fields)
-    if not groups or groups[0][0] != "fixed":
-        groups = [("fixed", []), *groups]
-    appended = {entry.name for entry in method.fields[len(method.fields) - method.appended :]}
-    for number, (kind, group) in enumerate(groups):
-        if kind != "fixed":
-            pack = packed_or_absent if group[0].name in appended else packed
-            parts.append(pack(f"m.{attribute(group[0].name)}", kind))
+    if not groups or not is_fixed(groups[0]):
+        groups = [[], *groups]
+    for number, group in enumerate(groups):
+        if number and not is_fixed(group):
+            parts.append(f"{PACK[group[0].type]}(m.{attribute(group[0].name)})")
             continue
         if number:
             code, values = "", []
@@ -236,7 +221,7 @@ def encoder(method: Method, structs: set[str]) -> str:
                 ]
                 values.append(bits[0] if len(bits) == 1 else " | ".join(f"({b})" for b in bits))
             else:
-                code += PACK[item.type]
+                code += NUMBERS[item.type]
                 values.append(f"m.{attribute(item.name)}")
         structs.add(code)
         parts.append(f"{struct_name(code)}.pack({', '.join(values)})")
@@ -265,10 +250,12 @@ def method_class(name: str, rows: list[Method]) -> str:
         f'    """{name}{note}"""',
         "",
         f'    NAME: ClassVar[str] = "{name}"',
-        f"    CONTENT: ClassVar[bool] = {latest.content}",
         f"    INDEX: ClassVar[dict[Version, MethodId]] = {{{index}}}",
-        f"    REPLIES: ClassVar[frozenset[str]] = frozenset({names})",
     ]
+    if latest.content:
+        lines.append("    CONTENT: ClassVar[bool] = True")
+    if names:
+        lines.append(f"    REPLIES: ClassVar[frozenset[str]] = frozenset({names})")
     members = [
         Member(
             attribute(entry.name),
@@ -283,19 +270,6 @@ def method_class(name: str, rows: list[Method]) -> str:
 
 
 # -- Content headers -------------------------------------------------------------------------------
-
-READ_PROPERTY = {
-    "shortstr": "p.{0}, at = read_shortstr(d, at)",
-    "table": "p.{0}, at = decode_table(d, at)",
-    "timestamp": "p.{0}, at = _read_timestamp(d, at)",
-    "octet": "p.{0}, at = _read_octet(d, at)",
-}
-PACK_PROPERTY = {
-    "shortstr": "pack_shortstr({0})",
-    "table": "encode_table({0})",
-    "timestamp": "_U64.pack(encode_timestamp({0}))",
-    "octet": "_S_B.pack({0})",
-}
 
 
 def properties_name(row: ContentClass) -> str:
@@ -329,8 +303,8 @@ def properties_functions(row: ContentClass) -> str:
     ]
     for place, entry in enumerate(row.properties):
         lines.append(f"    if flags & 0x{1 << (15 - place):04X}:")
-        lines.append("        " + READ_PROPERTY[entry.type].format(attribute(entry.name)))
-    lines += ["    if at != len(d):", "        raise MalformedError(_TRAILING)", "    return p\n\n"]
+        lines.append(f"        p.{attribute(entry.name)}, at = {READ[entry.type]}(d, at)")
+    lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)", "    return p\n\n"]
     own = "p" if row.properties else "_"
     lines += [f"def _encode_{row.name}_properties({own}: {name}) -> tuple[int, list[bytes]]:"]
     lines += ["    flags = 0", "    parts: list[bytes] = []"]
@@ -338,235 +312,85 @@ def properties_functions(row: ContentClass) -> str:
         own = f"p.{attribute(entry.name)}"
         lines.append(f"    if {own} is not None:")
         lines.append(f"        flags |= 0x{1 << (15 - place):04X}")
-        lines.append(f"        parts.append({PACK_PROPERTY[entry.type].format(own)})")
+        lines.append(f"        parts.append({PACK[entry.type]}({own}))")
     lines.append("    return flags, parts")
     return "\n".join(lines)
 
 
 # -- The files -------------------------------------------------------------------------------------
 
-HEAD = '''"""Typed methods and content headers of AMQP 0-8, 0-9 and 0-9-1, and their codecs.
+HEAD = '''"""Typed methods and content properties of AMQP 0-8, 0-9 and 0-9-1, and their codec.
 
 {note}
 
 `decode_method` and `encode_method` turn the payload of a method frame into one of the classes
-below and back; `decode_content_header` and `encode_content_header` do it for header frames. What
-the bytes do wrong leaves as AmqpError; what our own side does wrong leaves as ValueError.
+below and back; `decode_content_header` and `encode_content_header` do it for header frames. They
+work by the plans of `plan_0_x`; the methods of bulk traffic have functions here.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from headrace.protocol.errors import AmqpError
-from headrace.protocol.fields import Fields
-from headrace.spec.reply import ReplyCode
+from headrace.protocol.plan_0_x import (
+    NO_CONTENT,
+    TRAILING,
+    Codec,
+    pack_content,
+    pack_octet,
+    pack_timestamp,
+    read_content,
+    read_octet,
+    read_timestamp,
+)
+from headrace.protocol.plan_0_x import Content as Content
+from headrace.protocol.plan_0_x import MethodBase as MethodBase
+from headrace.protocol.plan_0_x import PropertiesBase as PropertiesBase
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, MethodId, Version
 from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
 from headrace.wire.errors import MalformedError
-from headrace.wire.table import (
-    EPOCH,
-    Value,
-    decode_table,
-    decode_timestamp,
-    encode_table,
-    encode_timestamp,
-)
-
-_TRAILING = "bytes follow the last field"
-
-
-class MethodBase(Fields):
-    """A method with its arguments. One class serves every version that has the method."""
-
-    __slots__ = ()
-
-    NAME: ClassVar[str] = ""
-    CONTENT: ClassVar[bool] = False
-    INDEX: ClassVar[dict[Version, MethodId]] = {{}}
-    REPLIES: ClassVar[frozenset[str]] = frozenset()
-
-
-class PropertiesBase(Fields):
-    """The properties of a content."""
-
-    __slots__ = ()
-
-    CLASS_ID: ClassVar[int] = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A body inside a 0-9 message.transfer, or the reference under which it was sent."""
-
-    data: bytes = b""
-    is_reference: bool = False
+from headrace.wire.table import EPOCH, Value, decode_table, encode_table
 '''
 
-HELPERS = """
-def _read_octet(d: bytes, at: int) -> tuple[int, int]:
-    return d[at], at + 1
-
-
-def _read_timestamp(d: bytes, at: int) -> tuple[datetime | int, int]:
-    return decode_timestamp(_U64.unpack_from(d, at)[0]), at + 8
-
-
-def _read_content(d: bytes, at: int) -> tuple[Content, int]:
-    if d[at] > 1:
-        raise MalformedError(f"a content is neither inline nor a reference: {d[at]}")
-    data, end = read_longstr(d, at + 1)
-    return Content(data, d[at] == 1), end
-
-
-def _pack_content(content: Content) -> bytes:
-    return (b"\\x01" if content.is_reference else b"\\x00") + pack_longstr(content.data)
+FOOT = """
+decode_method = _CODEC.decode_method
+encode_method = _CODEC.encode_method
+decode_content_header = _CODEC.decode_content_header
+encode_content_header = _CODEC.encode_content_header
 """
 
-FOOT = '''
-def decode_method(version: Version, payload: bytes) -> MethodBase:
-    """Return the method in the payload of a method frame."""
-    if len(payload) < 4:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a method frame lacks its method")
-    index = int.from_bytes(payload[:4], "big")
-    decode = _DECODERS[version].get(index)
-    method = (index >> 16, index & 0xFFFF)
-    if decode is None:
-        text = f"unknown method {method[0]}, {method[1]}"
-        raise AmqpError(ReplyCode.NOT_IMPLEMENTED, text, method)
-    try:
-        return decode(payload)
-    except MalformedError as error:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, str(error), method) from None
-    except (struct.error, IndexError):
-        text = "a method frame is cut off"
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, text, method) from None
 
-
-def encode_method(version: Version, method: MethodBase) -> bytes:
-    """Return the payload of the method frame that carries `method`."""
-    encode = _ENCODERS[version].get(type(method))
-    if encode is None:
-        raise ValueError(f"AMQP {version.label} has no {method.NAME}")
-    try:
-        return encode(method)
-    except struct.error as error:
-        raise ValueError(f"{method.NAME}: {error}") from None
-
-
-def decode_content_header(version: Version, payload: bytes) -> tuple[int, int, PropertiesBase]:
-    """Return class id, body size and properties from the payload of a content header frame."""
-    if len(payload) < 14:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a content header is cut off")
-    class_id, weight, body_size, flags = _S_HHQH.unpack_from(payload)
-    decode = _PROPERTY_DECODERS[version].get(class_id)
-    if decode is None:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"class {class_id} carries no content")
-    if weight:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, f"the weight of a content is {weight}, not 0")
-    try:
-        return class_id, body_size, decode(payload, 14, flags)
-    except MalformedError as error:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, str(error), (class_id, 0)) from None
-    except (struct.error, IndexError):
-        text = "a content header is cut off"
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, text, (class_id, 0)) from None
-
-
-def encode_content_header(
-    version: Version, class_id: int, body_size: int, properties: PropertiesBase
-) -> bytes:
-    """Return the payload of a content header frame."""
-    encode = _PROPERTY_ENCODERS[version].get(class_id)
-    if encode is None or class_id != properties.CLASS_ID:
-        name = type(properties).__name__
-        raise ValueError(f"AMQP {version.label} has no class {class_id} with {name}")
-    try:
-        flags, parts = encode(properties)
-        return b"".join([_S_HHQH.pack(class_id, 0, body_size, flags), *parts])
-    except struct.error as error:
-        raise ValueError(f"content header: {error}") from None
-'''
-
-
-def table_of(name: str, type_: str, versions: dict[Version, list[str]]) -> str:
-    lines = [f"{name}: dict[Version, {type_}] = {{"]
-    for version, entries in versions.items():
-        lines.append(f"    {version_name(version)}: {{")
-        lines += [f"        {entry}," for entry in entries]
-        lines.append("    },")
-    lines.append("}")
-    return "\n".join(lines)
+def codec_object() -> str:
+    """The codec with the functions of hot methods and properties; it plans the others itself."""
+    lines = ["_CODEC = Codec(", "    methods=["]
+    for method in HOT_METHODS:
+        versions = ", ".join(map(version_name, method.versions))
+        lines.append(f"        ({class_name(method.name)}, ({versions},),")
+        lines.append(f"         {function_name('decode', method)},")
+        lines.append(f"         {function_name('encode', method)}),")
+    lines += ["    ],", "    properties=["]
+    for row in HOT_PROPERTIES:
+        lines.append(f"        ({properties_name(row)}, _decode_{row.name}_properties,")
+        lines.append(f"         _encode_{row.name}_properties),")
+    return "\n".join([*lines, "    ],", ")"])
 
 
 def codec_0_x() -> str:
-    structs = {"B", "HHQH"}
-    blocks: list[str] = []
-    rows = rows_by_name()
-    blocks += [method_class(name, same) for name, same in rows.items()]
+    structs: set[str] = set()
+    blocks = [method_class(name, same) for name, same in rows_by_name().items()]
     blocks += [properties_class(row) for row in CONTENT_CLASSES]
     functions: list[str] = []
-    for method in METHODS:
+    for method in HOT_METHODS:
         functions += [decoder(method, structs), encoder(method, structs)]
-    functions += [properties_functions(row) for row in CONTENT_CLASSES]
+    functions += [properties_functions(row) for row in HOT_PROPERTIES]
     packers = [f'{struct_name(code)} = struct.Struct(">{code}")' for code in sorted(structs)]
-    packers.append('_U64 = struct.Struct(">Q")')
-    dialects = {version: dialect(version) for version in VERSIONS_0_X}
-    tables = [
-        table_of(
-            "_DECODERS",
-            "dict[int, Callable[[bytes], MethodBase]]",
-            {
-                v: [
-                    f"0x{m.id[0] << 16 | m.id[1]:08X}: {function_name('decode', m)}"
-                    for m in methods.values()
-                ]
-                for v, methods in dialects.items()
-            },
-        ),
-        "# Each encoder takes the class that stands beside it.",
-        table_of(
-            "_ENCODERS",
-            "dict[type[MethodBase], Callable[[Any], bytes]]",
-            {
-                v: [f"{class_name(m.name)}: {function_name('encode', m)}" for m in methods.values()]
-                for v, methods in dialects.items()
-            },
-        ),
-        table_of(
-            "_PROPERTY_DECODERS",
-            "dict[int, Callable[[bytes, int, int], PropertiesBase]]",
-            {
-                v: [
-                    f"{row.id}: _decode_{row.name}_properties"
-                    for row in CONTENT_CLASSES
-                    if v in row.versions
-                ]
-                for v in VERSIONS_0_X
-            },
-        ),
-        table_of(
-            "_PROPERTY_ENCODERS",
-            "dict[int, Callable[[Any], tuple[int, list[bytes]]]]",
-            {
-                v: [
-                    f"{row.id}: _encode_{row.name}_properties"
-                    for row in CONTENT_CLASSES
-                    if v in row.versions
-                ]
-                for v in VERSIONS_0_X
-            },
-        ),
-    ]
     text = LICENCE + HEAD.format(note=NOTE)
     text += "\n\n" + "\n\n\n".join(blocks)
-    text += "\n\n\n" + "\n".join(packers) + "\n\n" + HELPERS
-    text += "\n\n" + "\n\n\n".join(functions)
-    text += "\n\n\n" + "\n\n".join(tables) + "\n\n" + FOOT
+    text += "\n\n\n" + "\n".join(packers)
+    text += "\n\n\n" + "\n\n\n".join(functions)
+    text += "\n\n\n" + codec_object() + FOOT
     return text
 
 

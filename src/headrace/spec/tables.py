@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 MethodId = tuple[int, int]
@@ -102,10 +102,11 @@ class Method:
     content: bool = False
     extension: bool = False  # Not in the standard, but spoken by the field.
     appended: int = 0  # Last arguments that the field appends to the standard's; may be absent.
-    fields: tuple[Field, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", fields_of(self.arguments))
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The arguments, read anew at each call: a broker needs those of a few rows."""
+        return fields_of(self.arguments)
 
     @property
     def reply_names(self) -> tuple[str, ...]:
@@ -122,7 +123,8 @@ class ContentClass:
     id: int
     arguments: str
     versions: tuple[Version, ...]
-    properties: tuple[Field, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "properties", fields_of(self.arguments))
+    @property
+    def properties(self) -> tuple[Field, ...]:
+        """The properties, read anew at each call."""
+        return fields_of(self.arguments)
