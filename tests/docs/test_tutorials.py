@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command and program of the tutorials runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tutorial import Tutorial, blocks_of, matches
+
+PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
+
+
+def test_every_tutorial_is_run() -> None:
+    named = set(re.findall(r"\(([\w-]+\.md)\)", (PAGES / "index.md").read_text()))
+    assert named == {path.name for path in PAGES.glob("*.md")} - {"index.md"}
+    assert named == {"first-stream.md", "work-queues.md", "celery-django.md", "tests.md"}
+
+
+def test_work_queues(tmp_path: Path) -> None:
+    assert Tutorial(PAGES / "work-queues.md", tmp_path).run() == 5
+
+
+def test_tests(tmp_path: Path) -> None:
+    assert Tutorial(PAGES / "tests.md", tmp_path).run() == 3
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_celery_and_django(tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    assert Tutorial(PAGES / "celery-django.md", tmp_path).run() == 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_first_stream(tmp_path: Path) -> None:
+    assert Tutorial(PAGES / "first-stream.md", tmp_path).run() == 4
+
+
+def test_three_dots_stand_for_anything() -> None:
+    assert matches("1 passed in 0.03s\n", "1 passed in ...\n")
+    assert not matches("2 passed in 0.03s\n", "1 passed in ...\n")
+
+
+def test_an_odd_title_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh title='x'\ntrue\n```\n")
+    with pytest.raises(AssertionError, match="odd title"):
+        blocks_of(page)
