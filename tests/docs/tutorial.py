@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-import headrace
 from patience import PATIENCE_S
+
+import headrace
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```\w", re.MULTILINE)
