@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner
 
@@ -25,3 +26,16 @@ def works(*words: str | Path) -> str:
     done = run(*words)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def refused(*words: str | Path) -> str:
+    """Run a command that must fail; return the sentence that it says."""
+    done = run(*words)
+    assert done.exit_code != 0, done.output
+    assert done.stdout == ""
+    return done.stderr.strip().splitlines()[-1]
+
+
+def as_json(*words: str | Path) -> list[dict[str, Any]]:
+    """Run a command that prints a JSON object a line."""
+    return [json.loads(line) for line in works(*words, "--format", "json").splitlines()]

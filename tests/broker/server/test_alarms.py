@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pika
 import pytest
-from test_management import as_json, refused, works
 
 from headrace.client import blocking
 from headrace.testing import LocalBroker
 from support.broker_process import until
+from support.command_line import as_json, refused, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_management import refused, run, works
 
 from headrace.client import ClientError
 from headrace.client.blocking import connect
@@ -26,6 +25,7 @@ from headrace.store.catalog.change_notes import ACTS_MAX, Acts
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from support.broker_process import files_below, json_lines, until
+from support.command_line import refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

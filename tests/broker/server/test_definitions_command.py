@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import socket
 import subprocess
@@ -27,6 +25,7 @@ from headrace.store.catalog.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
 from support.broker_process import files_below, until
 from support.command_line import run, works
+from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -54,14 +53,6 @@ def broker(data: Path) -> Iterator[LocalBroker]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "definitions.json"
-
-
-def foreign_hash(password: str, algorithm: str = "sha256") -> str:
-    """As RabbitMQ hashes a password."""
-    salt = b"\x90\x8d\xc6\x0a"
-    return base64.b64encode(
-        salt + hashlib.new(algorithm, salt + password.encode()).digest()
-    ).decode()
 
 
 def everything() -> dict[str, Any]:

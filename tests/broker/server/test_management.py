@@ -25,7 +25,7 @@ from headrace.server.login import account_changes
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
 from support.broker_process import Served, until
-from support.command_line import run, works
+from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from headrace.server.management.call import Call
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-
-
-def refused(*words: str | Path) -> str:
-    """Run a command that must fail; return the sentence that it says."""
-    done = run(*words)
-    assert done.exit_code != 0, done.output
-    assert done.stdout == ""
-    return done.stderr.strip().splitlines()[-1]
-
-
-def as_json(*words: str | Path) -> list[dict[str, Any]]:
-    """Run a command that prints a JSON object a line."""
-    return [json.loads(line) for line in works(*words, "--format", "json").splitlines()]
 
 
 @pytest.fixture

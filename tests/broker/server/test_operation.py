@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
-from test_management import run, works
 
 import headrace
 from headrace.cli.management import ask
@@ -29,6 +28,7 @@ from headrace.server.reload import APPLY, CAN_FAIL
 from headrace.server.systemd import Supervisor
 from headrace.testing import LocalBroker
 from support.broker_process import Served, json_lines, until
+from support.command_line import run, works
 from support.raw_client import Raw
 from support.timeouts import PATIENCE_S
 

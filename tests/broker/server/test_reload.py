@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_management import run, works
 
 from headrace.client import ClientError, ConnectFailed
 from headrace.client.blocking import Connection, connect
@@ -26,6 +25,7 @@ from headrace.server.login.token_issuers import ISSUERS_MAX
 from headrace.testing import LocalBroker
 from support.broker_process import json_lines, until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
+from support.command_line import run, works
 from support.raw_client import Raw
 from support.timeouts import PATIENCE_S
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from test_management import as_json
 
 from headrace.client.blocking import Connection, connect
 from headrace.gateway.security.passwords import make_account
@@ -24,6 +23,7 @@ from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from support.broker_process import json_lines, until
 from support.certificates_and_tokens import Certificates
+from support.command_line import as_json
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-from test_management import as_json, refused, run, works
 
 from headrace.client import blocking
 from headrace.server.data import backup as server_backup
 from headrace.testing import LocalBroker
 from support.broker_process import Served, until
+from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,10 @@ from pika.exceptions import AMQPError
 
 from headrace.testing.broker import ChildBroker
 from support.broker_process import until
+from support.small_disk import fill
 from support.timeouts import PATIENCE_S
+
+__all__ = ["small_disk"]  # A fixture.
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,26 +123,6 @@ def test_a_damaged_message_costs_itself_alone(tmp_path: Path) -> None:
     assert bodies == [b"body %d " % number * 100 for number in (0, 1, 3, 4)] + [None]
     (aside,) = tmp_path.glob("data/vhosts/*/journal/quarantine/*")
     assert b"body 2 body 2" in aside.read_bytes()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MiB, which root alone can mount."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = os.geteuid() == 0
-    if mounted:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", place], check=True)
-    yield place
-    if mounted:
-        subprocess.run(["umount", "-l", place], check=True)
-
-
-def fill(place: Path) -> None:
-    """Take the last octet of a file system; of one that is not small, as much as we may."""
-    with (place / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.tell() < 64 << 20:
-            file.write(bytes(4096))
 
 
 def test_a_disk_without_a_free_octet_is_emptied_by_consuming(small_disk: Path) -> None:

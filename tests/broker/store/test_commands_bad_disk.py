@@ -7,8 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_bad_disk import fill, small_disk
-from test_definitions_command import foreign_hash
 
 from headrace.client import Message, blocking
 from headrace.server import broker as server
@@ -16,6 +14,8 @@ from headrace.testing import ChildBroker, LocalBroker
 from support.broker_process import until
 from support.command_line import run, works
 from support.gated_disk import Gate
+from support.rabbitmq_hash import foreign_hash
+from support.small_disk import fill, small_disk
 
 if TYPE_CHECKING:
     from pathlib import Path

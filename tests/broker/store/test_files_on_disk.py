@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from test_content_classes_0_10 import connected
 
 from headrace.cli import main
 from headrace.protocol.codec_0_10 import FilePublish as FilePublish010
@@ -32,6 +31,7 @@ from headrace.spec.tables import V0_9
 from headrace.wire.frame import FRAME_BODY, encode_frame
 from support.broker_process import Served, until
 from support.file_class_client import FileTalk
+from support.file_class_client_0_10 import connected
 
 GIB = 1 << 30
 STAGING_MAX = 1 << 20

@@ -10,7 +10,6 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_definitions_command import foreign_hash
 
 from headrace.client import Message, connect
 from headrace.model.policy.accounts import Permission
@@ -22,6 +21,7 @@ from headrace.testing import LocalBroker
 from support.broker_process import until
 from support.command_line import run, works
 from support.gated_disk import UsersGate
+from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from test_letters_cut import cuts, journal_of, torn
-
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import LETTERS_MAX, Counters
 from headrace.model.message import new_message
@@ -22,6 +20,7 @@ from headrace.store.catalog.definitions import JournalDefinitions
 from headrace.store.journal.journal import Journal
 from headrace.wire.frame import encode_frame
 from support.crash_disk import MortalDisk
+from support.torn_journal import cuts, journal_of, torn
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
