@@ -19,22 +19,24 @@ from headrace.wire.errors import MalformedError
 
 if not cython.compiled:
     from headrace.wire.memory import copy, cut, get16, get32, get64, put16, put32, same
+    from headrace.wire.property_bits import (
+        HAS_APP_ID,
+        HAS_CLUSTER_ID,
+        HAS_CONTENT_ENCODING,
+        HAS_CONTENT_TYPE,
+        HAS_CORRELATION_ID,
+        HAS_DELIVERY_MODE,
+        HAS_EXPIRATION,
+        HAS_HEADERS,
+        HAS_MESSAGE_ID,
+        HAS_PRIORITY,
+        HAS_REPLY_TO,
+        HAS_TIMESTAMP,
+        HAS_TYPE,
+        HAS_USER_ID,
+    )
     from headrace.wire.table import check_table, check_utf8, value_end
 
-CONTENT_TYPE = 0x8000
-CONTENT_ENCODING = 0x4000
-HEADERS = 0x2000
-DELIVERY_MODE = 0x1000
-PRIORITY = 0x0800
-CORRELATION_ID = 0x0400
-REPLY_TO = 0x0200
-EXPIRATION = 0x0100
-MESSAGE_ID = 0x0080
-TIMESTAMP = 0x0040
-TYPE = 0x0020
-USER_ID = 0x0010
-APP_ID = 0x0008
-CLUSTER_ID = 0x0004
 
 CLASS_BASIC = 60
 PROPERTIES_AT = 14  # Where the first property starts.
@@ -131,92 +133,92 @@ def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
         return False
     out.body_size = get64(d, at + 4)
     at += 14
-    if flags & 0x8000:
+    if flags & HAS_CONTENT_TYPE:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.content_type_at = at + 1
         out.content_type_len = size
         at += 1 + size
-    if flags & 0x4000:
+    if flags & HAS_CONTENT_ENCODING:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.content_encoding_at = at + 1
         out.content_encoding_len = size
         at += 1 + size
-    if flags & 0x2000:
+    if flags & HAS_HEADERS:
         size = check_table(d, at, end)
         if size < 0:
             return False
         out.headers_at = at
         out.headers_end = size
         at = size
-    if flags & 0x1000:
+    if flags & HAS_DELIVERY_MODE:
         if at >= end:
             return False
         out.delivery_mode = d[at]
         at += 1
-    if flags & 0x0800:
+    if flags & HAS_PRIORITY:
         if at >= end:
             return False
         out.priority = d[at]
         at += 1
-    if flags & 0x0400:
+    if flags & HAS_CORRELATION_ID:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.correlation_id_at = at + 1
         out.correlation_id_len = size
         at += 1 + size
-    if flags & 0x0200:
+    if flags & HAS_REPLY_TO:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.reply_to_at = at + 1
         out.reply_to_len = size
         at += 1 + size
-    if flags & 0x0100:
+    if flags & HAS_EXPIRATION:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.expiration_at = at + 1
         out.expiration_len = size
         at += 1 + size
-    if flags & 0x0080:
+    if flags & HAS_MESSAGE_ID:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.message_id_at = at + 1
         out.message_id_len = size
         at += 1 + size
-    if flags & 0x0040:
+    if flags & HAS_TIMESTAMP:
         if end - at < 8:
             return False
         out.timestamp = get64(d, at)
         at += 8
-    if flags & 0x0020:
+    if flags & HAS_TYPE:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.type_at = at + 1
         out.type_len = size
         at += 1 + size
-    if flags & 0x0010:
+    if flags & HAS_USER_ID:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.user_id_at = at + 1
         out.user_id_len = size
         at += 1 + size
-    if flags & 0x0008:
+    if flags & HAS_APP_ID:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
         out.app_id_at = at + 1
         out.app_id_len = size
         at += 1 + size
-    if flags & 0x0004:
+    if flags & HAS_CLUSTER_ID:
         size = _check_shortstr(d, at, end)
         if size < 0:
             return False
@@ -238,7 +240,7 @@ def property_range(payload: bytes, flag: int) -> tuple[int, int]:
     if not scan_basic(payload, 0, len(payload), scan):
         raise MalformedError("a content header is malformed")
     at = 14
-    bit = 0x8000
+    bit = HAS_CONTENT_TYPE
     while bit > flag:
         if scan.flags & bit:
             at = _property_end(payload, at, bit)
@@ -267,10 +269,10 @@ def with_header_entry(payload: bytes, entry: bytes) -> bytes:
 
     An entry of the same key is replaced, and the table made when there is none.
     """
-    start, end = property_range(payload, 0x2000)
+    start, end = property_range(payload, HAS_HEADERS)
     kept = _entries_without(payload, start, end, entry[1 : 1 + entry[0]]) + entry
     table = len(kept).to_bytes(4, "big") + kept
-    return _with_flags(payload, get16(payload, 12) | 0x2000, start, end, table)
+    return _with_flags(payload, get16(payload, 12) | HAS_HEADERS, start, end, table)
 
 
 def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
@@ -293,7 +295,7 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
     if scan.content_encoding_at >= 0:
         lo = scan.content_encoding_at + scan.content_encoding_len
     hi = resume = lo  # where they end, and what follows the table begins.
-    if flags & 0x2000:
+    if flags & HAS_HEADERS:
         lo += 4
         hi = resume = scan.headers_end
         key = cut(entry, 1, 1 + entry[0])
@@ -306,12 +308,12 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
                 return cut(data, 0, at + 3) + size + changed + cut(data, end, len(data))
             kept_at = value_end(data, key_end)
     n = len(entry)
-    grown = n if flags & 0x2000 else n + 4
+    grown = n if flags & HAS_HEADERS else n + 4
     made = bytearray(len(data) + grown)
     copy(made, 0, data, 0, hi)
     put32(made, at + 3, end - start + grown)
-    put16(made, start + 12, flags | 0x2000)
-    if not flags & 0x2000:
+    put16(made, start + 12, flags | HAS_HEADERS)
+    if not flags & HAS_HEADERS:
         lo = hi = hi + 4
     put32(made, lo - 4, hi - lo + n)
     copy(made, hi, entry, 0, n)
@@ -323,7 +325,7 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
 
 def without_header_entry(payload: bytes, key: bytes) -> bytes:
     """Return the header without the entry `key` of its headers table."""
-    start, end = property_range(payload, 0x2000)
+    start, end = property_range(payload, HAS_HEADERS)
     if start == end:
         return payload
     kept = _entries_without(payload, start, end, key)
@@ -340,11 +342,11 @@ def _with_flags(payload: bytes, flags: int, start: int, end: int, middle: bytes)
 
 def _property_end(payload: bytes, at: int, flag: int) -> int:
     """Return where the property `flag` at `at` ends. The header was scanned before."""
-    if flag == 0x2000:
+    if flag == HAS_HEADERS:
         return at + 4 + get32(payload, at)
-    if flag == 0x1000 or flag == 0x0800:
+    if flag in (HAS_DELIVERY_MODE, HAS_PRIORITY):
         return at + 1
-    if flag == 0x0040:
+    if flag == HAS_TIMESTAMP:
         return at + 8
     return at + 1 + payload[at]
 

@@ -20,7 +20,7 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.v0_10.connection.connection import Connection
 from headrace.protocol.v0_10.events import ControlReceived, Failed, HeaderRejected, SessionFailed
 from headrace.protocol.v0_10.session.session import Session
-from headrace.protocol.v0_x.handshake import Role
+from headrace.protocol.v0_x.handshake import STATE_OPEN, Role
 from headrace.wire.errors import MalformedError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Link010:
         """Close politely, however far that goes."""
         try:
             self.socket.settimeout(min(5.0, TIMEOUT_S))
-            if self.machine.state_number == 8:
+            if self.machine.state_number == STATE_OPEN:
                 self.machine.send_control(ConnectionClose(reply_code=200))
                 self._push()
         except OSError:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
+from headrace.spec.ids cimport BASIC_PUBLISH
+from headrace.wire.property_bits cimport BASIC_HEADER
 from headrace.wire.memory cimport copy, native, put16, put32, put64, start
 
 cdef Py_ssize_t SHORT_MAX

@@ -22,7 +22,9 @@ import cython
 from headrace.client.message import Message, encode_header
 
 if not cython.compiled:
+    from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import copy, native, put16, put32, put64, start
+    from headrace.wire.property_bits import BASIC_HEADER
 
 SHORT_MAX = 255  # Octets of an exchange's name and of a routing key.
 FRAME_ROOM = 8  # Octets of a frame beside its payload.
@@ -253,7 +255,7 @@ def fill(
         b[at] = 1
         put16(b, at + 1, number)
         put32(b, at + 3, 9 + exchange_len + key_len)
-        put32(b, at + 7, 0x003C0028)
+        put32(b, at + 7, BASIC_PUBLISH)
         put16(b, at + 11, 0)
         at += 13
         b[at] = exchange_len
@@ -269,7 +271,7 @@ def fill(
         b[at + 2] = 2
         put16(b, at + 3, number)
         put32(b, at + 5, 12 + properties_len)
-        put32(b, at + 9, 0x003C0000)
+        put32(b, at + 9, BASIC_HEADER)
         put64(b, at + 13, body_len)
         at += 21
         lo = place(properties, row)

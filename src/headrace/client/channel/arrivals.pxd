@@ -5,6 +5,9 @@ from headrace.protocol.v0_x.channel cimport Gatherer
 from headrace.wire.memory cimport cut, get32, get64, same
 from headrace.wire.properties cimport BasicScan, scan_basic
 from headrace.wire.table cimport check_utf8
+from headrace.wire.property_bits cimport (
+    HAS_PRIORITY, HAS_TIMESTAMP,
+)
 
 @cython.final
 cdef class Inbox:

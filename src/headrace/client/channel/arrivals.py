@@ -21,6 +21,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import Gatherer
     from headrace.wire.memory import cut, get32, get64, same
     from headrace.wire.properties import scan_basic
+    from headrace.wire.property_bits import HAS_PRIORITY, HAS_TIMESTAMP
     from headrace.wire.table import check_utf8
 
 if TYPE_CHECKING:
@@ -128,8 +129,10 @@ class Arrivals(Gatherer):
             else {}
         )
         delivery.persistent = scan.delivery_mode == 2
-        delivery.priority = scan.priority if scan.flags & 0x0800 else None
-        delivery.timestamp = decode_timestamp(scan.timestamp) if scan.flags & 0x0040 else None
+        delivery.priority = scan.priority if scan.flags & HAS_PRIORITY else None
+        delivery.timestamp = (
+            decode_timestamp(scan.timestamp) if scan.flags & HAS_TIMESTAMP else None
+        )
         delivery.content_type = text(d, scan.content_type_at, scan.content_type_len)
         delivery.content_encoding = text(d, scan.content_encoding_at, scan.content_encoding_len)
         delivery.correlation_id = text(d, scan.correlation_id_at, scan.correlation_id_len)

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
+from headrace.spec.ids cimport BASIC_PUBLISH
+from headrace.wire.property_bits cimport BASIC_HEADER
 from headrace.wire.memory cimport put16, put32, put64
+from headrace.wire.property_bits cimport (
+    HAS_APP_ID, HAS_CONTENT_TYPE, HAS_CORRELATION_ID, HAS_DELIVERY_MODE, HAS_HEADERS,
+    HAS_MESSAGE_ID, HAS_REPLY_TO, HAS_TYPE,
+)
 
 cdef Py_ssize_t SHORT_MAX
 cdef unsigned char MANDATORY

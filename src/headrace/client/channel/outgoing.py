@@ -17,7 +17,19 @@ from headrace.wire.buffer import pack_shortstr
 from headrace.wire.table import encode_table
 
 if not cython.compiled:
+    from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import put16, put32, put64
+    from headrace.wire.property_bits import (
+        BASIC_HEADER,
+        HAS_APP_ID,
+        HAS_CONTENT_TYPE,
+        HAS_CORRELATION_ID,
+        HAS_DELIVERY_MODE,
+        HAS_HEADERS,
+        HAS_MESSAGE_ID,
+        HAS_REPLY_TO,
+        HAS_TYPE,
+    )
 
 if TYPE_CHECKING:
     from headrace.client.errors import Returned
@@ -99,7 +111,7 @@ def address_of(exchange: str, routing_key: str, mandatory: bool, ticket: int) ->
         pack_shortstr(exchange)
         pack_shortstr(routing_key)
     head = bytearray(7)
-    put32(head, 0, 0x003C0028)
+    put32(head, 0, BASIC_PUBLISH)
     put16(head, 4, ticket)
     head[6] = len(first)
     end = bytearray(1)
@@ -110,9 +122,9 @@ def address_of(exchange: str, routing_key: str, mandatory: bool, ticket: int) ->
 def plain_header(body_size: int) -> bytes:
     """Return the header of a persistent message without other properties."""
     header = bytearray(15)
-    put32(header, 0, 0x003C0000)
+    put32(header, 0, BASIC_HEADER)
     put64(header, 4, body_size)
-    put16(header, 12, 0x1000)
+    put16(header, 12, HAS_DELIVERY_MODE)
     header[14] = 2
     return bytes(header)
 
@@ -134,31 +146,31 @@ def header_of(message: Message) -> bytes:
     flags = 0
     parts = [b""]
     if message.content_type is not None:
-        flags |= 0x8000
+        flags |= HAS_CONTENT_TYPE
         parts.append(short(message.content_type))
     if message.headers:
-        flags |= 0x2000
+        flags |= HAS_HEADERS
         parts.append(encode_table(dict(message.headers)))
     if message.persistent:
-        flags |= 0x1000
+        flags |= HAS_DELIVERY_MODE
         parts.append(b"\2")
     if message.correlation_id is not None:
-        flags |= 0x0400
+        flags |= HAS_CORRELATION_ID
         parts.append(short(message.correlation_id))
     if message.reply_to is not None:
-        flags |= 0x0200
+        flags |= HAS_REPLY_TO
         parts.append(short(message.reply_to))
     if message.message_id is not None:
-        flags |= 0x0080
+        flags |= HAS_MESSAGE_ID
         parts.append(short(message.message_id))
     if message.type is not None:
-        flags |= 0x0020
+        flags |= HAS_TYPE
         parts.append(short(message.type))
     if message.app_id is not None:
-        flags |= 0x0008
+        flags |= HAS_APP_ID
         parts.append(short(message.app_id))
     head = bytearray(14)
-    put32(head, 0, 0x003C0000)
+    put32(head, 0, BASIC_HEADER)
     put64(head, 4, len(message.body))
     put16(head, 12, flags)
     parts[0] = bytes(head)

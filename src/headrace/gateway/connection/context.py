@@ -18,6 +18,7 @@ from headrace.model.ports import Store
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import BufferPool
 from headrace.protocol.v0_x.handshake import State
+from headrace.spec.ids import EXCHANGE_DECLARE, QUEUE_DECLARE
 from headrace.spec.reply import ReplyCode
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ CHANNEL_CLOSING = 2  # As headrace.protocol.v0_x.channel.CLOSING.
 REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
 
-DECLARES = (0x0028000A, 0x0032000A)  # Which find nothing only where they are passive.
+DECLARES = (EXCHANGE_DECLARE, QUEUE_DECLARE)  # Which find nothing only where they are passive.
 # What changes definitions or drops messages: each is answered when that is durable.
 CHANGES = frozenset(
     {

@@ -26,16 +26,18 @@ from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
-    CONTENT_ENCODING,
-    CONTENT_TYPE,
-    DELIVERY_MODE,
-    EXPIRATION,
-    HEADERS,
-    PRIORITY,
     PROPERTIES_AT,
     property_range,
     with_property,
     without_property,
+)
+from headrace.wire.property_bits import (
+    HAS_CONTENT_ENCODING,
+    HAS_CONTENT_TYPE,
+    HAS_DELIVERY_MODE,
+    HAS_EXPIRATION,
+    HAS_HEADERS,
+    HAS_PRIORITY,
 )
 from headrace.wire.table import decode_table, encode_table, string_entry
 
@@ -65,11 +67,11 @@ class BasicContents:
             headers = other_properties(payload).headers or {}
             return Content(exchange, routing_key, headers, None, kind == KIND_FILE)
         headers = table_in(payload)
-        start, end = property_range(payload, EXPIRATION)
+        start, end = property_range(payload, HAS_EXPIRATION)
         expiration = payload[start + 1 : end].decode() if start < end else None
-        start, end = property_range(payload, DELIVERY_MODE)
+        start, end = property_range(payload, HAS_DELIVERY_MODE)
         persistent = start < end and payload[start] == _PERSISTENT_MODE
-        start, end = property_range(payload, PRIORITY)
+        start, end = property_range(payload, HAS_PRIORITY)
         priority = payload[start] if start < end else 0
         return Content(exchange, routing_key, headers, expiration, persistent, priority)
 
@@ -87,12 +89,12 @@ class BasicContents:
         if data.find(_FILTER_ENTRY, start, end) < 0:
             return None
         flags = data[start + 12]  # The higher half of them: content type, encoding, headers.
-        if not flags & HEADERS >> 8:
+        if not flags & HAS_HEADERS >> 8:
             return None
         at = start + PROPERTIES_AT
-        if flags & CONTENT_TYPE >> 8:
+        if flags & HAS_CONTENT_TYPE >> 8:
             at += 1 + data[at]
-        if flags & CONTENT_ENCODING >> 8:
+        if flags & HAS_CONTENT_ENCODING >> 8:
             at += 1 + data[at]
         raw = string_entry(data, at, _FILTER_KEY)
         return None if raw is None else raw.decode("utf-8", "replace")
@@ -122,9 +124,9 @@ class BasicContents:
                 payload = encode_content_header(V0_9, properties.CLASS_ID, size, properties)
             else:
                 if not expires:
-                    payload = without_property(payload, EXPIRATION)
-                payload = with_property(payload, HEADERS, encode_table(headers))
-                property_range(payload, HEADERS)  # Whoever reads it next can, too.
+                    payload = without_property(payload, HAS_EXPIRATION)
+                payload = with_property(payload, HAS_HEADERS, encode_table(headers))
+                property_range(payload, HAS_HEADERS)  # Whoever reads it next can, too.
         except (MalformedError, ValueError) as error:
             raise UnreadableError(str(error)) from error
         body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]
@@ -170,7 +172,7 @@ def table_in(payload: bytes) -> dict[str, Any]:
     Raises:
         MalformedError: they cannot be read.
     """
-    start, end = property_range(payload, HEADERS)
+    start, end = property_range(payload, HAS_HEADERS)
     return decode_table(payload, start)[0] if start < end else {}
 
 

@@ -43,6 +43,22 @@ from headrace.wire.table import encode_table
 
 if not cython.compiled:
     from headrace.wire.properties import BasicScan, scan_basic
+    from headrace.wire.property_bits import (
+        HAS_APP_ID,
+        HAS_CLUSTER_ID,
+        HAS_CONTENT_ENCODING,
+        HAS_CONTENT_TYPE,
+        HAS_CORRELATION_ID,
+        HAS_DELIVERY_MODE,
+        HAS_EXPIRATION,
+        HAS_HEADERS,
+        HAS_MESSAGE_ID,
+        HAS_PRIORITY,
+        HAS_REPLY_TO,
+        HAS_TIMESTAMP,
+        HAS_TYPE,
+        HAS_USER_ID,
+    )
     from headrace.wire.table import check_table
 
 _ABSENT = b"\xff"  # In a carrier: the field was not there.
@@ -60,19 +76,19 @@ def read_basic(payload: bytes) -> Properties:
     p = Properties()
     flags = scan.flags
     at = 14
-    bit = 0x8000
+    bit = HAS_CONTENT_TYPE
     while bit > 2:
         if flags & bit:
-            if bit == 0x2000:
+            if bit == HAS_HEADERS:
                 p.headers = entries_of_table(payload, scan.headers_at + 4, scan.headers_end)
                 at = scan.headers_end
-            elif bit == 0x1000:
+            elif bit == HAS_DELIVERY_MODE:
                 p.delivery_mode = payload[at]
                 at += 1
-            elif bit == 0x0800:
+            elif bit == HAS_PRIORITY:
                 p.priority = payload[at]
                 at += 1
-            elif bit == 0x0040:
+            elif bit == HAS_TIMESTAMP:
                 p.timestamp_s = scan.timestamp
                 at += 8
             else:
@@ -87,23 +103,23 @@ def read_basic(payload: bytes) -> Properties:
 
 def _take(p: Properties, bit: int, text: bytes) -> None:
     """Take a property that is a short string."""
-    if bit == 0x8000:
+    if bit == HAS_CONTENT_TYPE:
         p.content_type = text
-    elif bit == 0x4000:
+    elif bit == HAS_CONTENT_ENCODING:
         p.content_encoding = text
-    elif bit == 0x0400:
+    elif bit == HAS_CORRELATION_ID:
         set_correlation_id(p, text)
-    elif bit == 0x0200:
+    elif bit == HAS_REPLY_TO:
         set_reply_to(p, text)
-    elif bit == 0x0100:
+    elif bit == HAS_EXPIRATION:
         set_expiration(p, text)
-    elif bit == 0x0080:
+    elif bit == HAS_MESSAGE_ID:
         set_message_id(p, text)
-    elif bit == 0x0020:
+    elif bit == HAS_TYPE:
         p.type = text
-    elif bit == 0x0010:
+    elif bit == HAS_USER_ID:
         p.user_id = text
-    elif bit == 0x0008:
+    elif bit == HAS_APP_ID:
         set_app_id(p, text)
     else:
         p.cluster_id = text
@@ -190,62 +206,62 @@ def write_basic(p: Properties, body_size: int) -> bytes:
     parts: list[bytes] = []
     carried: dict[str, bytes] = {}
     if p.content_type is not None:
-        flags |= _short(parts, 0x8000, p.content_type, "content type")
+        flags |= _short(parts, HAS_CONTENT_TYPE, p.content_type, "content type")
     if p.content_encoding is not None:
-        flags |= _short(parts, 0x4000, p.content_encoding, "content encoding")
+        flags |= _short(parts, HAS_CONTENT_ENCODING, p.content_encoding, "content encoding")
     headers_at = len(parts)
     if p.delivery_mode is not None:
-        flags |= 0x1000
+        flags |= HAS_DELIVERY_MODE
         parts.append(bytes((p.delivery_mode,)))
     if p.priority is not None:
-        flags |= 0x0800
+        flags |= HAS_PRIORITY
         parts.append(bytes((p.priority,)))
     if p.correlation_id is not None:
         text = p.correlation_id_text or text_of_octets(p.correlation_id)
         if text is None:
             carried["correlation-id"] = p.correlation_id
         else:
-            flags |= _short(parts, 0x0400, text, "correlation id")
+            flags |= _short(parts, HAS_CORRELATION_ID, text, "correlation id")
     if p.reply_text is not None:
-        flags |= _short(parts, 0x0200, p.reply_text, "reply-to")
+        flags |= _short(parts, HAS_REPLY_TO, p.reply_text, "reply-to")
     elif p.reply_exchange is not None or p.reply_key is not None:
         text = text_of_reply_to(p.reply_exchange, p.reply_key)
         if is_text(text):
-            flags |= _short(parts, 0x0200, text, "reply-to")
+            flags |= _short(parts, HAS_REPLY_TO, text, "reply-to")
         if not is_text(text) or reply_to_of_text(text) != (p.reply_exchange, p.reply_key):
             carried["reply-to"] = _pack_reply_to(p)
     if p.expiration_text is not None:
-        flags |= _short(parts, 0x0100, p.expiration_text, "expiration")
+        flags |= _short(parts, HAS_EXPIRATION, p.expiration_text, "expiration")
     elif p.ttl_ms is not None:
-        flags |= _short(parts, 0x0100, b"%d" % min(p.ttl_ms, TTL_MS_MAX), "expiration")
+        flags |= _short(parts, HAS_EXPIRATION, b"%d" % min(p.ttl_ms, TTL_MS_MAX), "expiration")
         if p.ttl_ms > TTL_MS_MAX:
             carried["ttl"] = p.ttl_ms.to_bytes(8, "big")
     elif p.expiration is not None:
         carried["expiration"] = p.expiration.to_bytes(8, "big")
     if p.message_id_text is not None:
-        flags |= _short(parts, 0x0080, p.message_id_text, "message id")
+        flags |= _short(parts, HAS_MESSAGE_ID, p.message_id_text, "message id")
     elif p.message_uuid is not None:
-        flags |= _short(parts, 0x0080, text_of_uuid(p.message_uuid), "message id")
+        flags |= _short(parts, HAS_MESSAGE_ID, text_of_uuid(p.message_uuid), "message id")
     if p.timestamp_s is not None:
-        flags |= 0x0040
+        flags |= HAS_TIMESTAMP
         parts.append(p.timestamp_s.to_bytes(8, "big"))
     if p.type is not None:
-        flags |= _short(parts, 0x0020, p.type, "type")
+        flags |= _short(parts, HAS_TYPE, p.type, "type")
     if p.user_id is not None and is_text(p.user_id):
-        flags |= _short(parts, 0x0010, p.user_id, "user id")
+        flags |= _short(parts, HAS_USER_ID, p.user_id, "user id")
     if p.app_id is not None:
         text = p.app_id_text or text_of_octets(p.app_id)
         if text is None:
             carried["app-id"] = p.app_id
         else:
-            flags |= _short(parts, 0x0008, text, "application id")
+            flags |= _short(parts, HAS_APP_ID, text, "application id")
     if p.cluster_id is not None:
-        flags |= _short(parts, 0x0004, p.cluster_id, "cluster id")
+        flags |= _short(parts, HAS_CLUSTER_ID, p.cluster_id, "cluster id")
     if p.structs:
         carried["structs"] = p.structs
     table = _headers(p.headers, carried)
     if table is not None:
-        flags |= 0x2000
+        flags |= HAS_HEADERS
         parts.insert(headers_at, table)
     head = b"\x00\x3c\x00\x00" + body_size.to_bytes(8, "big") + flags.to_bytes(2, "big")
     return head + b"".join(parts)

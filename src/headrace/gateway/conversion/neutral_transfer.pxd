@@ -4,6 +4,14 @@ import cython
 from headrace.gateway.conversion.neutral cimport Properties
 from headrace.wire.memory cimport get16, get32, get64
 from headrace.wire.table cimport check_table
+from headrace.wire.property_bits cimport (
+    DELIVERY_HAS_DELIVERY_MODE, DELIVERY_HAS_EXCHANGE, DELIVERY_HAS_EXPIRATION,
+    DELIVERY_HAS_PRIORITY, DELIVERY_HAS_RESUME_ID, DELIVERY_HAS_RESUME_TTL,
+    DELIVERY_HAS_ROUTING_KEY, DELIVERY_HAS_TIMESTAMP, DELIVERY_HAS_TTL,
+    MESSAGE_HAS_APPLICATION_HEADERS, MESSAGE_HAS_APP_ID, MESSAGE_HAS_CONTENT_ENCODING,
+    MESSAGE_HAS_CONTENT_LENGTH, MESSAGE_HAS_CONTENT_TYPE, MESSAGE_HAS_CORRELATION_ID,
+    MESSAGE_HAS_MESSAGE_ID, MESSAGE_HAS_REPLY_TO, MESSAGE_HAS_USER_ID,
+)
 
 @cython.locals(p=Properties)
 cpdef Properties read_transfer(bytes payload)

@@ -52,6 +52,26 @@ from headrace.gateway.conversion.neutral_values import (
 
 if not cython.compiled:
     from headrace.wire.memory import get16, get32, get64
+    from headrace.wire.property_bits import (
+        DELIVERY_HAS_DELIVERY_MODE,
+        DELIVERY_HAS_EXCHANGE,
+        DELIVERY_HAS_EXPIRATION,
+        DELIVERY_HAS_PRIORITY,
+        DELIVERY_HAS_RESUME_ID,
+        DELIVERY_HAS_RESUME_TTL,
+        DELIVERY_HAS_ROUTING_KEY,
+        DELIVERY_HAS_TIMESTAMP,
+        DELIVERY_HAS_TTL,
+        MESSAGE_HAS_APP_ID,
+        MESSAGE_HAS_APPLICATION_HEADERS,
+        MESSAGE_HAS_CONTENT_ENCODING,
+        MESSAGE_HAS_CONTENT_LENGTH,
+        MESSAGE_HAS_CONTENT_TYPE,
+        MESSAGE_HAS_CORRELATION_ID,
+        MESSAGE_HAS_MESSAGE_ID,
+        MESSAGE_HAS_REPLY_TO,
+        MESSAGE_HAS_USER_ID,
+    )
     from headrace.wire.table import check_table
 
 DELIVERY_PROPERTIES = b"\x04\x01"
@@ -119,29 +139,29 @@ def _read_delivery(p: Properties, d: bytes, at: int, end: int) -> None:
     fixed += 8 * (flags >> 7 & 1)
     if end - at < fixed:
         raise CannotConvert("delivery properties are cut off")
-    if flags & 0x08:
+    if flags & DELIVERY_HAS_PRIORITY:
         p.priority = d[at]
         at += 1
-    if flags & 0x10:
+    if flags & DELIVERY_HAS_DELIVERY_MODE:
         p.delivery_mode = d[at]
         at += 1
-    if flags & 0x20:
+    if flags & DELIVERY_HAS_TTL:
         p.ttl_ms = get64(d, at)
         at += 8
-    if flags & 0x40:
+    if flags & DELIVERY_HAS_TIMESTAMP:
         p.timestamp_s = get64(d, at)
         at += 8
-    if flags & 0x80:
+    if flags & DELIVERY_HAS_EXPIRATION:
         if p.ttl_ms is None:
             p.expiration = get64(d, at)
         at += 8
-    if flags & 0x100:
+    if flags & DELIVERY_HAS_EXCHANGE:
         at = _skip_text(d, at, end)
-    if flags & 0x200:
+    if flags & DELIVERY_HAS_ROUTING_KEY:
         at = _skip_text(d, at, end)
-    if flags & 0x400:
+    if flags & DELIVERY_HAS_RESUME_ID:
         at += 2 + get16(d, at) if end - at >= 2 else end
-    if flags & 0x800:
+    if flags & DELIVERY_HAS_RESUME_TTL:
         at += 8
     if at != end:
         raise CannotConvert("delivery properties are malformed")
@@ -169,33 +189,33 @@ def _octets(d: bytes, at: int, end: int) -> bytes:
 def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
     flags = _flags(d, at, end, 0x1FF)
     at += 2
-    if flags & 0x01:
+    if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
-    if flags & 0x02:
+    if flags & MESSAGE_HAS_MESSAGE_ID:
         if end - at < 16:
             raise CannotConvert("message properties are cut off")
         p.message_uuid = d[at : at + 16]
         at += 16
-    if flags & 0x04:
+    if flags & MESSAGE_HAS_CORRELATION_ID:
         p.correlation_id = _octets(d, at, end)
         at += 2 + len(p.correlation_id)
-    if flags & 0x08:
+    if flags & MESSAGE_HAS_REPLY_TO:
         size = len(_octets(d, at, end))
         _read_reply_to(p, d, at + 2, at + 2 + size)
         at += 2 + size
-    if flags & 0x10:
+    if flags & MESSAGE_HAS_CONTENT_TYPE:
         p.content_type = _text(d, at, end)
         at += 1 + len(p.content_type)
-    if flags & 0x20:
+    if flags & MESSAGE_HAS_CONTENT_ENCODING:
         p.content_encoding = _text(d, at, end)
         at += 1 + len(p.content_encoding)
-    if flags & 0x40:
+    if flags & MESSAGE_HAS_USER_ID:
         p.user_id = _octets(d, at, end)
         at += 2 + len(p.user_id)
-    if flags & 0x80:
+    if flags & MESSAGE_HAS_APP_ID:
         p.app_id = _octets(d, at, end)
         at += 2 + len(p.app_id)
-    if flags & 0x100:
+    if flags & MESSAGE_HAS_APPLICATION_HEADERS:
         if end - at < 4 or get32(d, at) > end - at - 4:
             raise CannotConvert("the application headers are cut off")
         stop = at + 4 + get32(d, at)
@@ -218,11 +238,15 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
         if code == MESSAGE_PROPERTIES:
             start, stop = at, end
     if start < 0:
-        return payload + struct32(MESSAGE_PROPERTIES, 0x100, _application_headers([], name, value))
+        return payload + struct32(
+            MESSAGE_PROPERTIES,
+            MESSAGE_HAS_APPLICATION_HEADERS,
+            _application_headers([], name, value),
+        )
     flags = _flags(payload, start, stop, 0x1FF)
     at = _application_headers_at(payload, start + 2, stop, flags)
     entries: list[Entry] = []
-    if flags & 0x100:
+    if flags & MESSAGE_HAS_APPLICATION_HEADERS:
         if stop - at < 4 or get32(payload, at) != stop - at - 4:
             raise CannotConvert("the application headers are cut off")
         entries = [e for e in entries_of_map(payload, at + 4, stop) if e[0] != name]
@@ -231,7 +255,7 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
     elif at != stop:
         raise CannotConvert("message properties are malformed")
     fields = payload[start + 2 : at] + _application_headers(entries, name, value)
-    made = struct32(MESSAGE_PROPERTIES, flags | 0x100, fields)
+    made = struct32(MESSAGE_PROPERTIES, flags | MESSAGE_HAS_APPLICATION_HEADERS, fields)
     return payload[: start - 6] + made + payload[stop:]
 
 
@@ -243,23 +267,23 @@ def _application_headers(entries: list[Entry], name: bytes, value: Value) -> byt
 
 def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
     """Return where the application headers of message properties are, or would be."""
-    if flags & 0x01:
+    if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
-    if flags & 0x02:
+    if flags & MESSAGE_HAS_MESSAGE_ID:
         at += 16
     if at > end:
         raise CannotConvert("message properties are cut off")
-    if flags & 0x04:
+    if flags & MESSAGE_HAS_CORRELATION_ID:
         at = _skip_octets(d, at, end)
-    if flags & 0x08:
+    if flags & MESSAGE_HAS_REPLY_TO:
         at = _skip_octets(d, at, end)
-    if flags & 0x10:
+    if flags & MESSAGE_HAS_CONTENT_TYPE:
         at = _skip_text(d, at, end)
-    if flags & 0x20:
+    if flags & MESSAGE_HAS_CONTENT_ENCODING:
         at = _skip_text(d, at, end)
-    if flags & 0x40:
+    if flags & MESSAGE_HAS_USER_ID:
         at = _skip_octets(d, at, end)
-    if flags & 0x80:
+    if flags & MESSAGE_HAS_APP_ID:
         at = _skip_octets(d, at, end)
     return at
 
@@ -374,29 +398,29 @@ def write_transfer(
 def _write_delivery(
     p: Properties, exchange: bytes, routing_key: bytes, carried: list[Entry]
 ) -> bytes:
-    flags = 0x300
+    flags = DELIVERY_HAS_EXCHANGE | DELIVERY_HAS_ROUTING_KEY
     parts: list[bytes] = []
     if p.priority is not None:
-        flags |= 0x08
+        flags |= DELIVERY_HAS_PRIORITY
         parts.append(bytes((min(p.priority, PRIORITY_MAX),)))
         if p.priority > PRIORITY_MAX:
             carried.append((b"priority", (UINT8, bytes((p.priority,)))))
     if p.delivery_mode is not None:
-        flags |= 0x10
+        flags |= DELIVERY_HAS_DELIVERY_MODE
         mode = _mode(p.delivery_mode)
         parts.append(bytes((mode,)))
         if mode != p.delivery_mode:
             carried.append((b"delivery-mode", (UINT8, bytes((p.delivery_mode,)))))
     if p.ttl_ms is not None:
-        flags |= 0x20
+        flags |= DELIVERY_HAS_TTL
         parts.append(p.ttl_ms.to_bytes(8, "big"))
     if p.expiration_text is not None:
         carried.append((b"expiration", (STR16, p.expiration_text)))
     if p.timestamp_s is not None:
-        flags |= 0x40
+        flags |= DELIVERY_HAS_TIMESTAMP
         parts.append(p.timestamp_s.to_bytes(8, "big"))
     if p.expiration is not None and p.ttl_ms is None:
-        flags |= 0x80
+        flags |= DELIVERY_HAS_EXPIRATION
         parts.append(p.expiration.to_bytes(8, "big"))
     parts.append(bytes((len(exchange),)))
     parts.append(exchange)
@@ -409,40 +433,40 @@ def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> 
     flags = 0
     parts: list[bytes] = []
     if content_length >= 0:
-        flags |= 0x01
+        flags |= MESSAGE_HAS_CONTENT_LENGTH
         parts.append(content_length.to_bytes(8, "big"))
     if p.message_uuid is not None:
-        flags |= 0x02
+        flags |= MESSAGE_HAS_MESSAGE_ID
         parts.append(p.message_uuid)
     if p.message_id_text is not None:
         carried.append((b"message-id", (STR16, p.message_id_text)))
     if p.correlation_id is not None:
-        flags |= 0x04
+        flags |= MESSAGE_HAS_CORRELATION_ID
         parts.append(vbin16(p.correlation_id))
         if p.correlation_id_text is not None:
             carried.append((b"correlation-id", (STR16, p.correlation_id_text)))
     if p.reply_exchange is not None or p.reply_key is not None:
-        flags |= 0x08
+        flags |= MESSAGE_HAS_REPLY_TO
         parts.append(_reply_to(p))
     if p.reply_text is not None:
         carried.append((b"reply-to", (STR16, p.reply_text)))
     if p.content_type is not None:
-        flags |= 0x10
+        flags |= MESSAGE_HAS_CONTENT_TYPE
         parts.append(bytes((len(p.content_type),)) + p.content_type)
     if p.content_encoding is not None:
-        flags |= 0x20
+        flags |= MESSAGE_HAS_CONTENT_ENCODING
         parts.append(bytes((len(p.content_encoding),)) + p.content_encoding)
     if p.user_id is not None:
-        flags |= 0x40
+        flags |= MESSAGE_HAS_USER_ID
         parts.append(vbin16(p.user_id))
     if p.app_id is not None:
-        flags |= 0x80
+        flags |= MESSAGE_HAS_APP_ID
         parts.append(vbin16(p.app_id))
         if p.app_id_text is not None:
             carried.append((b"app-id", (STR16, p.app_id_text)))
     headers = _headers(p, carried)
     if headers is not None:
-        flags |= 0x100
+        flags |= MESSAGE_HAS_APPLICATION_HEADERS
         parts.append(len(headers).to_bytes(4, "big") + headers)
     written = struct32(MESSAGE_PROPERTIES, flags, b"".join(parts)) if flags else b""
     return written + p.structs if p.structs else written

@@ -19,11 +19,13 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from headrace.wire.property_bits import HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE
 from headrace.wire.table import Timestamp, decode_table, encode_entry, encode_timestamp
 
 FLAGS_AT = 12
 PROPERTIES_AT = 14
-BEFORE_HEADERS = (0x8000, 0x4000)  # Content type and encoding, in every class that has headers.
+# In every class that has headers.
+BEFORE_HEADERS = (HAS_CONTENT_TYPE, HAS_CONTENT_ENCODING)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 

@@ -32,12 +32,11 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import (
-    HEADERS,
-    TIMESTAMP,
     property_range,
     with_header_entry,
     with_property,
 )
+from headrace.wire.property_bits import HAS_HEADERS, HAS_TIMESTAMP
 from headrace.wire.table import encode_entry
 
 if TYPE_CHECKING:
@@ -80,8 +79,8 @@ def _stamped_basic(message: Message, headers: Mapping[str, Any], timestamp_s: in
     for name, value in headers.items():
         payload = with_header_entry(payload, encode_entry(name, value))
     if timestamp_s is not None:
-        payload = with_property(payload, TIMESTAMP, timestamp_s.to_bytes(8, "big"))
-    property_range(payload, HEADERS)  # Whoever reads it next can, too.
+        payload = with_property(payload, HAS_TIMESTAMP, timestamp_s.to_bytes(8, "big"))
+    property_range(payload, HAS_HEADERS)  # Whoever reads it next can, too.
     return _with_header(message, payload)
 
 

@@ -6,7 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.protocol.errors_0_10 import CloseError
-from headrace.protocol.v0_x.handshake import STATES, Role
+from headrace.protocol.v0_x.handshake import (
+    STATE_AUTHENTICATING,
+    STATE_CLOSED,
+    STATE_GREETED,
+    STATE_OPEN,
+    STATE_OPENING,
+    STATE_SECURING,
+    STATE_STARTING,
+    STATE_TUNED,
+    STATE_TUNING,
+    STATES,
+    Role,
+)
 from headrace.spec.reply_0_10 import CloseCode
 
 if TYPE_CHECKING:
@@ -16,17 +28,21 @@ MAX_FRAME_MIN = 4096  # Octets; what both peers must accept before they agreed o
 
 SERVER, CLIENT = Role.SERVER, Role.CLIENT
 HANDSHAKE: dict[tuple[int, Role, str], int] = {
-    (1, SERVER, "connection.start"): 2,
-    (2, CLIENT, "connection.start-ok"): 3,
-    (3, SERVER, "connection.secure"): 4,
-    (4, CLIENT, "connection.secure-ok"): 3,
-    (3, SERVER, "connection.tune"): 5,
-    (5, CLIENT, "connection.tune-ok"): 6,
-    (6, CLIENT, "connection.open"): 7,
-    (7, SERVER, "connection.open-ok"): 8,
-    (7, SERVER, "connection.redirect"): 10,
-    (8, CLIENT, "connection.update-secret"): 8,  # An extension, as in 0-9-1: at any time.
-    (8, SERVER, "connection.update-secret-ok"): 8,
+    (STATE_GREETED, SERVER, "connection.start"): STATE_STARTING,
+    (STATE_STARTING, CLIENT, "connection.start-ok"): STATE_AUTHENTICATING,
+    (STATE_AUTHENTICATING, SERVER, "connection.secure"): STATE_SECURING,
+    (STATE_SECURING, CLIENT, "connection.secure-ok"): STATE_AUTHENTICATING,
+    (STATE_AUTHENTICATING, SERVER, "connection.tune"): STATE_TUNING,
+    (STATE_TUNING, CLIENT, "connection.tune-ok"): STATE_TUNED,
+    (STATE_TUNED, CLIENT, "connection.open"): STATE_OPENING,
+    (STATE_OPENING, SERVER, "connection.open-ok"): STATE_OPEN,
+    (STATE_OPENING, SERVER, "connection.redirect"): STATE_CLOSED,
+    (
+        STATE_OPEN,
+        CLIENT,
+        "connection.update-secret",
+    ): STATE_OPEN,  # An extension, as in 0-9-1: at any time.
+    (STATE_OPEN, SERVER, "connection.update-secret-ok"): STATE_OPEN,
 }
 
 

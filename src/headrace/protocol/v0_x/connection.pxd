@@ -2,13 +2,16 @@
 import cython
 
 from headrace.protocol.v0_x.answers cimport Answers
-from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, Channel
+from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, C_OPENING, Channel
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
     BASIC_ACK, BASIC_DELIVER, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
 )
 from headrace.wire.memory cimport cut, get16, get32, get64, put16, put32, put64
+from headrace.protocol.v0_x.handshake cimport (
+    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+)
 
 cdef long long HELD_OCTETS_MAX
 

@@ -30,7 +30,15 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import BUSY as C_BUSY
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
     from headrace.protocol.v0_x.channel import OPEN as C_OPEN
+    from headrace.protocol.v0_x.channel import OPENING as C_OPENING
     from headrace.protocol.v0_x.channel import Channel
+    from headrace.protocol.v0_x.handshake import (
+        STATE_AWAITING_HEADER,
+        STATE_CLOSED,
+        STATE_CLOSING,
+        STATE_GREETED,
+        STATE_OPEN,
+    )
     from headrace.spec.ids import (
         BASIC_ACK,
         BASIC_DELIVER,
@@ -114,7 +122,7 @@ class Connection(Answers):
         )
         self.channel_max = channel_max
         self.heartbeat_s = 0
-        self.state_number = State.AWAITING_HEADER.value
+        self.state_number = STATE_AWAITING_HEADER
         self.last: Channel | None = None
         self.rest = b""
         self.handshake_octets = 0
@@ -125,7 +133,7 @@ class Connection(Answers):
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
         if role is Role.CLIENT:
-            self.state_number = State.GREETED.value
+            self.state_number = STATE_GREETED
             self.write(version.header)
 
     @property
@@ -134,7 +142,7 @@ class Connection(Answers):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return (self.state_number == 9 or self.left) and not self.deaf
+        return (self.state_number == STATE_CLOSING or self.left) and not self.deaf
 
     # --- Octets and frames --------------------------------------------------------------------
 
@@ -159,10 +167,10 @@ class Connection(Answers):
         pos = 0
         self.begin_turn()
         while True:
-            if self.deaf or self.state_number == 10:  # CLOSED
+            if self.deaf or self.state_number == STATE_CLOSED:  # CLOSED
                 return n
             try:
-                if self.state_number == 0:  # AWAITING_HEADER
+                if self.state_number == STATE_AWAITING_HEADER:  # AWAITING_HEADER
                     if n - pos < 8:
                         self.check_header(d, pos, n)
                         break
@@ -171,14 +179,14 @@ class Connection(Answers):
                     pos = self.after
                     continue
                 if (
-                    self.state_number == 1
+                    self.state_number == STATE_GREETED
                     and not self.is_server
                     and n - pos >= 1
                     and d[pos] == 65  # "A": the server answers with a protocol header.
                 ):
                     if n - pos < 8:
                         break
-                    self.state_number = 10
+                    self.state_number = STATE_CLOSED
                     self.on_rejected(cut(d, pos, pos + 8))
                     return n
                 pos = self.frames(d, pos, n)
@@ -209,18 +217,18 @@ class Connection(Answers):
         if isinstance(chosen, bytes) or chosen is V0_10:
             self.on_rejected(header)
             self.write(chosen if isinstance(chosen, bytes) else self.version.header)
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.on_closed()
             return
         self.version = chosen
         self.early = chosen is not V0_9_1
-        self.state_number = 1
+        self.state_number = STATE_GREETED
         self.on_header()
 
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
         self.write(self.version.header)
-        self.state_number = 10
+        self.state_number = STATE_CLOSED
         self.on_closed()
 
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
@@ -255,7 +263,7 @@ class Connection(Answers):
                 if (
                     channel is not None
                     and channel.state == C_OPEN
-                    and self.state_number == 8
+                    and self.state_number == STATE_OPEN
                     and self.is_server
                     and channel.address is None
                     and channel.method is None
@@ -273,7 +281,7 @@ class Connection(Answers):
                     channel is not None
                     and channel.gatherer is not None
                     and channel.state == C_OPEN
-                    and self.state_number == 8
+                    and self.state_number == STATE_OPEN
                     and channel.method is None
                     and not self.events  # What took the ordinary way comes first.
                 ):
@@ -310,8 +318,8 @@ class Connection(Answers):
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
                     self.hold_frame(channel, cut(d, pos, end + 1))
-            elif self.state_number != 8:
-                if self.state_number != 9:
+            elif self.state_number != STATE_OPEN:
+                if self.state_number != STATE_CLOSING:
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
@@ -319,7 +327,7 @@ class Connection(Answers):
                 self.header_frame(channel, d, pos + 7, end)
             else:
                 self.body_frame(channel, d, pos + 7, end)
-            if self.state_number < 8:
+            if self.state_number < STATE_OPEN:
                 self.handshake_octets += size + 8
                 if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
                     self.after = n
@@ -329,7 +337,7 @@ class Connection(Answers):
                         f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
                     )
             pos = end + 1
-            if self.deaf or self.state_number == 10:
+            if self.deaf or self.state_number == STATE_CLOSED:
                 return n
         return pos
 
@@ -403,7 +411,7 @@ class Connection(Answers):
     def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
         """A method came that takes the ordinary way."""
         class_id = self.current >> 16
-        closing = self.state_number == 9
+        closing = self.state_number == STATE_CLOSING
         if class_id == 10:
             if number:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, f"connection method on channel {number}")
@@ -413,7 +421,7 @@ class Connection(Answers):
             return
         if closing:
             return
-        if self.state_number != 8:
+        if self.state_number != STATE_OPEN:
             raise AmqpError(ReplyCode.COMMAND_INVALID, "method before connection.open")
         if not number:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, "only connection methods go on channel 0")
@@ -446,15 +454,15 @@ class Connection(Answers):
     def connection_method(self, method: MethodBase) -> None:
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.left = True
             self.on_method(None, 0, method)
             self.say_last(ConnectionCloseOk(), None)
             return
         if isinstance(method, ConnectionCloseOk):
-            if self.state_number != 9:
+            if self.state_number != STATE_CLOSING:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "connection.close-ok without a close")
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.on_method(None, 0, method)
             self.on_closed()
             return
@@ -464,7 +472,7 @@ class Connection(Answers):
     def advance_state(self, sender: Role, method: MethodBase) -> None:
         """Let a method of the connection class move the state, or refuse it."""
         if (
-            self.state_number == 8
+            self.state_number == STATE_OPEN
             and method.NAME in IN_OPEN
             and (sender is self.role or RECEIVERS[method.NAME] is not NOT_FOR[self.role])
         ):
@@ -505,11 +513,11 @@ class Connection(Answers):
             self.channels[number] = channel
             self.last = channel
         elif isinstance(method, ChannelOpenOk):
-            if channel.state != 0:
+            if channel.state != C_OPENING:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.open-ok without an open")
             channel.state = C_OPEN
         elif isinstance(method, ChannelOk):
-            if channel.state == 0:  # It answers channel.resume.
+            if channel.state == C_OPENING:  # It answers channel.resume.
                 channel.state = C_OPEN
         elif isinstance(method, ChannelClose):
             self.say(channel, encode_method(self.version, ChannelCloseOk()))
@@ -535,7 +543,7 @@ class Connection(Answers):
             error = AmqpError(ReplyCode.COMMAND_INVALID, error.text, error.method)
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         channel = self.last
-        if error.scope is Scope.CHANNEL and channel is not None and self.state_number == 8:
+        if error.scope is Scope.CHANNEL and channel is not None and self.state_number == STATE_OPEN:
             if channel.state == C_CLOSING:
                 return
             channel.abandon()
@@ -546,13 +554,13 @@ class Connection(Answers):
             return
         if error.code is ReplyCode.FRAME_ERROR:
             self.deaf = True
-        if self.state_number >= 9:
+        if self.state_number >= STATE_CLOSING:
             return
-        if self.state_number == 0:
+        if self.state_number == STATE_AWAITING_HEADER:
             self.refuse_header()
             return
         self.close_reason = error
-        self.state_number = 9
+        self.state_number = STATE_CLOSING
         self.frame_limit = self.frame_max - 8
         self.say_last(
             ConnectionClose(
@@ -613,16 +621,16 @@ class Connection(Answers):
         """
         if number == 0:
             if isinstance(method, ConnectionClose):
-                if self.state_number >= 9:
+                if self.state_number >= STATE_CLOSING:
                     raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
-                self.state_number = 9
+                self.state_number = STATE_CLOSING
                 self.say_last(method, None)
                 return
             elif isinstance(method, ConnectionCloseOk):
-                self.state_number = 10
+                self.state_number = STATE_CLOSED
             else:
                 self.advance_state(self.role, method)
-        elif self.state_number != 8:
+        elif self.state_number != STATE_OPEN:
             raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is not open")
         elif isinstance(method, ChannelOpen | ChannelResume):
             if number in self.channels or number > self.channel_max:
@@ -683,7 +691,7 @@ class Connection(Answers):
     def check_open(self, number: int) -> None:
         """Raise AmqpError unless the channel is open."""
         channel = self.channels.get(number)
-        if self.state_number != 8 or channel is None or channel.state == C_CLOSING:
+        if self.state_number != STATE_OPEN or channel is None or channel.state == C_CLOSING:
             raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} is not open")
 
     def send_heartbeat(self) -> None:

@@ -6,6 +6,7 @@ from headrace.protocol.v0_x.frames cimport framed
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_x.upcalls cimport Upcalls
 from headrace.spec.ids cimport BASIC_PUBLISH
+from headrace.wire.property_bits cimport BASIC_HEADER
 from headrace.wire.memory cimport cut, get16, get32, get64
 
 cdef unsigned long long INLINE_BODY_MAX

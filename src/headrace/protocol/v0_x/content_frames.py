@@ -17,6 +17,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.upcalls import Upcalls
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, get64
+    from headrace.wire.property_bits import BASIC_HEADER
 
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER
@@ -79,7 +80,7 @@ class Contents(Upcalls):
                 body_size = get64(d, head + 11)
                 whole = (
                     d[at - 1] == 0xCE
-                    and get32(d, head + 7) == 0x003C0000
+                    and get32(d, head + 7) == BASIC_HEADER
                     and body_size <= INLINE_BODY_MAX
                     and body_size <= self.body_max
                 )
@@ -138,7 +139,7 @@ class Contents(Upcalls):
         body_size = get64(d, head + 11)
         if (
             d[at - 1] != 0xCE
-            or get32(d, head + 7) != 0x003C0000
+            or get32(d, head + 7) != BASIC_HEADER
             or body_size > INLINE_BODY_MAX
             or body_size > self.body_max
         ):

@@ -34,6 +34,19 @@ class State(Enum):
     CLOSED = 10
 
 
+# The numbers of the states, as compiled modules compare them.
+STATE_AWAITING_HEADER = State.AWAITING_HEADER.value
+STATE_GREETED = State.GREETED.value
+STATE_STARTING = State.STARTING.value
+STATE_AUTHENTICATING = State.AUTHENTICATING.value
+STATE_SECURING = State.SECURING.value
+STATE_TUNING = State.TUNING.value
+STATE_TUNED = State.TUNED.value
+STATE_OPENING = State.OPENING.value
+STATE_OPEN = State.OPEN.value
+STATE_CLOSING = State.CLOSING.value
+STATE_CLOSED = State.CLOSED.value
+
 SERVER, CLIENT = Role.SERVER, Role.CLIENT
 
 HANDSHAKE: dict[State, dict[tuple[Role, str], State]] = {

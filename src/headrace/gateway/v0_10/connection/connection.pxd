@@ -8,6 +8,9 @@ from headrace.model.ports cimport Store
 from headrace.model.counters cimport Counters
 from headrace.protocol.v0_10.connection.connection cimport Connection
 from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_x.handshake cimport (
+    STATE_AUTHENTICATING, STATE_OPEN,
+)
 
 cdef class GatewayConnection(Connection):
     cdef public object context

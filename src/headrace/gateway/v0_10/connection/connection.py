@@ -16,6 +16,7 @@ import cython
 if not cython.compiled:
     from headrace.protocol.v0_10.connection.connection import Connection
     from headrace.protocol.v0_10.session.session import Session as ProtocolSession
+    from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
 from headrace.gateway.connection.context import CHANGES, waits
 from headrace.gateway.v0_10.commands.file import begin_stage
@@ -129,7 +130,7 @@ class GatewayConnection(Connection):
         self.context.not_offered(self, mechanism)
 
     def logged_in(self, user: Any) -> None:
-        if self.ended or self.state_number != 3:
+        if self.ended or self.state_number != STATE_AUTHENTICATING:
             return
         self.user = user
         context = self.context
@@ -153,7 +154,7 @@ class GatewayConnection(Connection):
 
     def renewed(self, user: Any) -> None:
         """The new credentials are right; what they no longer allow ends."""
-        if self.ended or self.state_number != 8:
+        if self.ended or self.state_number != STATE_OPEN:
             return
         self.user = user
         sessions: list[Any] = list(self.attached.values())
@@ -425,7 +426,7 @@ class GatewayConnection(Connection):
         self.fail(CloseError(CloseCode.CONNECTION_FORCED, reason))
 
     def farewell(self) -> None:
-        if self.state_number == 8:
+        if self.state_number == STATE_OPEN:
             self.send_control(
                 ConnectionClose(
                     reply_code=CloseCode.CONNECTION_FORCED,

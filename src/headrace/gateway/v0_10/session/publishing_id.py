@@ -10,10 +10,29 @@ from headrace.model.vhost.publishing_ids import Number, number_of
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.memory import get16, get32
+from headrace.wire.property_bits import (
+    MESSAGE_HAS_APP_ID,
+    MESSAGE_HAS_APPLICATION_HEADERS,
+    MESSAGE_HAS_CONTENT_ENCODING,
+    MESSAGE_HAS_CONTENT_LENGTH,
+    MESSAGE_HAS_CONTENT_TYPE,
+    MESSAGE_HAS_CORRELATION_ID,
+    MESSAGE_HAS_MESSAGE_ID,
+    MESSAGE_HAS_REPLY_TO,
+    MESSAGE_HAS_USER_ID,
+)
 from headrace.wire.types_0_10 import check_map, decode_map, value_size
 
 _MESSAGE_PROPERTIES = 0x0403
-_APPLICATION_HEADERS = 0x0100  # The last field of message-properties.
+
+_BEFORE_HEADERS = (  # Fields of message-properties, each with the bytes of its size.
+    (MESSAGE_HAS_CORRELATION_ID, 2),
+    (MESSAGE_HAS_REPLY_TO, 2),
+    (MESSAGE_HAS_CONTENT_TYPE, 1),
+    (MESSAGE_HAS_CONTENT_ENCODING, 1),
+    (MESSAGE_HAS_USER_ID, 2),
+    (MESSAGE_HAS_APP_ID, 2),
+)
 
 
 def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
@@ -31,10 +50,11 @@ def _headers_at(d: bytes, at: int, end: int) -> int:
     if end - at < 2:
         raise malformed("a struct is cut off")
     flags = d[at] | d[at + 1] << 8
-    if not flags & _APPLICATION_HEADERS:
+    if not flags & MESSAGE_HAS_APPLICATION_HEADERS:
         return 0
-    at += 2 + (8 if flags & 1 else 0) + (16 if flags & 2 else 0)
-    for bit, wide in ((4, 2), (8, 2), (16, 1), (32, 1), (64, 2), (128, 2)):
+    at += 2 + (8 if flags & MESSAGE_HAS_CONTENT_LENGTH else 0)
+    at += 16 if flags & MESSAGE_HAS_MESSAGE_ID else 0
+    for bit, wide in _BEFORE_HEADERS:
         if flags & bit:
             if end - at < wide:
                 raise malformed("message-properties are cut off")

@@ -6,6 +6,9 @@ from headrace.gateway.v0_10.session.completion cimport Batcher
 from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED
 from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.wire.property_bits cimport (
+    DELIVERY_HAS_TTL,
+)
 
 cdef Py_ssize_t ROUTES_MAX
 

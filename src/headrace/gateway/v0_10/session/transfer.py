@@ -16,6 +16,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.wire.property_bits import DELIVERY_HAS_TTL
 
 from headrace.gateway.messages.delay_header import ENTRY as DELAY_ENTRY
 from headrace.gateway.messages.delay_header import account_of, delayed, signed_0_10
@@ -105,7 +106,7 @@ class Transfers(Batcher):
         self.rare = self.immediate or self.fragment is not None or self.publishing is not None
         self.persistent = read.delivery_mode == PERSISTENT_MODE
         self.priority = read.priority
-        self.ttl_ms = read.ttl_ms if read.flags & 0x20 else -1
+        self.ttl_ms = read.ttl_ms if read.flags & DELIVERY_HAS_TTL else -1
         self.deadline_ms = read.deadline_ms(now_ms)
         self.timestamp_s = read.timestamp_s
         address = bytes((len(exchange),)) + exchange + bytes((len(key),)) + key

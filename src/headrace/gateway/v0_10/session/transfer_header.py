@@ -14,6 +14,26 @@ import cython
 
 if not cython.compiled:
     from headrace.wire.memory import get16, get32, get64
+    from headrace.wire.property_bits import (
+        DELIVERY_HAS_DELIVERY_MODE,
+        DELIVERY_HAS_EXCHANGE,
+        DELIVERY_HAS_EXPIRATION,
+        DELIVERY_HAS_PRIORITY,
+        DELIVERY_HAS_RESUME_ID,
+        DELIVERY_HAS_RESUME_TTL,
+        DELIVERY_HAS_ROUTING_KEY,
+        DELIVERY_HAS_TIMESTAMP,
+        DELIVERY_HAS_TTL,
+        MESSAGE_HAS_APP_ID,
+        MESSAGE_HAS_APPLICATION_HEADERS,
+        MESSAGE_HAS_CONTENT_ENCODING,
+        MESSAGE_HAS_CONTENT_LENGTH,
+        MESSAGE_HAS_CONTENT_TYPE,
+        MESSAGE_HAS_CORRELATION_ID,
+        MESSAGE_HAS_MESSAGE_ID,
+        MESSAGE_HAS_REPLY_TO,
+        MESSAGE_HAS_USER_ID,
+    )
 
 from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
@@ -23,18 +43,6 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
 
-DISCARD_UNROUTABLE = 0x001
-IMMEDIATE = 0x002
-REDELIVERED = 0x004
-PRIORITY = 0x008
-DELIVERY_MODE = 0x010
-TTL = 0x020
-TIMESTAMP = 0x040
-EXPIRATION = 0x080
-EXCHANGE = 0x100
-ROUTING_KEY = 0x200
-RESUME_ID = 0x400
-RESUME_TTL = 0x800
 TTL_MS_MAX = 1 << 50  # Some 35,000 years; what lives longer lives so long.
 #: The year 5138. A larger expiration is one of milliseconds, as Qpid's client for JMS writes it;
 #: the standard has seconds.
@@ -108,38 +116,40 @@ class TransferHeader:
         if flags & 0xF000:
             raise malformed("flags of fields that do not exist")
         self.flags = flags
-        fixed = (1 if flags & PRIORITY else 0) + (1 if flags & DELIVERY_MODE else 0)
-        fixed += 8 * ((1 if flags & TTL else 0) + (1 if flags & TIMESTAMP else 0)) + (
-            8 if flags & EXPIRATION else 0
+        fixed = (1 if flags & DELIVERY_HAS_PRIORITY else 0) + (
+            1 if flags & DELIVERY_HAS_DELIVERY_MODE else 0
         )
+        fixed += 8 * (
+            (1 if flags & DELIVERY_HAS_TTL else 0) + (1 if flags & DELIVERY_HAS_TIMESTAMP else 0)
+        ) + (8 if flags & DELIVERY_HAS_EXPIRATION else 0)
         if end - at < fixed:
             raise malformed("delivery-properties are cut off")
-        if flags & PRIORITY:
+        if flags & DELIVERY_HAS_PRIORITY:
             self.priority = d[at]
             at += 1
-        if flags & DELIVERY_MODE:
+        if flags & DELIVERY_HAS_DELIVERY_MODE:
             self.delivery_mode = d[at]
             at += 1
-        if flags & TTL:
+        if flags & DELIVERY_HAS_TTL:
             self.ttl_ms = min(get64(d, at), TTL_MS_MAX)
             at += 8
-        if flags & TIMESTAMP:
+        if flags & DELIVERY_HAS_TIMESTAMP:
             self.timestamp_s = get64(d, at)
             at += 8
-        if flags & EXPIRATION:
+        if flags & DELIVERY_HAS_EXPIRATION:
             self.expiration = get64(d, at)
             at += 8
-        if flags & EXCHANGE:
+        if flags & DELIVERY_HAS_EXCHANGE:
             at = skip8(d, at, end)
-        if flags & ROUTING_KEY:
+        if flags & DELIVERY_HAS_ROUTING_KEY:
             start = at + 1
             at = skip8(d, at, end)
             self.routing_key = d[start:at]
-        if flags & RESUME_ID:
+        if flags & DELIVERY_HAS_RESUME_ID:
             start = at + 2
             at = skip16(d, at, end)
             self.resume_id = d[start:at]
-        if flags & RESUME_TTL:
+        if flags & DELIVERY_HAS_RESUME_TTL:
             if end - at < 8:
                 raise malformed("delivery-properties are cut off")
             self.resume_ttl_ms = get64(d, at)
@@ -153,25 +163,25 @@ class TransferHeader:
         at += 2
         if flags & 0xFE00:
             raise malformed("flags of fields that do not exist")
-        if flags & 0x001:
+        if flags & MESSAGE_HAS_CONTENT_LENGTH:
             at += 8
-        if flags & 0x002:
+        if flags & MESSAGE_HAS_MESSAGE_ID:
             at += 16
-        if flags & 0x004:
+        if flags & MESSAGE_HAS_CORRELATION_ID:
             at = skip16(d, at, end)
-        if flags & 0x008:
+        if flags & MESSAGE_HAS_REPLY_TO:
             at = skip16(d, at, end)
-        if flags & 0x010:
+        if flags & MESSAGE_HAS_CONTENT_TYPE:
             at = skip8(d, at, end)
-        if flags & 0x020:
+        if flags & MESSAGE_HAS_CONTENT_ENCODING:
             at = skip8(d, at, end)
-        if flags & 0x040:
+        if flags & MESSAGE_HAS_USER_ID:
             start = at + 2
             at = skip16(d, at, end)
             self.user_id = d[start:at]
-        if flags & 0x080:
+        if flags & MESSAGE_HAS_APP_ID:
             at = skip16(d, at, end)
-        if flags & 0x100:
+        if flags & MESSAGE_HAS_APPLICATION_HEADERS:
             if end - at < 4 or get32(d, at) > end - at - 4:
                 raise malformed("application-headers are cut off")
             at += 4 + get32(d, at)
@@ -181,32 +191,36 @@ class TransferHeader:
 
     def write(self, exchange: bytes, now_ms: int) -> bytes:
         """Return the header segment that is kept and delivered; the message arrives now."""
-        flags = self.flags & ~(RESUME_ID | RESUME_TTL) | TIMESTAMP | EXCHANGE
-        timestamp_s = self.timestamp_s if self.flags & TIMESTAMP else now_ms // 1000
+        flags = (
+            self.flags & ~(DELIVERY_HAS_RESUME_ID | DELIVERY_HAS_RESUME_TTL)
+            | DELIVERY_HAS_TIMESTAMP
+            | DELIVERY_HAS_EXCHANGE
+        )
+        timestamp_s = self.timestamp_s if self.flags & DELIVERY_HAS_TIMESTAMP else now_ms // 1000
         fields = b""
-        if flags & PRIORITY:
+        if flags & DELIVERY_HAS_PRIORITY:
             fields += bytes((self.priority,))
-        if flags & DELIVERY_MODE:
+        if flags & DELIVERY_HAS_DELIVERY_MODE:
             fields += bytes((self.delivery_mode,))
-        if flags & TTL:
+        if flags & DELIVERY_HAS_TTL:
             fields += self.ttl_ms.to_bytes(8, "big")
             if not self.expiration:
-                flags |= EXPIRATION
+                flags |= DELIVERY_HAS_EXPIRATION
                 self.expiration = (now_ms + self.ttl_ms) // 1000
         fields += timestamp_s.to_bytes(8, "big")
-        if flags & EXPIRATION:
+        if flags & DELIVERY_HAS_EXPIRATION:
             fields += self.expiration.to_bytes(8, "big")
         fields += bytes((len(exchange),)) + exchange
-        if flags & ROUTING_KEY:
+        if flags & DELIVERY_HAS_ROUTING_KEY:
             fields += bytes((len(self.routing_key),)) + self.routing_key
         head = (4 + len(fields)).to_bytes(4, "big") + b"\x04\x01"
         return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.rest
 
     def deadline_ms(self, now_ms: int) -> int:
         """When the message expires; 0 is never."""
-        if self.flags & TTL:
+        if self.flags & DELIVERY_HAS_TTL:
             return now_ms + self.ttl_ms
-        if self.flags & EXPIRATION:
+        if self.flags & DELIVERY_HAS_EXPIRATION:
             moment = self.expiration
             return min(moment if moment > MOMENT_S_MAX else moment * 1000, TTL_MS_MAX)
         return 0

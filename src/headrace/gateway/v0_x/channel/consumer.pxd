@@ -9,8 +9,10 @@ from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
 from headrace.model.queue.dispatch cimport Consumer
 from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
+from headrace.wire.property_bits cimport (
+    HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_HEADERS,
+)
 
-cdef unsigned int HEADERS
 cdef bytes ENTRIES
 cdef Py_ssize_t ENTRIES_LEN
 cdef Py_ssize_t RECORD_ROOM

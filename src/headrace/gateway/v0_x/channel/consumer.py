@@ -16,13 +16,13 @@ if not cython.compiled:
     from headrace.model.queue.queue import Queue
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
+    from headrace.wire.property_bits import HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_HEADERS
 
 from headrace.gateway.conversion.neutral_values import CannotConvert
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
 
-HEADERS = 0x2000  # The property flag.
 # What a stream adds to the headers of a record, with room for the two numbers.
 ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
 ENTRIES_LEN = 54
@@ -198,13 +198,13 @@ class BasicConsumer(Consumer):
         flags = get16(d, content + 19)
         at = first + 2
         stop = content + 7 + size
-        if flags & 0x8000:
+        if flags & HAS_CONTENT_TYPE:
             at += 1 + d[at]
-        if flags & 0x4000:
+        if flags & HAS_CONTENT_ENCODING:
             at += 1 + d[at]
         table = 0  # Octets of the entries that are there.
         behind = at  # Where the properties after the headers begin.
-        if flags & HEADERS:
+        if flags & HAS_HEADERS:
             table = get32(d, at)
             behind = at + 4 + table
         channel.skip_tag()
@@ -233,10 +233,10 @@ class BasicConsumer(Consumer):
         out[tail] = 0xCE
         out[tail + 1] = 2
         put16(out, tail + 2, number)
-        put32(out, tail + 4, size + ENTRIES_LEN + (0 if flags & HEADERS else 4))
+        put32(out, tail + 4, size + ENTRIES_LEN + (0 if flags & HAS_HEADERS else 4))
         tail += 8
         copy(out, tail, d, content + 7, at)
-        put16(out, tail + 12, flags | HEADERS)
+        put16(out, tail + 12, flags | HAS_HEADERS)
         tail += at - content - 7
         put32(out, tail, table + ENTRIES_LEN)
         tail += 4

@@ -6,8 +6,10 @@ from headrace.gateway.connection.peer cimport Peer
 from headrace.model.message cimport Message
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32
+from headrace.wire.property_bits cimport (
+    HAS_HEADERS,
+)
 
-cdef unsigned int HEADERS
 
 cdef class ContentOut(ProtocolChannel):
     cdef public Peer connection

@@ -13,10 +13,9 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32
+    from headrace.wire.property_bits import HAS_HEADERS
 
 from headrace.gateway.conversion.plain_headers import plain_header
-
-HEADERS = 0x2000  # The property flag.
 
 
 class ContentOut(ProtocolChannel):
@@ -35,7 +34,7 @@ class ContentOut(ProtocolChannel):
         if (
             connection.early
             and lo < end
-            and get16(d, lo + 19) & HEADERS
+            and get16(d, lo + 19) & HAS_HEADERS
             and not connection.speaks_more
         ):
             self.write_plain(d, lo, end)
@@ -136,7 +135,7 @@ class ContentOut(ProtocolChannel):
     def write_converted(self, header: bytes, message: Message) -> None:
         """Write header and body frames of a message from 0-10."""
         connection = self.connection
-        if connection.early and get16(header, 12) & HEADERS and not connection.speaks_more:
+        if connection.early and get16(header, 12) & HAS_HEADERS and not connection.speaks_more:
             header = self.plain(header)
         connection.write_frame(2, self.number, header)
         data = message.data

@@ -5,6 +5,7 @@ from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.v0_x.channel.content_out cimport ContentOut
 from headrace.model.message cimport C_REDELIVERED, Message
 from headrace.model.queue.ring cimport Ring
+from headrace.spec.ids cimport BASIC_GET_OK
 from headrace.wire.memory cimport copy, put16, put32, put64
 
 cdef Py_ssize_t RING_SLACK

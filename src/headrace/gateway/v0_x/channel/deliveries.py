@@ -15,6 +15,7 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue.ring import Ring
+    from headrace.spec.ids import BASIC_GET_OK
     from headrace.wire.memory import copy, put16, put32, put64
 
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
@@ -104,7 +105,7 @@ class Deliveries(ContentOut):
         out[at] = 1
         put16(out, at + 1, self.number)
         put32(out, at + 3, 17 + address_len)
-        put32(out, at + 7, 0x003C0047)
+        put32(out, at + 7, BASIC_GET_OK)
         put64(out, at + 11, self.tag)
         out[at + 19] = 1 if message.flags & C_REDELIVERED else 0
         copy(out, at + 20, data, 0, address_len)

@@ -8,7 +8,11 @@ from headrace.model.queue.dispatch cimport Consumer, ServedMessages
 from headrace.protocol.v0_x.connection cimport Connection
 from headrace.protocol.v0_x.channel cimport C_CLOSING
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
+from headrace.spec.ids cimport BASIC_ACK, BASIC_CONSUME
 from headrace.wire.memory cimport put16, put32, put64
+from headrace.protocol.v0_x.handshake cimport (
+    STATE_CLOSED, STATE_CLOSING, STATE_OPEN,
+)
 
 cdef enum:
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.

@@ -19,6 +19,8 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
+    from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
+    from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
 
 from headrace.gateway.connection.context import CHANGES, waits
@@ -46,8 +48,6 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_10
 
 log = logging.getLogger(__name__)
-
-BASIC_CONSUME = 0x003C0014  # As a close method names it.
 
 
 class GatewayConnection(Publisher):
@@ -114,7 +114,7 @@ class GatewayConnection(Publisher):
         out[at] = 1
         put16(out, at + 1, channel.number)
         put32(out, at + 3, 13)
-        put32(out, at + 7, 0x003C0050)
+        put32(out, at + 7, BASIC_ACK)
         put64(out, at + 11, seq)
         out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
         out[at + 20] = 0xCE
@@ -132,7 +132,7 @@ class GatewayConnection(Publisher):
 
     def accept_header(self, header: bytes) -> None:
         if negotiate(header) is V0_10 and self.transport is not None:
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.transport.become(self.context.make_0_10(self.context, self.number, self.loopback))
             return
         Connection.accept_header(self, header)
@@ -149,7 +149,7 @@ class GatewayConnection(Publisher):
 
     def recheck(self) -> None:
         """Rights have changed: what they no longer allow ends."""
-        if self.state_number == 8:
+        if self.state_number == STATE_OPEN:
             recheck(self)
 
     def renewed(self, user: Any) -> None:
@@ -291,14 +291,14 @@ class GatewayConnection(Publisher):
     def block(self, reason: str) -> None:
         """Publishing stops: tell a client that can hear it."""
         self.blocked = True
-        if self.capabilities.get("connection.blocked") and self.state_number == 8:
+        if self.capabilities.get("connection.blocked") and self.state_number == STATE_OPEN:
             self.reply(0, ConnectionBlocked(reason=reason))
 
     def unblock(self) -> None:
         """Publishing goes on."""
         if self.blocked:
             self.blocked = False
-            if self.capabilities.get("connection.blocked") and self.state_number == 8:
+            if self.capabilities.get("connection.blocked") and self.state_number == STATE_OPEN:
                 self.reply(0, ConnectionUnblocked())
 
     def fed(self) -> None:
@@ -328,7 +328,7 @@ class GatewayConnection(Publisher):
             self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
 
     def farewell(self) -> None:
-        if self.state_number == 8:
+        if self.state_number == STATE_OPEN:
             self.send_method(
                 0,
                 ConnectionClose(
@@ -359,13 +359,13 @@ class GatewayConnection(Publisher):
     def end(self) -> None:
         """The connection is over, however it came to that: give everything back."""
         if self.ended:
-            if self.state_number == 9 and not self.deaf:
+            if self.state_number == STATE_CLOSING and not self.deaf:
                 self.context.log_loss(self)
             return
         self.ended = True
-        if self.state_number == 8:
+        if self.state_number == STATE_OPEN:
             self.context.log_loss(self)
-        lost = self.state_number == 8 and self.version is V0_9  # Nobody closed it.
+        lost = self.state_number == STATE_OPEN and self.version is V0_9  # Nobody closed it.
         for channel in list(self.channels.values()):
             if not lost or not self.context.suspensions.suspend(self, channel):
                 self.context.end_channel(self, channel)

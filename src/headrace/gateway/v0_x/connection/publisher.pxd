@@ -5,8 +5,12 @@ from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.special_publish cimport Publish, SpecialPublisher, at_once
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
+from headrace.spec.ids cimport BASIC_PUBLISH
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic
+from headrace.wire.property_bits cimport (
+    HAS_DELIVERY_MODE, HAS_EXPIRATION, HAS_HEADERS, HAS_PRIORITY, HAS_REPLY_TO, HAS_USER_ID,
+)
 
 cdef bytes REPLY_TO
 cdef Py_ssize_t REPLY_TO_LEN

@@ -16,8 +16,17 @@ if not cython.compiled:
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher, at_once
+    from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, same
     from headrace.wire.properties import BasicScan, scan_basic
+    from headrace.wire.property_bits import (
+        HAS_DELIVERY_MODE,
+        HAS_EXPIRATION,
+        HAS_HEADERS,
+        HAS_PRIORITY,
+        HAS_REPLY_TO,
+        HAS_USER_ID,
+    )
 
 from typing import Any
 
@@ -75,14 +84,14 @@ class Publisher(SpecialPublisher):
         parts: tuple[bytes, ...] | None,
     ) -> None:
         """Take one publish: check, route, keep, hand out. ``parts`` is a large body."""
-        self.current = 0x003C0028
+        self.current = BASIC_PUBLISH
         flags = get16(d, header + 19)
         size = get32(d, header + 3)
         if flags == 0 and size == 14:
             self.mode = 0
             self.priority = 0
             self.deadline_ms = 0
-        elif flags == 0x1000 and size == 15:
+        elif flags == HAS_DELIVERY_MODE and size == 15:
             self.mode = d[header + 21]
             self.priority = 0
             self.deadline_ms = 0
@@ -191,25 +200,25 @@ class Publisher(SpecialPublisher):
         scan = self.scan
         if not scan_basic(d, lo, hi, scan):
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "malformed content header")
-        self.mode = scan.delivery_mode if scan.flags & 0x1000 else 0
-        self.priority = scan.priority if scan.flags & 0x0800 else 0
+        self.mode = scan.delivery_mode if scan.flags & HAS_DELIVERY_MODE else 0
+        self.priority = scan.priority if scan.flags & HAS_PRIORITY else 0
         self.deadline_ms = 0
         self.asks = (
-            scan.flags & 0x0200 != 0
+            scan.flags & HAS_REPLY_TO != 0
             and scan.reply_to_len == REPLY_TO_LEN
             and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
         )
         marks = 0
-        if scan.flags & 0x2000:
+        if scan.flags & HAS_HEADERS:
             marks = marked(d, scan.headers_at, scan.headers_end)
         self.copied = marks & 1 != 0
         self.numbered = marks & 2 != 0
         self.delays = marks & 4 != 0
-        if scan.flags & 0x0100:
+        if scan.flags & HAS_EXPIRATION:
             self.deadline_ms = self.expires_at(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
             )
-        if scan.flags & 0x0010:
+        if scan.flags & HAS_USER_ID:
             self.check_user_id(
                 cut(d, scan.user_id_at, scan.user_id_at + scan.user_id_len).decode(
                     "utf-8", "replace"

@@ -35,6 +35,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import FRAME_MIN_SIZE
+from headrace.protocol.v0_x.handshake import STATE_CLOSED
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
@@ -92,7 +93,7 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
         )
-        connection.state_number = 10  # Without sending any further data (0-9-1/s014).
+        connection.state_number = STATE_CLOSED  # Without sending any further data (0-9-1/s014).
         connection.on_closed()
         return
     if method.locale != "en_US" and method.locale:
@@ -150,7 +151,7 @@ def refused(connection: Any) -> None:
         text = f"Login was refused using authentication mechanism {connection.mechanism}"
         connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
         return
-    connection.state_number = 10
+    connection.state_number = STATE_CLOSED
     connection.on_closed()
 
 

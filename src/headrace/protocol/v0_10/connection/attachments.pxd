@@ -4,6 +4,7 @@ import cython
 from headrace.protocol.v0_10.attachment cimport Attachable, Carrier
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_10.session.session cimport Session
+from headrace.protocol.v0_x.handshake cimport STATE_AWAITING_HEADER, STATE_OPEN
 
 cdef class Attachments(Carrier):
     cdef public unsigned int channel_max

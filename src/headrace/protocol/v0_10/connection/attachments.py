@@ -13,6 +13,7 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_10.attachment import Carrier
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER, STATE_OPEN
 
 from headrace.protocol.codec_0_10 import (
     Control,
@@ -34,7 +35,7 @@ class Attachments(Carrier):
         Carrier.__init__(self, pool)
         self.channel_max = channel_max
         self.sessions = sessions
-        self.state_number = 0
+        self.state_number = STATE_AWAITING_HEADER
         self.session: Session | None = None  # Whose command is being handled, for errors.
 
     # --- The peer attaches and detaches -------------------------------------------------------
@@ -118,7 +119,11 @@ class Attachments(Carrier):
         Raises:
             CloseError: the connection is not open, the channel is used or too high.
         """
-        if self.state_number != 8 or channel in self.attached or channel >= self.channel_max:
+        if (
+            self.state_number != STATE_OPEN
+            or channel in self.attached
+            or channel >= self.channel_max
+        ):
             raise CloseError(CloseCode.FRAMING_ERROR, f"channel {channel} cannot be used")
         if session.connection is not None or session.ended:
             raise CloseError(CloseCode.FRAMING_ERROR, "the session is attached, or over")

@@ -4,6 +4,9 @@ import cython
 from headrace.protocol.v0_10.attachment cimport Attachable
 from headrace.protocol.v0_10.connection.frames cimport FrameReader
 from headrace.protocol.output cimport BufferPool
+from headrace.protocol.v0_x.handshake cimport (
+    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+)
 
 cdef class Connection(FrameReader):
     cdef public object role

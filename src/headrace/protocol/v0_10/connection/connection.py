@@ -25,6 +25,13 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_10.connection.frames import FrameReader
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_x.handshake import (
+        STATE_AWAITING_HEADER,
+        STATE_CLOSED,
+        STATE_CLOSING,
+        STATE_GREETED,
+        STATE_OPEN,
+    )
 
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
@@ -98,7 +105,7 @@ class Connection(FrameReader):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return self.state_number == 9 and not self.deaf
+        return self.state_number == STATE_CLOSING and not self.deaf
 
     # --- The header ---------------------------------------------------------------------------
 
@@ -118,13 +125,13 @@ class Connection(FrameReader):
             if header != HEADER:
                 self.refuse_header()
                 return
-            self.state_number = 1
+            self.state_number = STATE_GREETED
             self.write(HEADER)
             self.on_header()
         elif header == HEADER:
-            self.state_number = 1
+            self.state_number = STATE_GREETED
         else:
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.on_rejected(header)
             self.on_closed()
 
@@ -132,14 +139,14 @@ class Connection(FrameReader):
         """Answer with the header that we speak, and nothing else, then end."""
         if self.is_server:
             self.write(HEADER)
-        self.state_number = 10
+        self.state_number = STATE_CLOSED
         self.on_closed()
 
     # --- Controls -----------------------------------------------------------------------------
 
     def control(self, session: Session | None, number: int, payload: bytes) -> None:
         """A control is there as a whole."""
-        closing = self.state_number == 9
+        closing = self.state_number == STATE_CLOSING
         if payload[:1] == b"\x01":
             if closing and payload[:2] != b"\x01\x0b" and payload[:2] != b"\x01\x0c":
                 return
@@ -148,7 +155,7 @@ class Connection(FrameReader):
             return
         if closing:
             return
-        if self.state_number != 8:
+        if self.state_number != STATE_OPEN:
             raise CloseError(CloseCode.FRAMING_ERROR, "a session before connection.open-ok")
         control = decode_control(payload)
         if isinstance(control, SessionAttach):
@@ -167,17 +174,17 @@ class Connection(FrameReader):
     def connection_control(self, number: int, control: Control) -> None:
         """A control of the connection class came."""
         if isinstance(control, ConnectionClose):
-            if self.state_number == 0:
+            if self.state_number == STATE_AWAITING_HEADER:
                 raise CloseError(CloseCode.FRAMING_ERROR, "connection.close before anything else")
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.write_control(number, ConnectionCloseOk())
             self.on_control(number, control)
             self.on_closed()
             return
         if isinstance(control, ConnectionCloseOk):
-            if self.state_number != 9:
+            if self.state_number != STATE_CLOSING:
                 raise CloseError(CloseCode.FRAMING_ERROR, "connection.close-ok without a close")
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
             self.on_control(number, control)
             self.on_closed()
             return
@@ -187,9 +194,9 @@ class Connection(FrameReader):
         if number:
             raise CloseError(CloseCode.FRAMING_ERROR, f"{control.NAME} on channel {number}")
         self.advance_state(CLIENT if self.is_server else SERVER, control)
-        if self.state_number != 10 or isinstance(control, ConnectionRedirect):
+        if self.state_number != STATE_CLOSED or isinstance(control, ConnectionRedirect):
             self.on_control(number, control)
-            if self.state_number == 10:
+            if self.state_number == STATE_CLOSED:
                 self.on_closed()
 
     def advance_state(self, sender: Role, control: Control) -> None:
@@ -271,13 +278,13 @@ class Connection(FrameReader):
             error = CloseError(CloseCode.CONNECTION_FORCED, error.text)
         if error.close_code == CloseCode.FRAMING_ERROR:
             self.deaf = True
-        if self.state_number >= 9:
+        if self.state_number >= STATE_CLOSING:
             return
-        if self.state_number == 0:
+        if self.state_number == STATE_AWAITING_HEADER:
             self.refuse_header()
             return
         self.close_reason = error
-        self.state_number = 9
+        self.state_number = STATE_CLOSING
         self.held = b""
         self.write_control(
             0, ConnectionClose(reply_code=error.close_code, reply_text=error.reply_text)
@@ -286,7 +293,7 @@ class Connection(FrameReader):
 
     def vanish(self) -> None:
         """End the connection without another word."""
-        self.state_number = 10
+        self.state_number = STATE_CLOSED
         self.deaf = True
         self.held = b""
         self.on_closed()
@@ -309,11 +316,11 @@ class Connection(FrameReader):
             CloseError: the control is out of order here; nothing was written.
         """
         if isinstance(control, ConnectionClose):
-            if self.state_number >= 9:
+            if self.state_number >= STATE_CLOSING:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the connection is closed")
-            self.state_number = 9
+            self.state_number = STATE_CLOSING
         elif isinstance(control, ConnectionCloseOk):
-            self.state_number = 10
+            self.state_number = STATE_CLOSED
         elif not isinstance(control, ConnectionHeartbeat):
             self.advance_state(self.role, control)
         self.write_control(0, control)

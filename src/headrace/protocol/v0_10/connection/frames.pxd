@@ -6,6 +6,9 @@ from headrace.protocol.v0_10.connection.attachments cimport Attachments
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut, get16, get32
+from headrace.protocol.v0_x.handshake cimport (
+    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+)
 
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_HALF

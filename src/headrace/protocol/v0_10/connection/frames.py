@@ -26,6 +26,13 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_x.handshake import (
+        STATE_AWAITING_HEADER,
+        STATE_CLOSED,
+        STATE_CLOSING,
+        STATE_GREETED,
+        STATE_OPEN,
+    )
     from headrace.wire.memory import cut, get16, get32
 
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
@@ -133,10 +140,10 @@ class FrameReader(Attachments):
         pos = 0
         self.begin_turn()
         while True:
-            if self.deaf or self.state_number == 10:  # CLOSED
+            if self.deaf or self.state_number == STATE_CLOSED:  # CLOSED
                 return n
             try:
-                if self.state_number == 0:  # AWAITING_HEADER
+                if self.state_number == STATE_AWAITING_HEADER:  # AWAITING_HEADER
                     if self.is_server or n == pos or d[pos] == 65:  # "A"
                         if n - pos < 8:
                             self.check_header(d, pos, n)
@@ -145,7 +152,7 @@ class FrameReader(Attachments):
                         self.accept_header(cut(d, pos, pos + 8))
                         pos = self.after
                         continue
-                    self.state_number = 1  # A server may begin without its header.
+                    self.state_number = STATE_GREETED  # A server may begin without its header.
                 pos = self.frames(d, pos, n)
                 break
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
@@ -179,7 +186,7 @@ class FrameReader(Attachments):
             end = pos + size
             if end > n:
                 break
-            if self.state_number < 8:
+            if self.state_number < STATE_OPEN:
                 at = self.state_number
                 if self.is_server and (at == 1 or at == 3 or at == 7):
                     break
@@ -195,7 +202,12 @@ class FrameReader(Attachments):
                 session = self.attached.get(number)
                 self.last = session
             self.session = session
-            if kind == 1 and session is not None and session.quick and self.state_number == 8:
+            if (
+                kind == 1
+                and session is not None
+                and session.quick
+                and self.state_number == STATE_OPEN
+            ):
                 if flags == 11 and size > 15 and get32(d, pos + 12) >> 1 == TRANSFER_START:
                     pos = self.transfer_frames(session, d, pos, end, n)
                     if pos < 0:
@@ -221,9 +233,9 @@ class FrameReader(Attachments):
             self.work_left -= C_METHOD_WORK
             if kind == 0:
                 self.control_frame(session, flags, number, d, pos + 12, end)
-            elif self.state_number == 9:
+            elif self.state_number == STATE_CLOSING:
                 pass
-            elif self.state_number != 8:
+            elif self.state_number != STATE_OPEN:
                 self.after = n
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
@@ -233,7 +245,7 @@ class FrameReader(Attachments):
                 self.current = 0
                 session.command_frame(flags, kind, d, pos + 12, end)
             pos = end
-            if self.deaf or self.state_number == 10:
+            if self.deaf or self.state_number == STATE_CLOSED:
                 return n
             if self.tail - self.head + self.chained > self.hold_above:
                 return pos
@@ -349,7 +361,7 @@ class FrameReader(Attachments):
             and get16(d, lo + 4) == hi - lo - 6
             and not self.controls
             and check_ranges(d, lo + 6, hi)
-            and self.state_number == 8
+            and self.state_number == STATE_OPEN
         ):
             session.completed_frame(d, lo, hi)
             return
