@@ -51,7 +51,12 @@ def test_compiled_modules_exist_and_have_their_types() -> None:
 
 
 def test_a_module_with_types_is_compiled() -> None:
-    only_inlined = {"headrace/wire/memory.py", "headrace/spec/ids.py"}
+    only_inlined = {
+        "headrace/protocol/v0_x/handshake.py",
+        "headrace/spec/ids.py",
+        "headrace/wire/memory.py",
+        "headrace/wire/property_bits.py",
+    }
     with_types = {
         str(path.with_suffix(".py").relative_to(SOURCE))
         for path in SOURCE.rglob("*.pxd")
