@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One broker: puts store, virtual hosts, gateways and listeners together, and keeps time for them.
+"""One broker: makes stores, virtual hosts, gateways and listeners, and runs their timers.
 
-Everything runs on one event loop. A turn is: octets come, the model moves, the stores hand their
-group to the writer thread, and each connection that has something to say sends once.
+Everything runs on one event loop. A turn reads sockets, runs the model, hands the journals' groups
+to their writer threads, and sends once on each connection with pending output.
 """
 
+from __future__ import annotations
+
 import asyncio
-import contextlib
 import logging
 import os
-import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.gateway.connection.connection_events import addresses
@@ -23,58 +22,44 @@ from headrace.model.policy.accounts import AccountError
 from headrace.model.policy.rules import Limits, limits_of_user
 from headrace.model.scheduler import Scheduler
 from headrace.server.config.errors import StartError
-from headrace.server.config.identity import server_properties
+from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
-from headrace.server.config.process import MemoryReturn, memory_available
+from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
 from headrace.server.config.settings import SettingError, Settings
 from headrace.server.data.storage import Storage
+from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
-from headrace.server.login.login import Entrance, EntranceError
+from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
-from headrace.server.management.call import Call
+from headrace.server.management.managed_broker import ManagedBroker
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.net.drain import Drain
 from headrace.server.net.listener import TICK_S, Listener
-from headrace.server.net.ports import CLEAR, ENCRYPTED, PortError, Ports
+from headrace.server.net.ports import PortError, Ports
 from headrace.server.net.revocation import CHECK_S, Revocation
 from headrace.server.net.tls import TlsError, make_context
 from headrace.server.net.transport import Reactor, Transport, clock_ms
 from headrace.server.observe.alarms import ALARM_S, Alarms
 from headrace.server.observe.audit_file import audit_file
 from headrace.server.observe.audit_log import AuditLog
-from headrace.server.reload import reload
+from headrace.server.qmf.agent import Agent
+from headrace.server.reload import Reloadable, Reloaded, reload
 from headrace.server.vhosts import VirtualHosts
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable
+
     from headrace.gateway.security.access import Access
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.store.file_bodies.staging import Staging
 
 log = logging.getLogger(__name__)
 
-FAILING_TICKS = 4  # After so many of a failing disk, changes that wait for it are refused.
-STOP_S = 1.0  # How long clients with an open connection have to answer our close at the end.
+STOP_S = 1.0  # How long clients may take to answer our close at the end.
 REFUSALS = (AccountError, StoreError)  # Of a data directory.
-
-
-class Waiting:
-    """Waits in a confirm line for a task."""
-
-    def __init__(self) -> None:
-        self.done = asyncio.Event()
-
-    def released(self, token: int) -> None:
-        """What was waited for is durable."""
-        self.done.set()
-
-
-OUTPUT_SHARE = 4  # Outputs and inputs may have this part of the memory before readers get less.
-
-
-def memory_max(settings: Settings) -> int:
-    """Return how much memory may be used, in octets: not more than the machine has."""
-    return min(settings.memory_max, memory_available() * 2 // 5)
 
 
 class Broker:
@@ -87,33 +72,33 @@ class Broker:
         read_settings: Callable[[], Settings] | None = None,
         logs: Logs | None = None,
     ) -> None:
-        """``read_settings`` reads them again from where they came; ``logs`` is where we log."""
-        self.settings = settings
+        """``read_settings`` reads the settings again from their source, for :meth:`reload`."""
+        self._first_settings = settings
         self.read_settings = read_settings
         self.logs = logs
-        self.drain = Drain(self)
-        self.started_ms = 0  # When it was ready.
-        self.failing_ticks: dict[str, int] = {}  # For how long each store has not been written.
-        self.backing_up = False  # Just now.
-        self.counters = Counters(memory_max=memory_max(settings), now_ms=clock_ms())
+        self.counters = Counters(memory_max=memory_max(settings.memory_max), now_ms=clock_ms())
         self.memory_return = MemoryReturn()
         self.scheduler = Scheduler(self.wake_at)
         self.events = Events(self.counters)
-        self.storage: Storage | None = None
-        self.access: Access | None = None
+        self.audit = AuditLog(self.events)
         self.vhosts: dict[str, VirtualHost] = {}
-        self.hosts = VirtualHosts(self)
         self.transports: set[Transport] = set()
         self.ports = Ports(self.make_listener)
-        self.reactor: Reactor | None = None
-        self.alarms: Alarms | None = None
-        self.context: V0xContext | None = None
-        self.shared_0_10: Context010 | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
-        self.entrance: Entrance | None = None
-        self.audit = AuditLog(self.events)
-        self.accounts = AccountChanges(self)
+        # Made by start(), in this order:
+        self.storage: Storage | None = None
+        self.login: LoginService | None = None
+        self.access: Access | None = None
+        self.context: V0xContext | None = None
+        self.shared_0_10: Context010 | None = None
+        self.reactor: Reactor | None = None
+        self.alarms: Alarms | None = None
+        self.hosts: VirtualHosts | None = None
+        self.accounts: AccountChanges | None = None
+        self.unsynced: UnsyncedChanges | None = None
+        self.drain: Drain | None = None
+        self.managed: ManagedBroker | None = None
         self.management: ManagementSocket | None = None
         self.revocation = Revocation(
             lambda: self.settings,
@@ -124,19 +109,24 @@ class Broker:
         )
 
     @property
-    def listeners(self) -> list[Listener]:
-        """The ports that it has, open or not."""
-        return list(self.ports.listeners.values())
+    def settings(self) -> Settings:
+        """The settings that apply now."""
+        return self._first_settings if self.storage is None else self.storage.settings
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where it listens, by protocol."""
+        """The addresses it listens on, by protocol."""
         return self.ports.addresses
+
+    @property
+    def is_started(self) -> bool:
+        """True once :meth:`start` has ended well."""
+        return self.managed is not None and self.managed.started_ms > 0
 
     # --- Start --------------------------------------------------------------------------------
 
     async def start(self) -> dict[str, str]:
-        """Recover what was kept, then listen; return the addresses by protocol.
+        """Recover the data directory, then listen; return the addresses by protocol.
 
         Raises:
             StartError: a port or the data directory cannot be used.
@@ -150,17 +140,15 @@ class Broker:
         except REFUSALS as error:
             raise StartError(str(error)) from error
         try:
-            self.open_entrance()
-            assert self.access is not None
-            if self.storage.first_account is not None:
-                password = settings.default_pass.encode()
-                self.access.remember(self.storage.first_account, password)
-            self.build()
-            for name, number in self.access.snapshot.vhosts.items():
+            self.audit.use(audit_file(settings))
+            self.open_login(self.storage)
+            managed = self.build()
+            assert self.hosts is not None
+            for name, number in managed.access.snapshot.vhosts.items():
                 self.hosts.add(name, number)
-            self.storage.taken_over()
+            self.storage.finish_migration()
             self.listen()
-            await self.open_management()
+            await self.open_management(managed)
         except REFUSALS as error:
             await self.stop()
             raise StartError(str(error)) from error
@@ -172,11 +160,11 @@ class Broker:
             raise
         self.chores = [
             asyncio.create_task(self.every(TICK_S, self.tick)),
-            asyncio.create_task(self.every(ALARM_S, self.look_for_room)),
-            asyncio.create_task(self.every(USERS_S, self.accounts.look)),
+            asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
+            asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
             asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
         ]
-        self.started_ms = clock_ms()
+        managed.started_ms = clock_ms()
         if self.audit.active:
             self.audit.tell(
                 "broker.started", pid=os.getpid(), version=__version__, listens=self.addresses
@@ -185,96 +173,143 @@ class Broker:
             self.logs.facts = self.facts_of
         return self.addresses
 
-    def open_entrance(self) -> None:
-        """Make what logins need.
+    def open_login(self, storage: Storage) -> None:
+        """Make the service that checks logins.
 
         Raises:
-            StartError: a setting of theirs cannot be used.
+            StartError: a login setting cannot be used.
         """
         settings = self.settings
-        assert self.storage is not None
-        self.audit.use(audit_file(settings))
         try:
-            self.entrance = Entrance(
+            self.login = LoginService(
                 settings,
-                self.storage.users,
-                writer=self.storage.users_thread,
-                secret=self.storage.secret,
+                storage.users,
+                writer=storage.users_thread,
+                secret=storage.secret,
                 events=self.events,
                 audit=self.audit,
                 turn=self.turn,
             )
-        except EntranceError as error:
+        except LoginSettingError as error:
             raise StartError(str(error)) from error
-        self.access = self.entrance.access
+        self.access = self.login.access
+        if storage.first_account is not None:
+            self.access.remember(storage.first_account, settings.default_pass.encode())
 
     def turn(self) -> None:
-        """Send what there is to send."""
+        """Send pending output, and hand pending records to the stores' writers."""
         assert self.reactor is not None
         self.reactor.turn()
 
-    def build(self) -> None:
-        """Make what all connections share."""
-        settings = self.settings
-        assert self.storage is not None
-        assert self.access is not None
-        assert self.entrance is not None
-        self.context = V0xContext(
-            access=self.access,
-            vhosts=self.vhosts,
-            stores=self.storage.stores,
-            counters=self.counters,
-            authenticate=self.entrance.authenticate,
-            offered=self.entrance.logins.offered,
-            renew=self.entrance.renew,
-            frame_max=settings.frame_max,
-            channel_max=settings.channel_max,
-            heartbeat_s=settings.heartbeat_s,
-            body_max=settings.body_size_max,
-            output_max=settings.output_size_max,
-            server_properties=self.introduction(settings),
-            specification_qos=settings.specification_qos,
-            ack_timeout_ms=round(1000 * settings.ack_timeout_s),
-            ack_timeout_closes=settings.ack_timeout_closes,
-            mechanisms=" ".join(self.entrance.logins.mechanisms).encode(),
-            offers=offers_of(settings),
-            identity=self.storage.identity,
-            events=self.events,
-            limits_of_user=self.limits_of_user,
-        )
-        self.context.on_end.append(self.entrance.forget)
-        self.entrance.context = self.context
-        self.shared_0_10 = Context010(
-            self.context,
+    def build(self) -> ManagedBroker:
+        """Make the parts that all connections share, and the parts that run them."""
+        settings, storage, login = self.settings, self.storage, self.login
+        assert storage is not None
+        assert login is not None
+        self.context = context = self.make_context(settings, storage, login)
+        self.shared_0_10 = shared_0_10 = Context010(
+            context,
             default_vhost=settings.default_vhost,
             session_timeout_s=settings.session_timeout_s,
             detached_max=settings.sessions_detached_max,
             strict_arguments=settings.specification_arguments,
         )
-        self.context.make_0_10 = self.shared_0_10.connect
-        self.reactor = Reactor(
+        context.make_0_10 = shared_0_10.connect
+        self.reactor = reactor = Reactor(
             asyncio.get_running_loop(),
-            self.context.pool,
+            context.pool,
             self.counters,
             settings.read_size,
             settings.frame_max,
         )
-        self.limit_memory(settings)
-        self.alarms = Alarms(self.reactor, self.transports, self.storage.stores, self.events)
+        limit_memory(self.counters, context.pool, settings.memory_max)
+        self.alarms = Alarms(reactor, self.transports, storage.stores, self.events)
+        self.hosts = VirtualHosts(
+            self.vhosts,
+            context,
+            shared_0_10,
+            access=login.access,
+            storage=storage,
+            scheduler=self.scheduler,
+            reactor=reactor,
+            transports=self.transports,
+            stored=self.stored,
+            staged=self.staged,
+            make_agent=lambda vhost: Agent(managed, vhost),
+        )
+        self.accounts = AccountChanges(
+            login.access,
+            context,
+            storage,
+            self.hosts,
+            reactor=reactor,
+            transports=self.transports,
+            audit=self.audit,
+        )
+        self.unsynced = UnsyncedChanges(context, storage.stores, tick_s=TICK_S)
+        self.drain = Drain(
+            self.ports, self.transports, storage.stores, events=self.events, turn=reactor.turn
+        )
+        self.managed = managed = ManagedBroker(
+            context=context,
+            shared_0_10=shared_0_10,
+            access=login.access,
+            vhosts=self.vhosts,
+            storage=storage,
+            reactor=reactor,
+            transports=self.transports,
+            ports=self.ports,
+            alarms=self.alarms,
+            accounts=self.accounts,
+            drain=self.drain,
+            audit=self.audit,
+            unsynced=self.unsynced,
+            logs=self.logs,
+            trace=self.hosts.trace,
+            reload=self.reload,
+        )
+        return managed
 
-    def limit_memory(self, settings: Settings) -> None:
-        """Set how much messages, outputs and inputs may take, and outputs and inputs of that."""
-        assert self.context is not None
-        self.counters.memory_max = memory_max(settings)
-        self.context.pool.used_max = self.counters.memory_max // OUTPUT_SHARE
+    def make_context(self, settings: Settings, storage: Storage, login: LoginService) -> V0xContext:
+        """Make what the connections of all versions share."""
+        context = V0xContext(
+            access=login.access,
+            vhosts=self.vhosts,
+            stores=storage.stores,
+            counters=self.counters,
+            authenticate=login.authenticate,
+            offered=login.logins.offered,
+            renew=login.renew,
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+            heartbeat_s=settings.heartbeat_s,
+            body_max=settings.body_size_max,
+            output_max=settings.output_size_max,
+            server_properties=introduction(settings, storage.identity),
+            specification_qos=settings.specification_qos,
+            ack_timeout_ms=round(1000 * settings.ack_timeout_s),
+            ack_timeout_closes=settings.ack_timeout_closes,
+            mechanisms=" ".join(login.logins.mechanisms).encode(),
+            offers=offers_of(settings),
+            identity=storage.identity,
+            events=self.events,
+            limits_of_user=self.limits_of_user,
+        )
+        context.on_end.append(login.forget)
+        login.context = context
+        return context
 
     def limits_of_user(self, user: str) -> Limits:
-        """How much a user may have."""
+        """Return the limits that operators set for a user."""
         assert self.access is not None
         return limits_of_user(self.access.snapshot.parameters, user)
 
     def listen(self) -> None:
-        """Open the ports."""
+        """Open the ports.
+
+        Raises:
+            StartError: a port or a file of TLS cannot be used.
+        """
         settings = self.settings
         try:
             tls = None if settings.tls_port is None else make_context(settings)
@@ -282,39 +317,26 @@ class Broker:
         except (TlsError, PortError) as error:
             raise StartError(str(error)) from error
 
-    def introduction(self, settings: Settings, protocol: str = CLEAR) -> dict[str, Any]:
-        """What a port says about the broker."""
-        product, version = settings.product, settings.product_version
-        if protocol == ENCRYPTED:
-            product = settings.tls_product or product
-            version = settings.tls_product_version or version
-        assert self.storage is not None
-        return server_properties(
-            product,
-            version,
-            self.storage.identity,
-            per_consumer_qos=not settings.specification_qos,
-        )
-
     def make_listener(self, settings: Settings, tls: ssl.SSLContext | None) -> Listener:
-        """Return what serves those who come to a port."""
+        """Return the listener of one port, not open yet."""
         assert self.context is not None
         assert self.reactor is not None
-        assert self.entrance is not None
+        assert self.login is not None
+        identity = self.context.identity
         return Listener(
             context=self.context,
             reactor=self.reactor,
             transports=self.transports,
             connections_max=settings.connections_max,
             handshake_s=settings.handshake_s,
-            gate=self.entrance.gate,
+            gate=self.login.gate,
             audit=self.audit,
             tls=tls,
-            introduction=None if tls is None else self.introduction(settings, ENCRYPTED),
+            introduction=None if tls is None else introduction(settings, identity, tls=True),
         )
 
-    async def open_management(self) -> None:
-        """Let operators of this machine ask.
+    async def open_management(self, managed: ManagedBroker) -> None:
+        """Open the management socket, unless the settings switch it off.
 
         Raises:
             SocketError: the socket cannot be opened.
@@ -322,20 +344,21 @@ class Broker:
         data = None if self.settings.memory else self.settings.data
         path = socket_path(self.settings.management_socket, data)
         if path is not None:
-            self.management = ManagementSocket(self, path, OPERATIONS)
+            self.management = ManagementSocket(managed, path, OPERATIONS)
             await self.management.open()
 
-    def reload(self) -> dict[str, Any]:
-        """Read the settings again, and take over what can be; return what changed.
+    # --- Settings that change -------------------------------------------------------------------
+
+    def reload(self) -> Reloaded | None:
+        """Read the settings again and apply them; None when they have no source.
 
         Raises:
-            SettingError, LogError, StartError, TlsError: one of them cannot be used; nothing
-                changed.
+            SettingError, LogError, StartError, TlsError: a setting cannot be used; nothing changed.
         """
         if self.read_settings is None:
-            return {"changed": [], "restart": {}, "certificates": False}
+            return None
         try:
-            done = reload(self, self.read_settings())
+            done = reload(self.reloadable(), self.read_settings())
         except (SettingError, LogError, StartError, TlsError) as error:
             log.error("nothing is reloaded: %s", error)
             if self.audit.active:
@@ -352,8 +375,38 @@ class Broker:
             log.warning("these need a restart: %s", ", ".join(done["restart"]))
         return done
 
-    def facts_of(self, number: int) -> dict[str, Any]:
-        """Return what the log tells of a connection."""
+    def reloadable(self) -> Reloadable:
+        """Return the parts that changed settings act on."""
+        assert self.managed is not None
+        assert self.hosts is not None
+        assert self.login is not None
+        return Reloadable(
+            context=self.managed.context,
+            shared_0_10=self.managed.shared_0_10,
+            storage=self.managed.storage,
+            hosts=self.hosts,
+            login=self.login,
+            ports=self.ports,
+            drain=self.managed.drain,
+            audit=self.audit,
+            logs=self.logs,
+            renew_certificates=self.renew_certificates,
+            check_certificates=self.revocation.check,
+            turn=self.turn,
+        )
+
+    def renew_certificates(self, tls: ssl.SSLContext) -> None:
+        """Use other certificates for new connections, and close those whose own is revoked."""
+        for listener in self.ports.listeners.values():
+            if listener.tls is not None:
+                listener.tls = tls
+        self.revocation.check()
+        log.info("certificates were read again")
+        if self.audit.active:
+            self.audit.tell("certificates.reloaded")
+
+    def facts_of(self, number: int) -> dict[str, str]:
+        """Return the facts of a connection that log lines have."""
         connection = None if self.context is None else self.context.connections.get(number)
         if connection is None:
             return {}
@@ -367,142 +420,77 @@ class Broker:
             facts["peer"] = f"{peer[0]}:{peer[1]}"
         return facts
 
-    def note_operator(self, call: Call, what: str) -> None:
-        """Say in the log what an operator does; the audit log has each command anyway."""
-        log.warning("an operator (%s) %s", call.operator, what)
+    # --- Timers -------------------------------------------------------------------------------
 
-    # --- Security -----------------------------------------------------------------------------
-
-    def renew_certificates(self, tls: ssl.SSLContext) -> None:
-        """Let new connections use other certificates.
-
-        Those that are there end when theirs is revoked by now.
-        """
-        for listener in self.listeners:
-            if listener.tls is not None:
-                listener.tls = tls
-        self.revocation.check()
-        log.info("certificates were read again")
-        if self.audit.active:
-            self.audit.tell("certificates.reloaded")
-
-    def reopen_audit_log(self) -> None:
-        """Go on in a new file, after the old one was moved away."""
-        if self.audit.file is not None:
-            self.audit.file.reopen()
-
-    def rotate_audit_log(self, keep: int) -> None:
-        """Rename the file, and begin a new one."""
-        if self.audit.file is not None:
-            self.audit.file.rotate(keep)
-
-    # --- Time ---------------------------------------------------------------------------------
-
-    async def every(self, interval_s: float, chore: Any) -> None:
-        """Do a chore again and again; one that fails is logged and tried again."""
+    async def every(
+        self, interval_s: float, chore: Callable[[], Awaitable[None]] | Callable[[], None]
+    ) -> None:
+        """Run a chore again and again; log its failures."""
         while True:
             await asyncio.sleep(interval_s)
             try:
-                waited_for = chore()
-                if waited_for is not None:
-                    await waited_for
+                awaitable = chore()
+                if awaitable is not None:
+                    await awaitable
             except Exception:
                 log.exception("a regular chore failed")
 
     def tick(self) -> None:
-        """Timeouts of connections."""
-        assert self.reactor is not None
+        """Run the timeouts of connections, logins, sessions and stores."""
+        managed, login = self.managed, self.login
+        assert managed is not None
+        assert login is not None
         for transport in list(self.transports):
             transport.tick()
             if transport.closed:
                 self.transports.discard(transport)
-        if self.entrance is not None:
-            self.entrance.expire()
-        if self.shared_0_10 is not None:
-            self.shared_0_10.sessions.expire()
-        if self.storage is not None:
-            for staging in self.storage.stagings.values():
-                staging.tick(clock_ms())
-        self.refuse_promises()
+        login.expire()
+        managed.shared_0_10.sessions.expire()
+        for staging in managed.storage.stagings.values():
+            staging.tick(clock_ms())
+        managed.unsynced.tick()
         self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
             self.logs.tell_repeats()
-        self.reactor.turn()
+        managed.reactor.turn()
         self.memory_return.look(self.counters.memory_used)
 
-    def refuse_promises(self) -> None:
-        """Refuse changes of definitions that wait for a disk which has failed for a while."""
-        assert self.context is not None
-        assert self.storage is not None
-        for name, store in self.storage.stores.items():
-            if not store.failing():
-                self.failing_ticks.pop(name, None)
-                continue
-            ticks = self.failing_ticks.get(name, 0) + 1
-            self.failing_ticks[name] = ticks
-            if ticks >= FAILING_TICKS:
-                for connection in list(self.context.connections.values()):
-                    connection.cannot_keep(store)
-
-    async def changes_kept(self) -> bool:
-        """Wait until all changes of definitions are durable; tell whether they are.
-
-        They are not when the disk has failed for a while.
-        """
-        assert self.context is not None
-        assert self.storage is not None
-        for name, store in list(self.storage.stores.items()):
-            if store.defined > store.synced:
-                waiting = Waiting()
-                self.context.line(name).join(waiting, 0)
-                while True:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(waiting.done.wait(), TICK_S)
-                    if waiting.done.is_set():
-                        break
-                    if self.failing_ticks.get(name, 0) >= FAILING_TICKS or name not in self.vhosts:
-                        return False
-        return True
-
     def wake_at(self, when_ms: int) -> None:
-        """The scheduler has something due earlier than anything before."""
+        """Run the scheduler at a time, which is earlier than its timer."""
         delay_s = max(0, when_ms - clock_ms()) / 1000
         if self.timer is not None:
             self.timer.cancel()
         self.timer = asyncio.get_running_loop().call_later(delay_s, self.run_scheduler)
 
     def run_scheduler(self) -> None:
-        """Messages and queues expire."""
-        assert self.reactor is not None
+        """Expire messages and queues that are due."""
         self.timer = None
         self.counters.now_ms = clock_ms()
         following = self.scheduler.run(self.counters.now_ms)
         if following and self.timer is None:
             self.wake_at(following)
-        self.reactor.turn()
+        self.turn()
 
     def stored(self, name: str) -> None:
-        """A store's watermark moved."""
-        assert self.context is not None
-        assert self.reactor is not None
-        self.context.line(name).advance()
-        assert self.storage is not None
-        if self.storage.stores[name].full or self.reactor.blocked:
-            assert self.alarms is not None
-            self.alarms.look()
-        self.reactor.turn()
-        if self.reactor.held:
-            self.reactor.look_at_held()
+        """Confirm what the store of a virtual host has synced."""
+        managed = self.managed
+        assert managed is not None
+        reactor = managed.reactor
+        managed.context.line(name).advance()
+        if managed.storage.stores[name].full or reactor.blocked:
+            managed.alarms.look()
+        reactor.turn()
+        if reactor.held:
+            reactor.look_at_held()
 
-    def staged(self, staging: Any) -> None:
-        """The thread of a staging finished something."""
-        assert self.reactor is not None
+    def staged(self, staging: Staging) -> None:
+        """Continue after the thread of a staging has finished some work."""
         self.counters.now_ms = clock_ms()
         staging.woken()
-        self.reactor.turn()
+        self.turn()
 
-    def look_for_room(self) -> None:
-        """Hold publishers when memory or disk run out, and let them go on when there is room."""
+    def check_alarms(self) -> None:
+        """Block publishers while memory or disk run out, and unblock them afterwards."""
         assert self.alarms is not None
         self.alarms.look()
         self.alarms.sip()
@@ -510,8 +498,8 @@ class Broker:
     # --- Stop -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Say goodbye to the clients, write what is left, let go of files and ports."""
-        for listener in self.listeners:
+        """Close connections and ports, write pending records, close files."""
+        for listener in self.ports.listeners.values():
             listener.close()
         if self.management is not None:
             await self.management.close()
@@ -519,9 +507,30 @@ class Broker:
             chore.cancel()
         if self.timer is not None:
             self.timer.cancel()
+        await self.close_connections()
+        if self.shared_0_10 is not None:
+            self.shared_0_10.sessions.end_all()
+        if self.access is not None:
+            self.access.close()
+        self.audit.tell("broker.stopped", pid=os.getpid())
+        self.audit.close()
+        if self.storage is not None:
+            if self.reactor is not None:
+                for staging in self.storage.stagings.values():
+                    self.reactor.loop.remove_reader(staging.wake_fd)
+                for store in self.storage.stores.values():
+                    if store.wake_fd >= 0:
+                        self.reactor.loop.remove_reader(store.wake_fd)
+            self.storage.rest(self.vhosts.values())
+            self.storage.close()
+            self._first_settings = self.storage.settings
+            self.storage = None
+
+    async def close_connections(self) -> None:
+        """Close all connections; give their clients ``STOP_S`` to answer."""
         for transport in list(self.transports):
             if transport.handshake_ticks and not transport.closing:
-                transport.lost()  # Not open yet: there is nobody to say goodbye to.
+                transport.lost()  # Not open yet: a close cannot be sent.
                 continue
             transport.connection.farewell()
             transport.close_soon()
@@ -535,19 +544,3 @@ class Broker:
         for transport in list(self.transports):
             transport.lost()
         self.transports.clear()
-        if self.shared_0_10 is not None:
-            self.shared_0_10.sessions.end_all()
-        if self.access is not None:
-            self.access.close()
-        self.audit.tell("broker.stopped", pid=os.getpid())
-        self.audit.close()
-        if self.storage is not None:
-            for staging in self.storage.stagings.values():
-                if self.reactor is not None:
-                    self.reactor.loop.remove_reader(staging.wake_fd)
-            for store in self.storage.stores.values():
-                if self.reactor is not None and store.wake_fd >= 0:
-                    self.reactor.loop.remove_reader(store.wake_fd)
-            self.storage.rest(self.vhosts.values())
-            self.storage.close()
-            self.storage = None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that change while the broker runs, and how each takes effect.
 
-What is in ``NEEDS_RESTART`` waits for one. Connections stay: limits and what logins need hold for
-those that come, ports move under those that are there. What an open connection rests upon is the
-exception: when its certificate's authority, or its token's issuer, is no longer trusted, it ends.
+Settings in ``NEEDS_RESTART`` wait for a restart. Connections stay open: limits and login settings
+apply to new ones, ports move under the existing ones. A connection is closed only when the
+authority of its certificate, or the issuer of its token, is no longer trusted.
 """
 
 from __future__ import annotations
@@ -14,61 +14,103 @@ import dataclasses
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.apply_ack_timeout import retime
 from headrace.server.config.errors import StartError
+from headrace.server.config.identity import introduction
+from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings
-from headrace.server.login.login import EntranceError
+from headrace.server.login.login import LoginSettingError
 from headrace.server.login.offers import offers_of
 from headrace.server.net.ports import ENCRYPTED, Move, PortError
 from headrace.server.net.tls import make_context
 from headrace.server.observe.audit_file import audit_file
+from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_x.connection.context import V0xContext
+    from headrace.server.config.logs import Logs
     from headrace.server.config.settings import Setting
-
-Apply = Callable[["Broker", Settings], None]
-
-
-# --- What cannot fail ---------------------------------------------------------------------------
-
-
-def set_memory(broker: Broker, settings: Settings) -> None:
-    """What queued messages, outputs and inputs may take."""
-    broker.limit_memory(settings)
+    from headrace.server.data.storage import Storage
+    from headrace.server.login.login import LoginService
+    from headrace.server.net.drain import Drain
+    from headrace.server.net.ports import Ports
+    from headrace.server.observe.audit_log import AuditLog
+    from headrace.server.vhosts import VirtualHosts
 
 
-def set_disk(broker: Broker, settings: Settings) -> None:
-    """How much of the disk is left free, and how much files may take, and for how long."""
-    assert broker.storage is not None
-    stores: list[Any] = list(broker.storage.stores.values())
-    for store in stores:
-        writer = getattr(store, "writer", None)
-        if writer is not None:
-            writer.free_min = settings.disk_free_min
+class Changed(TypedDict, total=False):
+    """A changed setting; without its values where it is secret."""
+
+    name: str
+    before: object
+    after: object
+
+
+class Reloaded(TypedDict):
+    """Result of a reload."""
+
+    changed: list[Changed]
+    restart: dict[str, str]  # Settings that wait for a restart, and why.
+    certificates: bool  # The files of TLS were read again.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reloadable:
+    """The parts of a broker that changed settings act on."""
+
+    context: V0xContext
+    shared_0_10: Context010
+    storage: Storage
+    hosts: VirtualHosts
+    login: LoginService
+    ports: Ports
+    drain: Drain
+    audit: AuditLog
+    logs: Logs | None
+    renew_certificates: Callable[[ssl.SSLContext], None]
+    check_certificates: Callable[[], None]  # Close connections whose certificates are revoked.
+    turn: Callable[[], None]  # Send pending output.
+
+
+Apply = Callable[[Reloadable, Settings], None]
+
+
+# --- Changes that cannot fail --------------------------------------------------------------------
+
+
+def set_memory(broker: Reloadable, settings: Settings) -> None:
+    """Set the memory limit of messages, outputs and inputs."""
+    limit_memory(broker.context.counters, broker.context.pool, settings.memory_max)
+
+
+def set_disk(broker: Reloadable, settings: Settings) -> None:
+    """Set the free space to leave on disk, and the limits of staged files."""
+    for store in broker.storage.stores.values():
+        if isinstance(store, Journal):
+            store.writer.free_min = settings.disk_free_min
     for staging in broker.storage.stagings.values():
         staging.free_min = settings.disk_free_min
         staging.size_max = settings.staging_size_max
         staging.keep_ms = int(settings.staging_s * 1000)
 
 
-def set_listeners(broker: Broker, settings: Settings) -> None:
-    """Limits of those who come, and what they are told about us."""
-    assert broker.context is not None
-    broker.context.server_properties = broker.introduction(settings)
+def set_listeners(broker: Reloadable, settings: Settings) -> None:
+    """Set the limits of new connections, and the server properties."""
+    identity = broker.storage.identity
+    broker.context.server_properties = introduction(settings, identity)
     for (protocol, _), listener in broker.ports.listeners.items():
         listener.connections_max = settings.connections_max
         listener.handshake_s = settings.handshake_s
         if protocol == ENCRYPTED:
-            listener.introduction = broker.introduction(settings, ENCRYPTED)
+            listener.introduction = introduction(settings, identity, tls=True)
 
 
-def set_context(broker: Broker, settings: Settings) -> None:
-    """What new connections are offered."""
+def set_context(broker: Reloadable, settings: Settings) -> None:
+    """Set what new connections are offered."""
     context = broker.context
-    assert context is not None
     context.heartbeat_s = settings.heartbeat_s
     context.channel_max = settings.channel_max
     context.body_max = settings.body_size_max
@@ -77,51 +119,47 @@ def set_context(broker: Broker, settings: Settings) -> None:
     context.quotas.changed()
 
 
-def set_rules(broker: Broker, settings: Settings) -> None:
-    """What holds in virtual hosts that have no rules of their own."""
-    assert broker.settings is settings  # Which it reads.
-    for name, vhost in broker.vhosts.items():
+def set_rules(broker: Reloadable, _: Settings) -> None:
+    """Set the defaults of virtual hosts."""
+    for name, vhost in broker.hosts.vhosts.items():
         vhost.take_rules(broker.hosts.rules_of(name))
 
 
-def set_groups(broker: Broker, settings: Settings) -> None:
-    """Readers of streams, staged batches, and errands."""
-    for vhost in broker.vhosts.values():
+def set_groups(broker: Reloadable, settings: Settings) -> None:
+    """Set the limits of stream groups, staged batches, and errands."""
+    for vhost in broker.hosts.vhosts.values():
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = settings.group_pin_size_max
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
         vhost.errands.messages_max = settings.errand_messages_max
 
 
-def set_0_10(broker: Broker, settings: Settings) -> None:
-    """How long sessions of 0-10 are kept, and what is said of strange arguments."""
-    assert broker.shared_0_10 is not None
+def set_0_10(broker: Reloadable, settings: Settings) -> None:
+    """Set how long 0-10 sessions are kept, and the rule for unknown arguments."""
     broker.shared_0_10.sessions.timeout_max_s = settings.session_timeout_s
     broker.shared_0_10.sessions.detached_max = settings.sessions_detached_max
     broker.shared_0_10.strict_arguments = settings.specification_arguments
 
 
-def set_ack_timeout(broker: Broker, settings: Settings) -> None:
-    """How long consumers may hold what nobody says anything of; what they have counts anew."""
-    assert broker.context is not None
+def set_ack_timeout(broker: Reloadable, settings: Settings) -> None:
+    """Set the acknowledgement timeout; it starts anew for unacked messages."""
     broker.context.ack_timeout_ms = round(1000 * settings.ack_timeout_s)
     broker.context.ack_timeout_closes = settings.ack_timeout_closes
-    for vhost in broker.vhosts.values():
+    for vhost in broker.hosts.vhosts.values():
         vhost.retime = partial(retime, vhost, broker.context.ack_timeout_ms)
         for queue in vhost.queues.values():
             if queue.consumers:
                 vhost.retime(queue)
 
 
-def set_stamps(broker: Broker, settings: Settings) -> None:
-    """What is written into messages."""
-    assert broker.settings is settings  # Which it reads.
-    for vhost in broker.vhosts.values():
+def set_stamps(broker: Reloadable, _: Settings) -> None:
+    """Set the headers written into messages."""
+    for vhost in broker.hosts.vhosts.values():
         vhost.stamp(broker.hosts.stamps())
 
 
-def set_audit_file(broker: Broker, settings: Settings) -> None:
-    """When the audit log is renamed, and what happens when it cannot be written."""
+def set_audit_file(broker: Reloadable, settings: Settings) -> None:
+    """Set the rotation of the audit log, and the rule for a failing disk."""
     if broker.audit.file is not None:
         broker.audit.file.size_max = settings.audit_log_size_max
         broker.audit.file.keep = settings.audit_log_keep
@@ -129,8 +167,8 @@ def set_audit_file(broker: Broker, settings: Settings) -> None:
         broker.audit.file.sync = settings.audit_log_sync
 
 
-def set_nothing(broker: Broker, settings: Settings) -> None:
-    """What is looked up each time, or by the certificates' context."""
+def set_nothing(broker: Reloadable, settings: Settings) -> None:
+    """Do nothing: these settings are read at each use."""
 
 
 APPLY: dict[Apply, tuple[str, ...]] = {
@@ -156,7 +194,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     ),
 }
 
-# --- What can -----------------------------------------------------------------------------------
+# --- Changes that can fail -----------------------------------------------------------------------
 
 PORTS = ("host", "port", "tls_port")
 OFFERS = ("known_hosts", "redirect", "realms", "tunnel_proxies", "channel_resume_s")
@@ -172,14 +210,16 @@ LOGINS = (
 CAN_FAIL = (*PORTS, *OFFERS, *LOGS, *AUDIT, *LOGINS)
 
 
-class Ready:
-    """Everything that can fail, made ready: it takes effect, or is undone."""
+class Prepared:
+    """The changes that can fail, prepared: they take effect together, or are undone."""
 
-    def __init__(self, broker: Broker, before: Settings, fresh: Settings, names: set[str]) -> None:
-        """Make it.
+    def __init__(
+        self, broker: Reloadable, before: Settings, fresh: Settings, names: set[str]
+    ) -> None:
+        """Prepare them.
 
         Raises:
-            LogError, StartError, TlsError: one of the settings cannot be used; all is as it was.
+            LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
         """
         self.broker = broker
         self.fresh = fresh
@@ -189,15 +229,14 @@ class Ready:
             self.tls = make_context(fresh)
         self.renews = self.tls is not None and before.tls_port is not None
         self.offers = offers_of(fresh) if names.intersection(OFFERS) else None
-        assert broker.entrance is not None
         with contextlib.ExitStack() as undo:
             try:
-                self.terms = broker.entrance.terms(fresh)
+                self.terms = broker.login.terms(fresh)
                 self.move = Move(broker.ports, before, fresh, self.tls, closed=broker.drain.active)
-            except (EntranceError, PortError) as error:
+            except (LoginSettingError, PortError) as error:
                 raise StartError(str(error)) from error
             undo.callback(self.move.undo)
-            # The last to fail, for they make files.
+            # Last, because they make files.
             self.audit = audit_file(fresh) if names.intersection(AUDIT) else None
             if self.audit is not None:
                 undo.callback(self.audit.close)
@@ -207,53 +246,49 @@ class Ready:
             undo.pop_all()
 
     def begin(self) -> None:
-        """It takes effect."""
+        """Let the changes take effect."""
         broker = self.broker
         self.move.finish()
         if self.renews and self.tls is not None:
             broker.renew_certificates(self.tls)
         elif "tls_ca" in self.names:
-            broker.revocation.check()
+            broker.check_certificates()
         if self.offers is not None:
-            assert broker.context is not None
             broker.context.offers = self.offers
             broker.context.tickets.realms = dict(self.offers.realms)
             broker.context.suspensions.keep_ms = self.offers.resume_ms
-        assert broker.entrance is not None
-        broker.entrance.use(self.terms)
+        broker.login.use(self.terms)
         if broker.logs is not None and self.handler is not None:
             broker.logs.use(self.handler, self.fresh)
 
     def begin_audit(self) -> None:
-        """Go on in another audit log; what waits for the one before is written to it."""
+        """Switch to another audit log; pending lines go to the one before."""
         before = self.broker.audit.file
         self.broker.audit.use(self.audit)
         if before is not None:
             asyncio.get_running_loop().run_in_executor(None, before.close)
 
 
-def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
-    """Take new settings over; return what changed, and what has to wait for a restart, with why.
+def reload(broker: Reloadable, wanted: Settings) -> Reloaded:
+    """Apply new settings; return what changed, and what waits for a restart.
 
-    What can fail is made ready first, so that all settings count, or none does.
+    Changes that can fail are prepared first, so all settings apply, or none.
 
     Raises:
-        LogError, StartError, TlsError: one of them cannot be used; nothing changed.
+        LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
     """
-    before = broker.settings
+    before = broker.storage.settings
     changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(wanted, row.name)]
     now = [row for row in changed if row.name not in NEEDS_RESTART]
     names = {row.name for row in now}
     fresh = dataclasses.replace(before, **{name: getattr(wanted, name) for name in names})
-    ready = Ready(broker, before, fresh, names)
-    broker.settings = fresh
-    assert broker.storage is not None
-    broker.storage.settings = fresh  # For virtual hosts that are made later.
+    ready = Prepared(broker, before, fresh, names)
+    broker.storage.settings = fresh
     ready.begin()
     for apply, which in APPLY.items():
         if names.intersection(which):
             apply(broker, fresh)
-    answer = {
+    answer: Reloaded = {
         "changed": [changed_of(row, before, wanted) for row in now],
         "restart": {row.name: NEEDS_RESTART[row.name] for row in changed if row not in now},
         "certificates": ready.renews,
@@ -261,28 +296,30 @@ def reload(broker: Broker, wanted: Settings) -> dict[str, Any]:
     tell(broker, answer)
     if names.intersection(AUDIT):
         ready.begin_audit()
-        tell(broker, answer)  # The one before says where it goes on, the new one where it began.
+        tell(broker, answer)  # The old log says where it goes on, the new one why it begins.
     broker.turn()
     return answer
 
 
-def changed_of(row: Setting, before: Settings, after: Settings) -> dict[str, Any]:
-    """Return what a setting was, and is."""
+def changed_of(row: Setting, before: Settings, after: Settings) -> Changed:
+    """Return a setting with its old and its new value, unless it is secret."""
+    if row.secret:
+        return {"name": row.name}
     was, now = shown(getattr(before, row.name)), shown(getattr(after, row.name))
-    return {"name": row.name} | ({} if row.secret else {"before": was, "after": now})
+    return {"name": row.name, "before": was, "after": now}
 
 
 def shown(value: object) -> object:
-    """Return a setting in a form that JSON has."""
+    """Return the value of a setting as a JSON value."""
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def tell(broker: Broker, answer: dict[str, Any]) -> None:
-    """Have the audit log note what changed."""
+def tell(broker: Reloadable, answer: Reloaded) -> None:
+    """Note the changes in the audit log."""
     if broker.audit.active:
         broker.audit.tell(
             "settings.reloaded",
-            user=broker.events.actor,
+            user=broker.context.events.actor,
             changed={
                 one["name"]: [one.get("before"), one.get("after")] for one in answer["changed"]
             },

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual hosts of a broker: brought up with what was kept of them, and ended."""
+"""The virtual hosts of a broker: started with what their stores kept, and stopped."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.apply_ack_timeout import retime
 from headrace.gateway.conversion.contents import Contents
@@ -15,124 +15,151 @@ from headrace.model.policy.rules import Rules, rules_of
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.server.config.identity import node_name
 from headrace.server.observe.event_exchange import EventPublisher
-from headrace.server.qmf.agent import Agent
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from collections.abc import Callable, Collection
+
+    from headrace.gateway.security.access import Access
+    from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_x.connection.context import V0xContext
+    from headrace.model.scheduler import Scheduler
+    from headrace.server.data.storage import Storage
+    from headrace.server.net.transport import Reactor, Transport
+    from headrace.server.qmf.agent import Agent
+    from headrace.store.file_bodies.staging import Staging
 
 
 class VirtualHosts:
-    """Makes virtual hosts of what the stores have, and puts them in ``broker.vhosts``."""
+    """Starts and stops virtual hosts, and keeps ``vhosts`` up to date."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        vhosts: dict[str, VirtualHost],
+        context: V0xContext,
+        shared_0_10: Context010,
+        *,
+        access: Access,
+        storage: Storage,
+        scheduler: Scheduler,
+        reactor: Reactor,
+        transports: Collection[Transport],
+        stored: Callable[[str], None],
+        staged: Callable[[Staging], None],
+        make_agent: Callable[[VirtualHost], Agent],
+    ) -> None:
+        """``vhosts``, by name, belongs to this object. ``stored`` is called with a virtual host
+        whose store has synced, ``staged`` with a staging whose thread has finished something.
+        """
+        self.vhosts = vhosts
+        self._context = context
+        self._shared_0_10 = shared_0_10
+        self._access = access
+        self._storage = storage
+        self._agenda = scheduler
+        self._reactor = reactor
+        self._transports = transports
+        self._stored = stored
+        self._staged = staged
+        self._make_agent = make_agent
         self._event_publisher: EventPublisher | None = None
         self._agents: dict[str, Agent] = {}  # Of QMF, by virtual host.
 
     def add(self, name: str, number: int) -> None:
-        """Bring a virtual host up with all that was kept of it.
+        """Start a virtual host with everything its store kept.
 
         Raises:
-            StoreError: that cannot be read.
+            StoreError: its files cannot be read.
         """
-        broker = self._broker
-        assert broker.storage is not None
-        assert broker.reactor is not None
-        assert broker.context is not None
-        store = broker.storage.open_store(name, number)
-        staging = broker.storage.open_staging(name)
+        context, storage, reactor = self._context, self._storage, self._reactor
+        settings = storage.settings
+        store = storage.open_store(name, number)
+        staging = storage.open_staging(name)
         vhost = VirtualHost(
             name,
             store=store,
-            counters=broker.counters,
-            definitions=broker.storage.definitions[name],
-            scheduler=broker.scheduler,
+            counters=context.counters,
+            definitions=storage.definitions[name],
+            scheduler=self._agenda,
             contents=Contents(),
-            make_stream=partial(broker.storage.make_stream, name),
+            make_stream=partial(storage.make_stream, name),
             files=staging,
-            events=broker.events,
+            events=context.events,
         )
         vhost.rules = self.rules_of(name)
-        vhost.delayed.refusal = partial(broker.context.access.refusal_when_due, vhost)
-        vhost.retime = partial(retime, vhost, broker.context.ack_timeout_ms)
-        if name == (broker.settings.event_vhost or broker.settings.default_vhost):
-            self._event_publisher = EventPublisher(vhost, broker.events)
+        vhost.delayed.refusal = partial(context.access.refusal_when_due, vhost)
+        vhost.retime = partial(retime, vhost, context.ack_timeout_ms)
+        if name == (settings.event_vhost or settings.default_vhost):
+            self._event_publisher = EventPublisher(vhost, context.events)
         vhost.load()
-        broker.storage.recover(vhost)
+        storage.recover(vhost)
         vhost.stamp(self.stamps())
         if vhost.was_traced:
             self.trace(vhost)
         staging.recovered()
-        broker.reactor.loop.add_reader(staging.wake_fd, broker.staged, staging)
-        broker.vhosts[name] = vhost
-        Coordinator(broker.context, vhost)
-        Pipeline(broker.context, vhost)
-        if broker.settings.qmf:
-            self._agents[name] = Agent(broker, vhost)
-        broker.reactor.stores.append(store)
-        store.notify = partial(broker.stored, name)
+        reactor.loop.add_reader(staging.wake_fd, self._staged, staging)
+        self.vhosts[name] = vhost
+        Coordinator(context, vhost)
+        Pipeline(context, vhost)
+        if settings.qmf:
+            self._agents[name] = self._make_agent(vhost)
+        reactor.stores.append(store)
+        store.notify = partial(self._stored, name)
         if store.wake_fd >= 0:
-            broker.reactor.loop.add_reader(store.wake_fd, store.woken)
+            reactor.loop.add_reader(store.wake_fd, store.woken)
 
     def drop(self, name: str) -> None:
-        """End a virtual host: its connections, its queues, its files."""
-        broker = self._broker
-        assert broker.storage is not None
-        assert broker.reactor is not None
-        assert broker.context is not None
-        vhost = broker.vhosts.pop(name)
+        """Stop a virtual host: close its connections, delete its queues and its files."""
+        context, storage, reactor = self._context, self._storage, self._reactor
+        vhost = self.vhosts.pop(name)
         if self._event_publisher is not None and self._event_publisher.vhost is vhost:
             self._event_publisher.close()
             self._event_publisher = None
         agent = self._agents.pop(name, None)
         if agent is not None:
             agent.close()
-        for transport in list(broker.transports):
+        for transport in list(self._transports):
             if transport.connection.vhost is vhost:
                 transport.connection.force_close(f"vhost '{name}' was deleted")
-        assert broker.shared_0_10 is not None
-        broker.shared_0_10.drop_vhost(vhost)
-        broker.context.lines.pop(name, None)
-        store = broker.storage.stores[name]
-        broker.reactor.stores.remove(store)
+        self._shared_0_10.drop_vhost(vhost)
+        context.lines.pop(name, None)
+        store = storage.stores[name]
+        reactor.stores.remove(store)
         if store.wake_fd >= 0:
-            broker.reactor.loop.remove_reader(store.wake_fd)
+            reactor.loop.remove_reader(store.wake_fd)
         vhost.errands.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
             queue.destroy()
         vhost.orphans.close()
-        broker.reactor.loop.remove_reader(broker.storage.stagings[name].wake_fd)
-        broker.storage.delete_store(name)
-        broker.reactor.turn()
+        reactor.loop.remove_reader(storage.stagings[name].wake_fd)
+        storage.delete_store(name)
+        reactor.turn()
 
     def rules_of(self, name: str) -> Rules:
-        """What operators laid down for a virtual host."""
-        broker = self._broker
-        assert broker.access is not None
+        """Return the policies, limits and settings that apply to a virtual host."""
+        settings = self._storage.settings
         return rules_of(
-            broker.access.snapshot.parameters,
+            self._access.snapshot.parameters,
             name,
-            default_queue_type=broker.settings.default_queue_type,
-            unknown_arguments=broker.settings.unknown_arguments,
-            definitions_size=broker.settings.definitions_size_max,
+            default_queue_type=settings.default_queue_type,
+            unknown_arguments=settings.unknown_arguments,
+            definitions_size=settings.definitions_size_max,
         )
 
     def stamps(self) -> Stamps | None:
-        """What the settings want to have written into messages."""
-        settings = self._broker.settings
+        """Return the headers that the settings have written into messages; None for none."""
+        settings = self._storage.settings
         stamps = Stamps(
             node_name(), settings.stamp_timestamp, settings.stamp_node, settings.stamp_sent_time
         )
         return stamps or None
 
     def trace(self, vhost: VirtualHost) -> None:
-        """Copy what is published and delivered in a virtual host from now on."""
-        vhost.trace(node_name(), self._who_is)
+        """Start copying what is published and delivered in a virtual host."""
+        vhost.trace(node_name(), self._user_and_name)
 
-    def _who_is(self, number: int) -> tuple[str, str]:
-        """User and name of a connection."""
-        context: Any = self._broker.context
-        connection = context.connections.get(number)
+    def _user_and_name(self, number: int) -> tuple[str, str]:
+        """Return the user and the name of a connection; empty where unknown."""
+        connection = self._context.connections.get(number)
         user = None if connection is None else connection.user
-        return "" if user is None else user.name, context.telling.names.get(number, "")
+        return "" if user is None else user.name, self._context.telling.names.get(number, "")

@@ -313,6 +313,6 @@ def as_row(delivery: Delivery, octets_max: int) -> dict[str, Any]:
 
 def jsonable(value: Any) -> Any:
     """Return the value of a header in a form that JSON has."""
-    from headrace.server.config.json_values import described
+    from headrace.server.config.json_values import as_json
 
-    return described(value)
+    return as_json(value)

@@ -23,6 +23,7 @@ from headrace.server.config.settings import (
 )
 
 if TYPE_CHECKING:
+    from headrace.server.broker import Broker
     from headrace.server.config.logs import Logs
     from headrace.server.systemd import Supervisor
 
@@ -96,7 +97,7 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         loop.add_signal_handler(number, over.set)
     supervisor = Supervisor(os.environ)
     broker = Broker(settings, read_settings=read_settings, logs=logs)
-    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, supervisor)
+    loop.add_signal_handler(signal.SIGHUP, hang_up, broker, logs, supervisor)
     try:
         addresses = await broker.start()
     except StartError as error:
@@ -117,18 +118,18 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     log.info("stopped")
 
 
-def hang_up(broker: Any, supervisor: Supervisor) -> None:
-    """SIGHUP: open the log files again, and read the settings again."""
+def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:
+    """Reopen the log files and read the settings again, on SIGHUP."""
     from headrace.server.config.errors import StartError
     from headrace.server.config.logs import LogError
     from headrace.server.net.tls import TlsError
 
     try:  # First of all: the settings may be wrong, and yet the file was renamed.
-        broker.logs.reopen()
-        broker.reopen_audit_log()
+        logs.reopen()
+        broker.audit.reopen()
     except LogError as error:
         log.error("%s", error)
-    if not broker.started_ms:
+    if not broker.is_started:
         return  # The settings are read just now.
     supervisor.reloading()
     status = "reloaded"

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker says about itself in connection.start."""
+"""Server properties: what the broker says about itself in connection.start."""
+
+from __future__ import annotations
 
 import platform
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 
-# What every version says in one text that we know beside the standards.
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Settings
+
+# Extensions that all versions of AMQP announce, in one text.
 EXTENSIONS = "connection.update-secret"
-# What a client may rely on; the names are those that clients of 0-9-1 look for.
+# Capabilities by the names that clients of 0-9-1 look for.
 CAPABILITIES = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -20,22 +25,22 @@ CAPABILITIES = {
     "per_consumer_qos": True,
     "direct_reply_to": True,
     "connection.update_secret": True,
-    "stream_offset_query": True,  # Ours: the argument x-stream-offset-query of queue.declare,
+    "stream_offset_query": True,  # Our own: the argument x-stream-offset-query of queue.declare,
     "stream_ranges": True,  # and x-stream-last, x-stream-filter and the like of basic.consume.
 }
-# Without this Qpid's JMS client declares temporary queues that go with their first consumer.
+# Without this Qpid's JMS client declares temporary queues that end with their first consumer.
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
 def node_name() -> str:
-    """Return the name of this broker, as those that name nodes have it."""
+    """Return the name of this broker in RabbitMQ's form of node names."""
     return f"headrace@{platform.node()}"
 
 
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
-) -> dict[str, Any]:
-    """The server properties; an empty version is the real one, the identity is the data's."""
+) -> dict[str, object]:
+    """Return the server properties; an empty version stands for the real one."""
     return {
         "host": platform.node(),
         "product": product,
@@ -44,8 +49,19 @@ def server_properties(
         "copyright": "Copyright the Headrace developers",
         "information": "Licensed under the Apache License 2.0",
         "cluster_name": f"headrace@{platform.node()}",
-        "headrace_id": identity,  # Ours: no other data directory has this one.
+        "headrace_id": identity,  # Our own: the id of the data directory.
         "headrace_extensions": EXTENSIONS,
         **QPID_PROPERTIES,
         "capabilities": {**CAPABILITIES, "per_consumer_qos": per_consumer_qos},
     }
+
+
+def introduction(settings: Settings, identity: str, *, tls: bool = False) -> dict[str, object]:
+    """Return the server properties that one kind of port announces."""
+    product, version = settings.product, settings.product_version
+    if tls:
+        product = settings.tls_product or product
+        version = settings.tls_product_version or version
+    return server_properties(
+        product, version, identity, per_consumer_qos=not settings.specification_qos
+    )

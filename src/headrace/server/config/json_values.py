@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of tables as JSON has them, for operators and for definitions."""
+"""Values of field tables as JSON values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"  # bool is an int.
 
 
-def described(value: Any) -> Any:
-    """Return a value of a table in a form that JSON has."""
+def as_json(value: object) -> Json:
+    """Return a value of a field table as a JSON value; bytes as text."""
     if isinstance(value, Mapping):
-        return {str(key): described(item) for key, item in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [described(item) for item in value]
+        return [as_json(item) for item in value]
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, float) and not math.isfinite(value):
@@ -21,3 +23,8 @@ def described(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)
+
+
+def table_as_json(table: Mapping[str, object]) -> dict[str, Json]:
+    """Return a field table as a JSON object."""
+    return {name: as_json(value) for name, value in table.items()}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker that has a process of its own sets up in it."""
+"""Limits of the process: memory, open files, garbage collection."""
+
+from __future__ import annotations
 
 import ctypes
 import gc
@@ -8,28 +10,34 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.model.counters import Counters
+    from headrace.protocol.output import BufferPool
 
 log = logging.getLogger(__name__)
 
 M_MMAP_THRESHOLD = -3  # Of malloc.h.
-LARGE_BLOCK = 1 << 20  # Octets.
-RETURNED_MIN = 32 << 20  # Octets; to give back less is not worth the walk through the heap.
+LARGE_BLOCK = 1 << 20  # Bytes.
+RETURNED_MIN = 32 << 20  # Bytes; returning less is not worth the walk through the heap.
+OUTPUT_SHARE = 4  # Outputs and inputs may take 1/4 of the memory before reads get smaller.
 COLLECT_RARELY = (50_000, 20, 50)  # Thresholds of the three generations.
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
 def raise_open_files() -> None:
-    """Take as many file descriptors as the system gives: each connection is one."""
+    """Raise the limit of file descriptors as far as the system allows: a connection takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def return_large_blocks() -> None:
-    """Have the C library give large blocks back to the system as soon as they are free.
+    """Have the C library return large blocks to the system as soon as they are free.
 
-    Left alone it learns from the first large block, such as the memory that hashing a password
-    takes, to keep all that are not larger; idle brokers would hold on to it.
+    By default it raises its threshold at the first large block freed, such as the memory of a
+    password hash, and an idle broker keeps that memory.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -40,7 +48,7 @@ def return_large_blocks() -> None:
 
 
 def trim_memory() -> None:
-    """Give the system back what is free between blocks that are in use."""
+    """Return free memory between blocks in use to the system."""
     if not sys.platform.startswith("linux"):
         return
     try:
@@ -50,13 +58,13 @@ def trim_memory() -> None:
 
 
 class MemoryReturn:
-    """Notices when much less memory is in use than before, and gives the rest back."""
+    """Returns memory to the system when much less is in use than before."""
 
     def __init__(self) -> None:
-        self._most = 0  # Octets in use, at most, since memory was last given back.
+        self._most = 0  # Highest bytes in use since memory was last returned.
 
     def look(self, used: int) -> bool:
-        """Note how many octets are in use; return True if memory was given back."""
+        """Note the bytes in use; return True if memory was returned."""
         self._most = max(self._most, used)
         if self._most - used < RETURNED_MIN or used > self._most // 2:
             return False
@@ -66,35 +74,46 @@ class MemoryReturn:
 
 
 def collect_rarely() -> None:
-    """Have the garbage collector look rarely, also while all that was kept is taken up.
+    """Have the garbage collector run rarely, also during recovery.
 
-    Messages are not tracked, so what comes and goes is connections, channels and their like.
+    It does not track messages, only connections, channels and the like.
     """
     gc.set_threshold(*COLLECT_RARELY)
 
 
 def settle_garbage_collector() -> None:
-    """Leave what lives as long as the process out of every collection, and collect rarely."""
+    """Exclude the objects that live as long as the process, and collect rarely."""
     gc.collect()
     gc.freeze()
     collect_rarely()
 
 
 def keep_what_lives() -> None:
-    """Leave what is there now out of every collection, too, in a process that was settled.
+    """Exclude all present objects from collections, in a process that was settled.
 
-    Whoever makes a hundred thousand queues at once calls it now and then, so that no collection
-    looks at all of them. What is garbage with cycles at this moment stays.
+    Called now and then while a hundred thousand queues are made, so that no collection walks all
+    of them. Cyclic garbage of this moment is never collected.
     """
     if gc.get_threshold() == COLLECT_RARELY:
         gc.freeze()
 
 
 def memory_available() -> int:
-    """Octets of memory that this process may use at most: the machine's, or its control group's."""
+    """Return the bytes of memory of the machine, or of the process's control group."""
     octets = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = CGROUP_MEMORY_MAX.read_text().strip()
     except OSError:  # No control groups, or those of version 1.
         return octets
     return min(octets, int(limit)) if limit.isdigit() else octets
+
+
+def memory_max(setting: int) -> int:
+    """Return the memory limit in bytes: the setting, at most 40% of the available memory."""
+    return min(setting, memory_available() * 2 // 5)
+
+
+def limit_memory(counters: Counters, pool: BufferPool, setting: int) -> None:
+    """Set the memory limits of messages, and of outputs and inputs."""
+    counters.memory_max = memory_max(setting)
+    pool.used_max = counters.memory_max // OUTPUT_SHARE

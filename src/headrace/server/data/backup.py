@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A backup of a running broker: everything that was confirmed before it began is in it.
 
-1. All that was appended so far is written and synced, and definitions are committed.
-2. Between two groups of its journal, each virtual host's files get second names
-   (:mod:`headrace.store.snapshot`). Bodies of files that are staged apart are linked before and
-   after that, so those that a message refers to are there.
-3. Definitions are copied by SQLite, then the files from their second names, on a thread.
+1. All records appended so far are written and synced, and definitions are committed.
+2. Between two groups of its journal, the files of each virtual host are hard-linked
+   (:mod:`headrace.store.snapshot`). Staged file bodies are linked before and after that, so the
+   backup has every body that a message refers to.
+3. SQLite copies the definitions, then a thread copies the files from their links.
 
-Nobody waits for it but the disk. Queues declared later than their journal was linked come without
-messages; messages of queues that were deleted meanwhile go with them.
+Clients are served meanwhile. A queue declared after its journal was linked is backed up without
+messages; a queue deleted meanwhile is left out with its messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.server.data.storage import LINKS
@@ -34,32 +34,39 @@ from headrace.store.journal.journal import Journal
 from headrace.store.snapshot import Snapshot, link_tree
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from headrace.server.data.storage import Storage
 
 log = logging.getLogger(__name__)
 
-COPIED = ("schema", "identity")  # Beside definitions and what virtual hosts have.
-SNAPSHOT_S = 60.0  # How long a journal may take to come to the end of its group.
+COPIED = ("schema", "identity")  # Beside definitions and the files of virtual hosts.
+SNAPSHOT_S = 60.0  # How long a journal may take to finish its group.
 
-Tell = Callable[[dict[str, Any]], Awaitable[None]]
+Report = Callable[[dict[str, object]], Awaitable[None]]
 
 
 def now() -> str:
-    """The time, in ISO 8601."""
+    """Return the time in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 async def back_up(
-    broker: Broker, directory: Path, base: Path | None, *, verify: bool, tell: Tell
-) -> dict[str, Any]:
-    """Make a backup in a new directory; return what is in it.
+    storage: Storage,
+    directory: Path,
+    base: Path | None,
+    *,
+    verify: bool,
+    wait_for_disk: Callable[[], Awaitable[bool]],
+    report: Report,
+) -> dict[str, object]:
+    """Make a backup in a new directory; return a summary of its contents.
+
+    Files that ``base``, an earlier backup, has already are linked. ``wait_for_disk`` returns False
+    when the disk fails; ``report`` is called after each step.
 
     Raises:
         StoreError: the directory or the base cannot be used, or the disk fails.
         OSError: likewise.
     """
-    storage = broker.storage
-    assert storage is not None
     if storage.data is None:
         raise StoreError("this broker keeps everything in memory")
     data = storage.data.path.absolute()
@@ -70,34 +77,32 @@ async def back_up(
     links = data / LINKS
     await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     manifest = Manifest(__version__, storage.identity, now())
-    over = threading.Event()  # The threads that work for us may stop.
+    over = threading.Event()  # Tells the threads of this backup to stop.
     manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
     try:
-        if not await broker.drain.wait_for_disk():
+        if not await wait_for_disk():
             raise StoreError("the disk does not take what is to be kept")
         parts: dict[str, int] = {}
         for name, number in list(storage.vhost_ids.items()):
-            parts |= await link_vhost(broker, name, number, links)
-            await tell({"step": "linked", "vhost": name})
+            parts |= await link_vhost(storage, name, number, links)
+            await report({"step": "linked", "vhost": name})
         await asyncio.to_thread(
             copy_all, data, links, directory, parts, manifest, base, known, over
         )
-        await tell({"step": "copied", "files": len(manifest.files)})
+        await report({"step": "copied", "files": len(manifest.files)})
         manifest.finished = now()
         await asyncio.to_thread(backup.write_manifest, directory, manifest)
         if verify:
             await asyncio.to_thread(backup.verify, directory, lambda _: go_on(over))
-            await tell({"step": "verified"})
+            await report({"step": "verified"})
     finally:
         over.set()
         await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     return backup.summary(manifest)
 
 
-async def link_vhost(broker: Broker, name: str, number: int, links: Path) -> dict[str, int]:
-    """Give the files of a virtual host second names; return how far those that grow count."""
-    storage = broker.storage
-    assert storage is not None
+async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> dict[str, int]:
+    """Hard-link the files of a virtual host; return the lengths, in bytes, of growing files."""
     assert storage.data is not None
     store = storage.stores.get(name)
     if not isinstance(store, Journal):  # It was deleted meanwhile.
@@ -132,7 +137,7 @@ def copy_all(
     known: Manifest | None,
     over: threading.Event,
 ) -> None:
-    """Copy definitions, and the files from their second names; ``parts`` are those that grow.
+    """Copy the definitions, and the linked files; ``parts`` has the lengths of growing ones.
 
     Raises:
         StoreError: a file cannot be copied, or ``over`` was set meanwhile.
@@ -147,7 +152,7 @@ def copy_all(
         go_on(over)
         octets = parts.get(name)
         if octets == 0:
-            continue  # Nothing in it is durable yet.
+            continue  # No record in it is durable yet.
         whole = octets is None and not name.endswith(".part")
         before = known.files.get(name) if known is not None and whole else None
         if (
@@ -166,25 +171,25 @@ def copy_all(
 
 
 def go_on(over: threading.Event) -> None:
-    """Raise StoreError when nobody wants the backup any more."""
+    """Raise StoreError when the backup was cancelled."""
     if over.is_set():
         raise StoreError("the backup was given up")
 
 
 def linked(source: Path, base: Path, target: Path) -> bool:
-    """Link a file to that of an earlier backup, if it is the same; tell whether it is."""
+    """Link a file to the same one of an earlier backup; return False if there is none."""
     try:
         if not backup.same_ends(source, base):
             return False
         Disk().make_directory(str(target.parent.absolute()))
         os.link(base, target)
-    except OSError:  # Not there, or on another file system: it is copied.
+    except OSError:  # Missing, or on another file system: copy it.
         return False
     return True
 
 
 def keep(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: bool) -> None:
-    """Note a file that was copied."""
+    """Add a copied file to the manifest."""
     manifest.files[name] = Kept(*copied, whole)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data directory: who is in it, and how a virtual host gets its store."""
+"""The data directory: its users, and the stores of its virtual hosts."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from headrace.gateway.security.passwords import make_account
 from headrace.model.arguments.values import age_ms
@@ -42,33 +42,46 @@ from headrace.store.stream.log import DiskStreamLog
 
 log = logging.getLogger(__name__)
 
-LINKS = "backup-links"  # Second names of files, while a backup is made.
+LINKS = "backup-links"  # Hard links to files, while a backup is made.
 
-# Brokers that come and go with tests need not hash the same password each time.
-make_for_a_while = lru_cache(maxsize=8)(make_account)
+# Brokers in memory are started by tests, which would hash the same password each time.
+make_account_once = lru_cache(maxsize=8)(make_account)
 
 EVERYTHING = Permission(".*", ".*", ".*")
 
 
+class QueueOptions(TypedDict):
+    """Keywords of :class:`Queue`."""
+
+    store: Store
+    counters: Counters
+    vhost: VirtualHost
+    id: int
+    durable: bool
+    auto_delete: bool
+    exclusive_owner: object
+    arguments: dict[str, Any]  # Values of tables, checked by the virtual host.
+
+
 class Storage:
-    """What is kept, and where. With the setting ``memory``, nothing is."""
+    """The data directory of a broker, or with the setting ``memory`` nothing on disk."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
-        """Take the data directory.
+        """Lock and open the data directory.
 
         Raises:
             StoreError, AccountError: it cannot be used.
         """
-        self.settings = settings
+        self.settings = settings  # Those that apply now; replaced on reload.
         self.counters = counters
-        self.first_account: Account | None = None  # Made just now, with the default password.
-        #: Reads and writes the file of users, one thing after the other, while the broker runs.
+        self.first_account: Account | None = None  # Made by this start, with the default password.
+        #: Reads and writes the file of users, one call after the other, while the broker runs.
         self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
         self.stores: dict[str, Store] = {}
         self.definitions: dict[str, Definitions] = {}  # By virtual host.
         self.stagings: dict[str, Staging] = {}
         self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
-        self.vhost_ids: dict[str, int] = {}  # Of the virtual hosts that have a store.
+        self.vhost_ids: dict[str, int] = {}  # Of virtual hosts with an open store.
         self.data = None if settings.memory else DataDirectory(settings.data)
         self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
         self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
@@ -91,7 +104,7 @@ class Storage:
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
         if settings.default_user:
-            make = make_for_a_while if settings.memory else make_account
+            make = make_account_once if settings.memory else make_account
             account = make(settings.default_user, settings.default_pass, ("administrator",))
             self.users.add_user(account)
             self.first_account = account
@@ -111,15 +124,15 @@ class Storage:
                     self.remove_tree(directory)
 
     def remove_tree(self, directory: Path) -> None:
-        """Delete a directory with all that is in it."""
-        log.warning("deleting %s: its virtual host is no more", directory)
+        """Delete a directory with its contents."""
+        log.warning("deleting %s: its virtual host was deleted", directory)
         try:
             shutil.rmtree(directory)
         except OSError as error:
             log.error("cannot delete %s: %s", directory, error)
 
     def open_store(self, vhost: str, vhost_id: int) -> Store:
-        """Return the store of a virtual host, which was read.
+        """Open and read the store of a virtual host.
 
         Raises:
             StoreError, OSError: its files cannot be used.
@@ -142,7 +155,7 @@ class Storage:
         return store
 
     def let_go(self, vhost: str) -> None:
-        """Close what was opened of a virtual host that could not be brought up."""
+        """Close the files of a virtual host that could not be started."""
         staging = self.stagings.pop(vhost, None)
         if staging is not None:
             staging.close()
@@ -153,10 +166,10 @@ class Storage:
         self.definitions.pop(vhost, None)
 
     def open_staging(self, vhost: str) -> Staging:
-        """Return where a virtual host keeps files, staged or queued.
+        """Open the directory of a virtual host's staged and queued file bodies.
 
         Raises:
-            OSError: there is no such place.
+            OSError: the directory cannot be made or read.
         """
         if self.data is not None:
             home = str(self.data.vhost(self.vhost_ids[vhost]) / "staging")
@@ -176,7 +189,7 @@ class Storage:
         return staging
 
     def delete_store(self, vhost: str) -> None:
-        """The virtual host is no more."""
+        """Close and delete the files of a virtual host."""
         self.stagings.pop(vhost).close()
         self.stores.pop(vhost).close()
         number = self.vhost_ids.pop(vhost)
@@ -185,7 +198,7 @@ class Storage:
             self.remove_tree(self.data.vhost(number))
 
     def rest(self, vhosts: Iterable[VirtualHost]) -> None:
-        """Note which messages were delivered before, so that the next start knows exactly."""
+        """Write which messages were delivered, so that the next start marks them as redelivered."""
         for vhost in vhosts:
             vhost.errands.close()
             vhost.branches.close()
@@ -197,8 +210,8 @@ class Storage:
                     for seq in queue.redelivered()
                 )
 
-    def make_stream(self, host: str, name: str, **options: Any) -> Queue:
-        """Make a queue of type stream."""
+    def make_stream(self, host: str, name: str, **options: Unpack[QueueOptions]) -> Queue:
+        """Make a queue of type stream, in memory or on disk."""
         arguments = options["arguments"]
         max_length_bytes = arguments.get("x-max-length-bytes", -1)
         max_age_ms = age_ms(arguments.get("x-max-age", "")) or -1
@@ -218,8 +231,8 @@ class Storage:
         )
         return Stream(name, log, **options)
 
-    def make_lease(self, host: str, name: str, **options: Any) -> Queue:
-        """Make the hidden stream of a lease."""
+    def make_lease(self, host: str, name: str, **options: Unpack[QueueOptions]) -> Queue:
+        """Make the hidden stream that records a lease."""
         store = self.stores[host]
         if self.data is None or not isinstance(store, Journal):
             return Lease(name, LeaseLog(), **options)
@@ -228,12 +241,12 @@ class Storage:
         return Lease(name, log, **options)
 
     def recover(self, vhost: VirtualHost) -> None:
-        """Give a virtual host's queues back what they hold."""
+        """Restore the messages, streams and leases of a virtual host."""
         queues = vhost.durable_queues()
         store = vhost.store
         recovered = store.recover()
-        self.take_over(vhost.name)
-        self.tell_nameless(vhost.name, queues.keys())
+        self.migrate_definitions(vhost.name)
+        self.warn_of_unnamed_streams(vhost.name, queues.keys())
         vhost.facts.restore()
         vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
@@ -266,8 +279,8 @@ class Storage:
         if isinstance(store, Journal):
             self.counters.next_seq = max(self.counters.next_seq, store.last_seq + 1)
 
-    def tell_nameless(self, vhost: str, named: Container[int]) -> None:
-        """Say which directories of streams no definition names; nothing becomes of them."""
+    def warn_of_unnamed_streams(self, vhost: str, named: Container[int]) -> None:
+        """Log the directories of streams without a definition; they are left alone."""
         if self.data is None:
             return
         home = self.data.vhost(self.vhost_ids[vhost]) / "streams"
@@ -281,11 +294,11 @@ class Storage:
                 *(vhost, ", ".join(map(str, left)), home),
             )
 
-    def take_over(self, vhost: str) -> None:
-        """Let a journal have what an earlier version kept elsewhere of its virtual host.
+    def migrate_definitions(self, vhost: str) -> None:
+        """Move the definitions that an earlier version kept in SQLite into the journal.
 
         Raises:
-            StoreError: that cannot be written.
+            StoreError: the journal cannot be written.
         """
         store, definitions = self.stores[vhost], self.definitions[vhost]
         if not isinstance(store, Journal) or not isinstance(definitions, JournalDefinitions):
@@ -298,17 +311,17 @@ class Storage:
         self.earlier.taken(vhost)
         log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
 
-    def taken_over(self) -> None:
-        """All virtual hosts have taken over what an earlier version kept elsewhere.
+    def finish_migration(self) -> None:
+        """Note that the definitions of all virtual hosts are in their journals.
 
         Raises:
-            StoreError: that cannot be noted.
+            StoreError: the note cannot be written.
         """
         if self.earlier is not None:
             self.earlier.finish()
 
     def close(self) -> None:
-        """Write what is left and let go of the files."""
+        """Write pending records and close all files."""
         for staging in self.stagings.values():
             staging.close()
         self.stagings.clear()
@@ -321,7 +334,7 @@ class Storage:
         self.definitions.clear()
         if self.earlier is not None:
             self.earlier.close()
-        self.users_thread.shutdown(cancel_futures=True)  # What it is at is kept.
+        self.users_thread.shutdown(cancel_futures=True)  # A running call ends first.
         self.users.close()
         if self.data is not None:
             self.data.close()

@@ -16,7 +16,7 @@ from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.rules import METADATA, METADATA_NAME, USER_LIMITS
 from headrace.model.vhost.effective_arguments import is_own
 from headrace.model.vhost.topology import RESERVED_PREFIX
-from headrace.server.config.json_values import described
+from headrace.server.config.json_values import as_json
 from headrace.server.definitions.elements import (
     ARGON2ID,
     ARGON2ID_PREFIX,
@@ -153,7 +153,7 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
                 "type": queue_type(queue.arguments),  # Others may have another default.
-                "arguments": described(queue.arguments),
+                "arguments": as_json(queue.arguments),
             },
         )
     exchanges = list(vhost.exchanges.values())
@@ -168,7 +168,7 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                     "durable": exchange.durable,
                     "auto_delete": exchange.auto_delete,
                     "internal": exchange.internal,
-                    "arguments": described(exchange.arguments),
+                    "arguments": as_json(exchange.arguments),
                 },
             )
     for exchange in exchanges:
@@ -185,6 +185,6 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                     "destination": binding.destination.name,
                     "destination_type": kind,
                     "routing_key": binding.routing_key,
-                    "arguments": described(binding.arguments or {}),
+                    "arguments": as_json(binding.arguments or {}),
                 },
             )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where definitions go and come from: a running broker, or a data directory on which none runs."""
+"""Targets of imports and sources of exports: a running broker, or a data directory without one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from headrace.model.arguments.memory_estimate import DEFAULT_OCTETS_MAX
 from headrace.model.counters import Counters
@@ -25,37 +25,40 @@ from headrace.store.data_directory import DataDirectory
 from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.security.access import Access
     from headrace.model.policy.accounts import Snapshot
     from headrace.model.queue.queue import Queue
-    from headrace.server.broker import Broker
+    from headrace.server.data.storage import QueueOptions, Storage
     from headrace.store.catalog.changes import Changes
 
 
 class Target(Protocol):
-    """What plans are made for."""
+    """Port of an import: the objects that exist, and how to commit new ones."""
 
-    keeps_transient: bool  # What is not durable is worth making.
+    keeps_transient: bool  # False: objects that are not durable are left out.
 
     @property
     def definitions_size_max(self) -> int:
-        """What definitions may hold in a virtual host without a limit of its own."""
+        """Default limit of a virtual host's definitions, in bytes."""
 
     @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
-        """The virtual hosts by name."""
+        """Virtual hosts by name."""
 
     def vhost(self, name: str) -> VirtualHost:
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it is not there; the text says why, where that is known.
+            ResourceError: it does not exist; the text says why, where that is known.
         """
 
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters."""
 
     def commit(self) -> None:
-        """Make what was declared so far durable, and let out what it caused for others."""
+        """Make what was declared so far durable, and send what it caused."""
 
 
 class Running:
@@ -63,55 +66,63 @@ class Running:
 
     keeps_transient = True
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        vhosts: Mapping[str, VirtualHost],
+        access: Access,
+        storage: Storage,
+        *,
+        down: Mapping[str, str],
+        turn: Callable[[], None],
+    ) -> None:
+        """``down`` says of virtual hosts that could not be started why; ``turn`` ends a turn."""
+        self._vhosts = vhosts
+        self._access = access
+        self._storage = storage
+        self._down = down
+        self._turn = turn
 
     @property
     def definitions_size_max(self) -> int:
-        """What definitions may hold in a virtual host without a limit of its own."""
-        return self._broker.settings.definitions_size_max
+        """Default limit of a virtual host's definitions, in bytes."""
+        return self._storage.settings.definitions_size_max
 
     @property
     def vhosts(self) -> Mapping[str, VirtualHost]:
-        """The virtual hosts by name."""
-        return self._broker.vhosts
+        """Virtual hosts by name."""
+        return self._vhosts
 
     def vhost(self, name: str) -> VirtualHost:
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it was deleted meanwhile, or the disk did not let it be brought up.
+            ResourceError: it was deleted meanwhile, or could not be started.
         """
-        found = self._broker.vhosts.get(name)
+        found = self._vhosts.get(name)
         if found is None:
-            down = self._broker.accounts.down
-            raise ResourceError(down.get(name, f"there is no virtual host '{name}' any more"))
+            raise ResourceError(self._down.get(name, f"there is no virtual host '{name}' any more"))
         return found
 
     def snapshot(self) -> Snapshot:
-        """Users, permissions and parameters; commands may have changed them since the last look
-        (:meth:`AccountChanges.look`).
-        """
-        assert self._broker.access is not None
-        return self._broker.access.snapshot
+        """Users, permissions and parameters as of the last :meth:`AccountChanges.poll`."""
+        return self._access.snapshot
 
     def commit(self) -> None:
         """End a turn of the loop."""
-        assert self._broker.reactor is not None
-        self._broker.reactor.turn()
+        self._turn()
 
 
 class Stopped:
-    """A data directory that no broker has; it is locked until :meth:`close`."""
+    """A data directory that no broker uses; it is locked until :meth:`close`."""
 
     keeps_transient = False
     definitions_size_max = DEFAULT_OCTETS_MAX
 
     def __init__(self, data: Path, command: str = "") -> None:
-        """Take the directory, which is made if need be; ``command`` is noted beside a change.
+        """Lock the directory, made if missing; ``command`` is noted beside each change.
 
         Raises:
-            StoreError, AccountError: it cannot be used, or a broker has it.
+            StoreError, AccountError: it cannot be used, or a broker uses it.
         """
         self._directory = DataDirectory(data)
         self.vhosts: dict[str, VirtualHost] = {}
@@ -120,14 +131,14 @@ class Stopped:
         try:
             self._users = UserDirectory(data, command)
             self._earlier = EarlierDefinitions(data)
-            self._take()
+            self._load()
         except BaseException:
             for journal in self._journals.values():
                 journal.abandon()
             self._directory.close()
             raise
 
-    def _take(self) -> None:
+    def _load(self) -> None:
         for name, number in self._users.snapshot().vhosts.items():
             if name not in self.vhosts:
                 place = str(self._directory.vhost(number) / "journal")
@@ -163,23 +174,23 @@ class Stopped:
         return self._users.snapshot()
 
     def change(self, changes: Changes) -> None:
-        """Change these in one transaction, and let them count; new virtual hosts are there then.
+        """Make changes in one transaction and load the virtual hosts that they add.
 
         Raises:
             AccountError: nothing was changed.
         """
         self._users.change(changes)
-        self._take()
+        self._load()
 
     def commit(self) -> None:
-        """Nothing is written before the end: all, or nothing of it."""
+        """Do nothing: :meth:`finish` writes everything at once."""
 
     def finish(self) -> None:
-        """Write what was declared.
+        """Write everything that was declared.
 
         Raises:
-            OSError: the disk does not take it.
-            AccountError: it cannot be noted who does it.
+            OSError: the disk fails.
+            AccountError: the audit note of this change cannot be written.
         """
         self._users.begin()
         for name, journal in self._journals.items():
@@ -191,7 +202,7 @@ class Stopped:
                 self._earlier.taken(name)
 
     def close(self) -> None:
-        """Let go of the directory; what was not finished is forgotten."""
+        """Unlock the directory; what was not finished is discarded."""
         for journal in self._journals.values():
             journal.abandon()
         self._earlier.close()
@@ -199,8 +210,8 @@ class Stopped:
         self._directory.close()
 
 
-def make_stream(name: str, **options: Any) -> Queue:
-    """Make a stream without its records: its definition is all that matters here."""
+def make_stream(name: str, **options: Unpack[QueueOptions]) -> Queue:
+    """Make a stream without its records, for its definition alone."""
     if ARGUMENT in options["arguments"]:
         return Lease(name, LeaseLog(), **options)
     return Stream(name, StreamLog(-1, -1), **options)

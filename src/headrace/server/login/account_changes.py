@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands change in the accounts of a data directory while the broker runs."""
+"""Changes of accounts while the broker runs, by commands and by imports of definitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headrace.model.policy.accounts import AccountError
 from headrace.server.net.transport import clock_ms
@@ -15,45 +15,51 @@ from headrace.server.observe.account_events import Operators, tell_changes
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.security.access import Access
+    from headrace.gateway.security.audit import Audit
+    from headrace.gateway.v0_10.connection.connection import GatewayConnection as Connection010
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.model.events import Actor
     from headrace.model.policy.accounts import Snapshot
-    from headrace.server.broker import Broker
-    from headrace.server.net.transport import Transport
+    from headrace.server.data.storage import Storage
+    from headrace.server.net.transport import Reactor, Transport
+    from headrace.server.vhosts import VirtualHosts
     from headrace.store.catalog.change_notes import Act
     from headrace.store.catalog.changes import Changes
     from headrace.store.catalog.users import UserDirectory
 
 log = logging.getLogger(__name__)
 
-USERS_S = 1.0  # How often changes of users and permissions by another process are looked for.
-STRANGERS_NS = 5_000_000  # For which connections are looked at in a row when rights have changed.
+USERS_S = 1.0  # How often the file is checked for changes by another process.
+RECHECK_NS = 5_000_000  # How long connections are rechecked before the loop serves others.
 
 
-class Found(NamedTuple):
-    """What was read of the users."""
+class UsersRead(NamedTuple):
+    """Result of reading the file of users."""
 
-    snapshot: Snapshot | None = None  # When they may be different.
-    acts: Sequence[Act] = ()  # Which commands changed something, or were refused to.
-    trouble: str = ""  # Why they cannot be read.
+    snapshot: Snapshot | None = None  # None: unchanged.
+    acts: Sequence[Act] = ()  # Commands that changed something, or were refused.
+    trouble: str = ""  # Why the file cannot be read.
 
 
-def read(users: UserDirectory) -> Found:
-    """Read what may be different; on the thread of the users."""
+def read(users: UserDirectory) -> UsersRead:
+    """Read the file if it has changed; runs on the users thread."""
     try:
         snapshot = users.snapshot() if users.changed() else None
     except AccountError as error:
-        return Found(trouble=str(error))
+        return UsersRead(trouble=str(error))
     try:
-        return Found(snapshot, users.acts.take())
+        return UsersRead(snapshot, users.acts.take())
     except sqlite3.Error as error:
-        log.error("who changed users cannot be read: %s", error)
-        return Found(snapshot)
+        log.error("cannot read who changed users: %s", error)
+        return UsersRead(snapshot)
 
 
-def write(users: UserDirectory, changes: Changes) -> Found:
-    """Change users, and read what there is then; on the thread of the users.
+def write(users: UserDirectory, changes: Changes) -> UsersRead:
+    """Change the file and read it again; runs on the users thread.
 
     Raises:
         AccountError: nothing was changed.
@@ -63,120 +69,127 @@ def write(users: UserDirectory, changes: Changes) -> Found:
 
 
 class AccountChanges:
-    """Looks for changes of users, permissions, virtual hosts and rules, makes those that are asked
-    of the broker, and takes them over.
+    """Finds changes of users, permissions, virtual hosts and rules, or makes them, and applies
+    them to the running broker.
 
-    The file is read and written on a thread of its own (``Storage.users_thread``), one thing after
-    the other. What came of it counts on the loop, in the same order.
+    The file is read and written on a thread of its own (``Storage.users_thread``), one call after
+    the other. Results are applied on the loop in the same order.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        access: Access,
+        context: Context,
+        storage: Storage,
+        hosts: VirtualHosts,
+        *,
+        reactor: Reactor,
+        transports: Collection[Transport],
+        audit: Audit,
+    ) -> None:
+        self._access = access
+        self._context = context
+        self._storage = storage
+        self._hosts = hosts
+        self._reactor = reactor
+        self._transports = transports
+        self._audit = audit
         self._operators = Operators()
-        self._unread = False  # The last look found the file locked, or damaged.
-        #: Virtual hosts that could not be brought up, and why; each look tries again.
+        self._unreadable = False  # The last read found the file locked, or damaged.
+        #: Virtual hosts that could not be started, and why; each poll tries again.
         self.down: dict[str, str] = {}
 
-    async def look(self) -> None:
-        """Take over what was changed since the last look."""
-        self._take_over(await self._on_the_thread(read), None)
+    async def poll(self) -> None:
+        """Apply what was changed since the last poll."""
+        self._apply(await self._on_users_thread(read), None)
 
     async def change(self, changes: Changes, actor: Actor | None) -> None:
-        """Change these in one transaction, and let them count; new virtual hosts are there then.
+        """Make changes in one transaction and apply them; new virtual hosts have started then.
 
-        What is changed and looked for meanwhile counts in the order in which it was asked for.
+        Concurrent calls apply in the order in which they were made.
 
         Raises:
-            AccountError: nothing was changed, or what was changed does not count yet, as it says.
+            AccountError: nothing was changed, or the changes do not apply yet; the text says which.
         """
-        found = await self._on_the_thread(partial(write, changes=changes))
-        self._take_over(found, actor)
+        found = await self._on_users_thread(partial(write, changes=changes))
+        self._apply(found, actor)
         if found.trouble:
             raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
         for name in changes.vhosts:
             if name in self.down:
                 raise AccountError(self.down[name])
 
-    async def _on_the_thread(self, work: Callable[[UserDirectory], Found]) -> Found:
-        """Do what waits for the disk where nobody waits for it."""
-        storage = self._broker.storage
-        assert storage is not None
+    async def _on_users_thread(self, work: Callable[[UserDirectory], UsersRead]) -> UsersRead:
+        """Run blocking work on the users thread."""
+        storage = self._storage
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
-    def _take_over(self, found: Found, actor: Actor | None) -> None:
-        """Let what was found count; ``actor`` changed it, unless a command says that it did."""
-        broker = self._broker
-        assert broker.access is not None
-        if found.trouble and not self._unread:
+    def _apply(self, found: UsersRead, actor: Actor | None) -> None:
+        """Apply what was read; ``actor`` made the changes unless a command's note names another."""
+        if found.trouble and not self._unreadable:
             log.warning("users cannot be read again: %s", found.trouble)
-        self._unread = bool(found.trouble)
+        self._unreadable = bool(found.trouble)
         if found.trouble:
             return
-        self._operators.note(found.acts, broker.audit, clock_ms())
-        before = broker.access.snapshot
-        if found.snapshot is None or not broker.access.take(found.snapshot):
+        access, events = self._access, self._context.events
+        self._operators.note(found.acts, self._audit, clock_ms())
+        before = access.snapshot
+        if found.snapshot is None or not access.take(found.snapshot):
             if self.down:
-                self._bring_up(broker.access.snapshot)
+                self._start_vhosts(access.snapshot)
             return
-        broker.counters.generation += 1
-        previous, broker.events.actor = broker.events.actor, self._operators.changed(actor)
+        self._context.counters.generation += 1
+        previous, events.actor = events.actor, self._operators.changed(actor)
         try:
-            if broker.events.heard:
-                tell_changes(broker.events, before, broker.access.snapshot)
-            broker.events.actor = actor
-            self._take_vhosts(broker.access.snapshot)
-            self._drop_strangers(iter(list(broker.transports)))
+            if events.heard:
+                tell_changes(events, before, access.snapshot)
+            events.actor = actor
+            self._apply_vhosts(access.snapshot)
+            self._recheck(iter(list(self._transports)))
         finally:
-            broker.events.actor = previous
+            events.actor = previous
 
-    def _take_vhosts(self, snapshot: Snapshot) -> None:
-        """End the virtual hosts that are gone, bring up those that are new."""
-        broker = self._broker
-        assert broker.storage is not None
-        assert broker.context is not None
-        for name in list(broker.vhosts):
-            if snapshot.vhosts.get(name) != broker.storage.vhost_ids[name]:  # Perhaps another.
-                broker.hosts.drop(name)
-        for name, vhost in broker.vhosts.items():
-            vhost.take_rules(broker.hosts.rules_of(name))
-        broker.context.quotas.changed()
-        self._bring_up(snapshot)
+    def _apply_vhosts(self, snapshot: Snapshot) -> None:
+        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest."""
+        hosts = self._hosts
+        for name in list(hosts.vhosts):
+            if snapshot.vhosts.get(name) != self._storage.vhost_ids[name]:  # Perhaps made anew.
+                hosts.drop(name)
+        for name, vhost in hosts.vhosts.items():
+            vhost.take_rules(hosts.rules_of(name))
+        self._context.quotas.changed()
+        self._start_vhosts(snapshot)
 
-    def _bring_up(self, snapshot: Snapshot) -> None:
-        """Begin the virtual hosts that are not there, as far as the disk allows it."""
-        broker = self._broker
-        assert broker.storage is not None
+    def _start_vhosts(self, snapshot: Snapshot) -> None:
+        """Start the virtual hosts that do not run; one whose files fail is tried again later."""
         down, self.down = self.down, {}
         for name, number in snapshot.vhosts.items():
-            if name in broker.vhosts:
+            if name in self._hosts.vhosts:
                 continue
             try:
-                broker.hosts.add(name, number)
+                self._hosts.add(name, number)
             except (StoreError, OSError) as error:
-                broker.storage.let_go(name)
+                self._storage.let_go(name)
                 reason = (isinstance(error, OSError) and error.strerror) or str(error)
                 self.down[name] = f"virtual host '{name}' cannot be brought up: {reason}"
                 if name not in down:
                     log.error("%s; this is tried again", self.down[name])
 
-    def _drop_strangers(self, left: Iterator[Transport]) -> None:
-        """End the connections of users who may not be here any more, those that a turn has time
-        for; go on with those that are left when others had theirs.
-        """
-        reactor = self._broker.reactor
-        assert reactor is not None
-        until = reactor.stopwatch() + STRANGERS_NS
+    def _recheck(self, left: Iterator[Transport]) -> None:
+        """Recheck the rights of connections for ``RECHECK_NS``, then continue on a later turn."""
+        reactor = self._reactor
+        until = reactor.stopwatch() + RECHECK_NS
         for transport in left:
-            self._admit_again(transport)
+            self._recheck_one(transport)
             if reactor.stopwatch() >= until:
-                reactor.loop.call_soon(self._drop_strangers, left)
+                reactor.loop.call_soon(self._recheck, left)
                 break
         reactor.turn()
 
-    def _admit_again(self, transport: Transport) -> None:
-        """End a connection, or what it does, where its user has no right to it any more."""
-        connection: Any = transport.connection
+    def _recheck_one(self, transport: Transport) -> None:
+        """Close a connection, or end its consumers, where its user has lost the right."""
+        connection = cast("Connection0x | Connection010", transport.connection)
         user, vhost = connection.user, connection.vhost
         if user is None or vhost is None or transport.closing or transport.closed:
             return

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 PASSED_MAX = 1024  # Times that are kept of connections that are gone or renewed.
 
 
-class EntranceError(Exception):
-    """The settings of logins cannot be used; the text says which and why."""
+class LoginSettingError(Exception):
+    """A login setting cannot be used; the text says which and why."""
 
 
 class Terms(NamedTuple):
@@ -49,7 +49,7 @@ class Terms(NamedTuple):
     mechanisms: dict[str, Mechanism]
 
 
-class Entrance:
+class LoginService:
     """The logins of one broker."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Entrance:
         start to the next; ``turn`` is called when something is to be sent.
 
         Raises:
-            EntranceError: a setting cannot be used.
+            LoginSettingError: a setting cannot be used.
         """
         self._events = events
         self._audit = audit
@@ -90,7 +90,7 @@ class Entrance:
         """Make what the settings say; nothing is different yet.
 
         Raises:
-            EntranceError: a setting cannot be used.
+            LoginSettingError: a setting cannot be used.
         """
         try:
             trusted = Trusted(settings, self._ring)
@@ -110,9 +110,9 @@ class Entrance:
                 return Terms(settings, trusted, desk, now.mechanisms)  # They may have a memory.
             return Terms(settings, trusted, desk, load(settings.sasl_mechanisms, desk))
         except TrustError as error:
-            raise EntranceError(str(error)) from None
+            raise LoginSettingError(str(error)) from None
         except MechanismError as error:
-            raise EntranceError(f"setting sasl_mechanisms: {error}") from None
+            raise LoginSettingError(f"setting sasl_mechanisms: {error}") from None
 
     def _tokens(self) -> Tokens:
         """What checks tokens: the same as long as any are served."""

@@ -13,22 +13,23 @@ if TYPE_CHECKING:
 
 
 async def make_backup(call: Call) -> Answered:
-    """Make a backup in the directory that is named, perhaps on the base of another."""
+    """Make a backup in ``directory``, linking files that the backup ``base`` has already."""
     directory, base = Path(call.text("directory")), call.text("base", "")
     if not directory.is_absolute() or (base and not Path(base).is_absolute()):
         call.refuse("bad-request", "directories are named from the root")
     broker = call.broker
     if broker.backing_up:
         call.refuse("conflict", "another backup is being made")
-    broker.note_operator(call, f"makes a backup in {directory}")
+    call.log(f"makes a backup in {directory}")
     broker.backing_up = True
     try:
         return await back_up(
-            broker,
+            broker.storage,
             directory,
             Path(base) if base else None,
             verify=call.flag("verify", True),
-            tell=call.tell,
+            wait_for_disk=broker.drain.wait_for_disk,
+            report=call.tell,
         )
     finally:
         broker.backing_up = False

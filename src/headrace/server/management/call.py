@@ -1,40 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request of an operator, as an operation sees it, and what operations are.
+"""A request of an operator, and the shapes of the operations that serve it.
 
-An operation is a function of a :class:`Call` with one of three shapes:
+An operation is a function of a :class:`Call`, of one of three shapes:
 
-- it returns a dictionary, the answer;
-- it is a generator, for lists: each dictionary it yields is a line of the answer, each ``None`` is
-  a step of work without one, and what it returns is the last line. A step should take a few tens of
-  microseconds: the loop is given back to others after every ``STEPS_PER_SLICE`` of them;
-- it is a coroutine function, for what waits: it may :meth:`Call.tell` of its progress, and
-  :meth:`Call.receive` lines that the operator sends after the request. What it returns is the
-  answer, or a generator as above.
+- a plain function returns the answer, a dictionary;
+- a generator makes a list: each dictionary it yields is a line of the answer, each ``None`` a step
+  of work without a line, and its return value is the last line. A step should take a few tens of
+  microseconds: the loop serves others after every ``STEPS_PER_SLICE`` of them;
+- a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
+  lines that follow the request. It returns the answer, or a generator as above.
 
-Each area has a module with its table ``OPERATIONS``; :mod:`.operations` puts them together.
+Each area has a module with a table ``OPERATIONS``; :mod:`.operations` joins them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from headrace.model.events import Actor
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.broker import Broker
+    from headrace.server.management.managed_broker import ManagedBroker
+
+log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_OCTETS_MAX = 4096
 
-Answered = dict[str, Any]
-Steps = Generator["Answered | None", None, Answered]
+Answered = dict[str, object]
+Steps = Generator[Mapping[str, object] | None, None, Answered]
 Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
 
 
 class Refused(Exception):
-    """A request that is not served; code and text go into the answer.
+    """A refused request; code and text go into the answer.
 
     The codes are those of :mod:`headrace.gateway.requests.requests`.
     """
@@ -50,17 +52,15 @@ class Call:
 
     def __init__(
         self,
-        broker: Broker,
-        request: Mapping[str, Any],
+        broker: ManagedBroker,
+        request: Mapping[str, object],
         *,
         operator: str = "",
         actor: Actor | None = None,
         tell: Callable[[Answered], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
-        """``operator`` says for the log who asks: a system user and a process; so does ``actor``
-        for events.
-        """
+        """``operator`` names the system user and the process for the log, ``actor`` for events."""
         self.broker = broker
         self.actor = actor
         self.request = request
@@ -70,7 +70,7 @@ class Call:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """Within, what happens is the operator's doing; nothing may be waited for there."""
+        """Name the operator in the events of this block, which must not await."""
         events = self.broker.events
         events.actor = self.actor
         try:
@@ -78,16 +78,20 @@ class Call:
         finally:
             events.actor = None
 
+    def log(self, action: str) -> None:
+        """Log what the operator does, such as "drains the broker"."""
+        log.warning("an operator (%s) %s", self.operator, action)
+
     async def tell(self, item: Answered) -> None:
-        """Send a line of the answer before its end; waits while the operator does not read."""
+        """Send a line of the answer; waits while the operator does not read."""
         if self._tell is not None:
             await self._tell(item)
 
     async def receive(self) -> Answered | None:
-        """Return the next object that the operator sends after the request; None at their end.
+        """Return the next object that follows the request; None at the end.
 
         Raises:
-            Refused: what came is no object, or too long.
+            Refused: the line is not an object, or too long.
         """
         return None if self._receive is None else await self._receive()
 
@@ -98,7 +102,7 @@ class Call:
     def text(
         self, field: str, default: str | None = None, *, octets_max: int = TEXT_OCTETS_MAX
     ) -> str:
-        """Return a field that is a text; without a default it must be there, and not be empty."""
+        """Return a text field; without a default it must be present and not empty."""
         value = self.request.get(field)
         if value is None:
             value = default
@@ -111,7 +115,7 @@ class Call:
     def number(
         self, field: str, default: int | None = None, *, least: int = 0, most: int = NUMBER_MAX
     ) -> int:
-        """Return a field that is a whole number within bounds."""
+        """Return an integer field from ``least`` to ``most``."""
         value = self.request.get(field)
         if value is None:
             value = default
@@ -122,7 +126,7 @@ class Call:
         return value
 
     def flag(self, field: str, default: bool = False) -> bool:
-        """Return a field that is true or false."""
+        """Return a boolean field."""
         value = self.request.get(field)
         if value is None:
             return default
@@ -131,7 +135,7 @@ class Call:
         return value
 
     def vhost(self) -> VirtualHost:
-        """Return the virtual host that ``vhost`` names; without that, the default one."""
+        """Return the virtual host named in ``vhost``, or the default one."""
         name = self.text("vhost", self.broker.settings.default_vhost)
         found = self.broker.vhosts.get(name)
         if found is None:
@@ -139,7 +143,7 @@ class Call:
         return found
 
     def vhosts(self) -> list[VirtualHost]:
-        """Return the virtual host that ``vhost`` names; without that, all of them."""
+        """Return the virtual host named in ``vhost``, or all of them."""
         if self.request.get("vhost") is not None:
             return [self.vhost()]
         return list(self.broker.vhosts.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations about who is connected: connections, channels and sessions, consumers."""
+"""Operations on clients: connections, channels and sessions, consumers."""
 
 from __future__ import annotations
 
@@ -8,86 +8,140 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
 from headrace.gateway.requests.requests import Service
-from headrace.server.config.json_values import described
+from headrace.gateway.v0_10.connection.connection import GatewayConnection as Connection010
+from headrace.gateway.v0_10.session.subscription import Subscription
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+from headrace.protocol.v0_x.handshake import State
+from headrace.server.config.json_values import as_json
 from headrace.server.net.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
     from headrace.server.net.transport import Transport
 
-OPEN = 8  # As headrace.protocol.v0_x.connection.State.OPEN.
-STATES = (
-    *("connected", "greeted", "starting", "authenticating", "authenticating", "tuning", "tuned"),
-    *("opening", "open", "closing", "closed"),
-)
+    ClientConnection = Connection0x | Connection010
+
+STATES = {
+    State.AWAITING_HEADER: "connected",
+    State.GREETED: "greeted",
+    State.STARTING: "starting",
+    State.AUTHENTICATING: "authenticating",
+    State.SECURING: "authenticating",
+    State.TUNING: "tuning",
+    State.TUNED: "tuned",
+    State.OPENING: "opening",
+    State.OPEN: "open",
+    State.CLOSING: "closing",
+    State.CLOSED: "closed",
+}
 TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
-TCP_OCTETS_AT = 120  # which lie there.
-COUNTED_MAX = 4096  # Deliveries of a session that are looked through for one consumer.
-REASON_OCTETS_MAX = 200  # A reply text is a short string, and says more than the reason.
+TCP_OCTETS_AT = 120  # and their place in it.
+COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
+REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
+
+
+class ConnectionRow(TypedDict):
+    """A connection, in lists."""
+
+    id: int
+    user: str
+    vhost: str
+    host: str
+    port: int
+    protocol: str
+    tls: str
+    mechanism: str
+    state: str
+    channels: int
+    name: str
+    client: str
+    heartbeat_s: int
+    frame_max: int
+    pending: int
+    publishes: bool
+    bytes_sent: int
+    bytes_received: int
+
+
+class ChannelRow(TypedDict):
+    """A channel of 0-8 to 0-9-1, or a session of 0-10, in lists."""
+
+    connection: int
+    number: int
+    name: str
+    user: str
+    vhost: str
+    consumers: int
+    unacked: int
+    prefetch: int
+    confirms: bool
+    transactional: bool
+    flow: bool
+
+
+class ConsumerRow(TypedDict):
+    """A consumer, in lists."""
+
+    queue: str
+    vhost: str
+    tag: str
+    connection: int
+    channel: int
+    user: str
+    ack: bool
+    prefetch: int
+    unacked: int | None
+    priority: int
+    exclusive: bool
+    browses: bool
+    active: bool
+    waits: bool
+    session: str
+    credit: int | None
+    arguments: object
 
 
 def list_connections(call: Call) -> Steps:
-    """Each connection, also those that have not opened a virtual host yet."""
-    wanted = None if call.request.get("vhost") is None else call.vhost()
-    user = call.text("user", "")
+    """List the connections, open or opening."""
+    wanted, user = wanted_vhost(call), call.text("user", "")
     count = 0
-    for transport in transports(call):
-        connection = transport.connection
-        if (
-            transport.closed
-            or (wanted is not None and connection.vhost is not wanted)
-            or (user and user_of(connection) != user)
-        ):
+    for connection in connections(call):
+        if is_chosen(connection, wanted, user):
+            count += 1
+            yield describe_connection(connection)
+        else:
             yield None
-            continue
-        count += 1
-        yield describe_connection(transport)
     return {"items": count}
 
 
 def show_connection(call: Call) -> Answered:
-    """All that is known of one connection."""
-    transport = find(call)
-    connection: Any = transport.connection
-    told = describe_connection(transport)
-    told["client_properties"] = described(getattr(connection, "client_properties", {}))
-    return told
+    """Return everything known of one connection."""
+    connection = find(call)
+    properties = as_json(connection.client_properties)
+    return {**describe_connection(connection), "client_properties": properties}
 
 
 def list_channels(call: Call) -> Steps:
-    """Each channel of 0-8 to 0-9-1, and each session of 0-10, attached or waiting."""
-    user = call.text("user", "")
-    wanted = None if call.request.get("vhost") is None else call.vhost()
+    """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
+    wanted, user = wanted_vhost(call), call.text("user", "")
     count = 0
-    for transport in transports(call):
-        connection: Any = transport.connection
-        if (
-            transport.closed
-            or (wanted is not None and connection.vhost is not wanted)
-            or (user and user_of(connection) != user)
-        ):
-            yield None
-            continue
-        if hasattr(connection, "attached"):
-            sessions = list(connection.attached.items())
-            lines = [describe_session(connection, number, one) for number, one in sessions]
-        else:
-            lines = [
-                describe_channel(connection, one) for one in list(connection.channels.values())
-            ]
-        for line in lines:
-            count += 1
-            yield line
+    for connection in connections(call):
+        if is_chosen(connection, wanted, user):
+            for line in channels_of(connection):
+                count += 1
+                yield line
         yield None
-    shared = call.broker.shared_0_10
-    waiting: list[Any] = [] if shared is None else list(shared.sessions.waiting)
-    for session in waiting:
+    for session in cast("list[Session]", list(call.broker.shared_0_10.sessions.waiting)):
         line = describe_session(None, 0, session)
         if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
             count += 1
@@ -96,7 +150,7 @@ def list_channels(call: Call) -> Steps:
 
 
 def list_consumers(call: Call) -> Steps:
-    """Each consumer, in whatever version it subscribed."""
+    """List the consumers of all versions."""
     user = call.text("user", "")
     count = 0
     for vhost in call.vhosts():
@@ -113,27 +167,21 @@ def list_consumers(call: Call) -> Steps:
 
 
 def close_connection(call: Call) -> Answered:
-    """End one connection; its client is told the reason with code 320."""
-    transport = find(call)
-    close(call, transport, reason_of(call))
+    """Close one connection; its client gets the reason with code 320."""
+    close(call, find(call), reason_of(call))
     return {"closed": 1}
 
 
 def close_connections(call: Call) -> Steps:
-    """End all connections of a user, of a virtual host, or simply all."""
+    """Close the connections of a user, of a virtual host, or all of them."""
     user, reason = call.text("user", ""), reason_of(call)
-    wanted = None if call.request.get("vhost") is None else call.vhost()
+    wanted = wanted_vhost(call)
     if not user and wanted is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' says which connections")
     count = 0
-    for transport in transports(call):
-        connection = transport.connection
-        if (
-            not transport.closing
-            and (wanted is None or connection.vhost is wanted)
-            and (not user or user_of(connection) == user)
-        ):
-            close(call, transport, reason)
+    for connection in connections(call):
+        if not connection.transport.closing and is_chosen(connection, wanted, user):
+            close(call, connection, reason)
             count += 1
         yield None
     return {"closed": count}
@@ -142,88 +190,111 @@ def close_connections(call: Call) -> Steps:
 # --- One of them ---------------------------------------------------------------------------------
 
 
-def transports(call: Call) -> list[Transport]:
-    """All transports that are not closed, in the order in which they came."""
-    assert call.broker.context is not None
-    connections = list(call.broker.context.connections.values())
-    return [one.transport for one in connections if one.transport is not None]
+def connections(call: Call) -> list[ClientConnection]:
+    """Return the connections that are not closed, oldest first."""
+    found: list[ClientConnection] = list(call.broker.context.connections.values())
+    return [one for one in found if one.transport is not None]
 
 
-def find(call: Call) -> Transport:
-    """Return the transport of the connection with the number ``id``."""
-    assert call.broker.context is not None
+def wanted_vhost(call: Call) -> VirtualHost | None:
+    """Return the virtual host of a request; None where it names none."""
+    return None if call.request.get("vhost") is None else call.vhost()
+
+
+def is_chosen(connection: ClientConnection, vhost: VirtualHost | None, user: str) -> bool:
+    """Return True if a connection is open and of this virtual host and user, where given."""
+    return (
+        not connection.transport.closed
+        and (vhost is None or connection.vhost is vhost)
+        and user in ("", user_of(connection))
+    )
+
+
+def find(call: Call) -> ClientConnection:
+    """Return the connection with the number ``id``."""
     number = call.number("id")
-    connection = call.broker.context.connections.get(number)
+    connection: ClientConnection | None = call.broker.context.connections.get(number)
     if connection is None or connection.transport is None:
         call.refuse("not-found", f"there is no connection {number}")
-    found: Transport = connection.transport
-    return found
+    return connection
 
 
-def close(call: Call, transport: Transport, reason: str) -> None:
-    """End a connection as an operator wants it."""
-    connection = transport.connection
-    call.broker.note_operator(call, f"closes connection {connection.number}: {reason}")
-    if transport.handshake_ticks:
-        transport.lost()  # Not open yet: a close cannot be said.
+def close(call: Call, connection: ClientConnection, reason: str) -> None:
+    """Close a connection for an operator."""
+    call.log(f"closes connection {connection.number}: {reason}")
+    if connection.transport.handshake_ticks:
+        connection.transport.lost()  # Not open yet: a close cannot be sent.
     else:
         connection.force_close(reason)
 
 
 def reason_of(call: Call) -> str:
-    """Return what the client is told."""
+    """Return the reason that clients get."""
     reason = call.text("reason", "closed by an operator", octets_max=REASON_OCTETS_MAX)
     if not reason.isprintable():
         call.refuse("bad-request", "'reason' has characters that cannot be printed")
     return reason
 
 
-def user_of(connection: Any) -> str:
-    """Return the name of who logged in; empty before that."""
+def user_of(connection: ClientConnection) -> str:
+    """Return the user of a connection; empty before the login."""
     return "" if connection.user is None else connection.user.name
 
 
-def describe_connection(transport: Transport) -> Answered:
-    """What a list tells of a connection."""
-    connection: Any = transport.connection
-    is_0_10 = hasattr(connection, "attached")
-    version = "0-10" if is_0_10 else connection.version.label
-    if not connection.state_number:
-        version = ""  # Nothing has come yet that says.
-    peer, port = address_of(transport)
-    properties = getattr(connection, "client_properties", None) or {}
-    state = STATES[connection.state_number]
+def vhost_of(connection: ClientConnection) -> str:
+    """Return the name of a connection's virtual host; empty before it is open."""
+    return "" if connection.vhost is None else connection.vhost.name
+
+
+def describe_connection(connection: ClientConnection) -> ConnectionRow:
+    """Return a connection as a row of a list."""
+    transport: Transport = connection.transport
+    state = State(connection.state_number)
+    if isinstance(connection, Connection010):
+        version, frame_max = "0-10", connection.offered_frame_size
+    else:
+        version, frame_max = connection.version.label, connection.frame_max
+    peer, port = addresses(transport)[0]
+    properties = connection.client_properties or {}
+    product = (text_of(properties.get(key)) for key in ("product", "version"))
     return {
         "id": connection.number,
         "user": user_of(connection),
-        "vhost": "" if connection.vhost is None else connection.vhost.name,
+        "vhost": vhost_of(connection),
         "host": peer,
         "port": port,
-        "protocol": version,
+        "protocol": "" if state is State.AWAITING_HEADER else version,
         "tls": tls_of(transport),
-        "mechanism": getattr(connection, "mechanism", ""),
-        "state": "blocked" if connection.blocked else state,
-        "channels": len(connection.attached if is_0_10 else connection.channels),
+        "mechanism": connection.mechanism,
+        "state": "blocked" if connection.blocked else STATES[state],
+        "channels": connection.channel_count(),
         "name": text_of(properties.get("connection_name")),
-        "client": " ".join(
-            text for key in ("product", "version") if (text := text_of(properties.get(key)))
-        ),
+        "client": " ".join(filter(None, product)),
         "heartbeat_s": transport.heartbeat_ticks // 2,
-        "frame_max": connection.offered_frame_size if is_0_10 else connection.frame_max,
+        "frame_max": frame_max,
         "pending": connection.pending(),
         "publishes": bool(connection.publishes),
         **octets_of(transport),
     }
 
 
-def describe_channel(connection: Any, channel: Any) -> Answered:
-    """What a list tells of a channel of 0-8 to 0-9-1."""
+def channels_of(connection: ClientConnection) -> list[ChannelRow]:
+    """Return the channels or sessions of a connection."""
+    if isinstance(connection, Connection010):
+        attached = cast("dict[int, Session]", connection.attached)
+        return [describe_session(connection, number, one) for number, one in attached.items()]
+    channels = cast("dict[int, Channel]", connection.channels)
+    return [describe_channel(connection, one) for one in channels.values()]
+
+
+def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
+    """Return a channel of 0-8 to 0-9-1 as a row of a list."""
     return {
         "connection": connection.number,
         "number": channel.number,
         "name": "",
         "user": user_of(connection),
-        "vhost": "" if connection.vhost is None else connection.vhost.name,
+        "vhost": vhost_of(connection),
         "consumers": len(channel.consumers or ()),
         "unacked": channel.unacked,
         "prefetch": channel.prefetch,
@@ -233,8 +304,8 @@ def describe_channel(connection: Any, channel: Any) -> Answered:
     }
 
 
-def describe_session(connection: Any, number: int, session: Any) -> Answered:
-    """What a list tells of a session of 0-10."""
+def describe_session(connection: Connection010 | None, number: int, session: Session) -> ChannelRow:
+    """Return a session of 0-10, which may be detached, as a row of a list."""
     return {
         "connection": 0 if connection is None else connection.number,
         "number": number,
@@ -251,29 +322,26 @@ def describe_session(connection: Any, number: int, session: Any) -> Answered:
 
 
 def consumers_of(queue: Queue) -> Iterator[Consumer]:
-    """All that consume from a queue, or browse it, of every content class."""
+    """Yield the consumers and browsers of a queue, of every content class."""
     lanes = [] if queue.lanes is None else list(queue.lanes.values())
     for one in (queue, *lanes):
         yield from list(one.consumers or ())
         yield from [cursor.consumer for cursor in one.browsers or ()]
 
 
-def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> Answered:
-    """What a list tells of a consumer."""
-    connection = None
-    if call.broker.context is not None:
-        connection = call.broker.context.connections.get(consumer.publisher)
-    session = getattr(consumer, "session", None)
-    told = {
+def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
+    """Return a consumer as a row of a list."""
+    connection: ClientConnection | None = call.broker.context.connections.get(consumer.publisher)
+    row: ConsumerRow = {
         "queue": queue.name,
         "vhost": vhost,
         "tag": consumer.tag,
         "connection": consumer.publisher,
-        "channel": channel_of(consumer, connection),
+        "channel": 0,
         "user": "" if connection is None else user_of(connection),
         "ack": not consumer.no_ack,
-        "prefetch": getattr(consumer, "prefetch", 0),
-        "unacked": getattr(consumer, "unacked", 0),
+        "prefetch": 0,
+        "unacked": 0,
         "priority": consumer.priority,
         "exclusive": bool(consumer.exclusive),
         "browses": bool(consumer.browses),
@@ -281,50 +349,53 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Any) -> An
         "waits": bool(consumer.parked),
         "session": "",
         "credit": None,
-        "arguments": described(consumer.arguments),
+        "arguments": as_json(consumer.arguments),
     }
-    if session is not None:  # Of 0-10, where the client gives credit.
-        told |= {
-            "unacked": unsettled_of(consumer, session),
-            "session": session_name(session),
-            "credit": consumer.credit_messages,
-        }
-    return told
+    if isinstance(consumer, BasicConsumer):
+        row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
+        row["channel"] = consumer.channel.number
+    elif isinstance(consumer, Subscription):
+        session = cast("Session", consumer.session)
+        row["unacked"] = unsettled_of(consumer, session)
+        row["channel"] = channel_of(session, connection)
+        row["session"] = session_name(session)
+        row["credit"] = consumer.credit_messages
+    return row
 
 
-def channel_of(consumer: Any, connection: Any) -> int:
-    """Return the number of the channel that a consumer delivers on; 0 when it waits for one."""
-    session = getattr(consumer, "session", None)
-    if session is None:
-        return getattr(getattr(consumer, "channel", None), "number", 0)
-    attached = getattr(connection, "attached", {})
-    return next((number for number, one in attached.items() if one is session), 0)
+def channel_of(session: Session, connection: ClientConnection | None) -> int:
+    """Return the channel that a session is attached to; 0 while it is detached."""
+    if not isinstance(connection, Connection010):
+        return 0
+    return next((number for number, one in connection.attached.items() if one is session), 0)
 
 
-def unsettled_of(consumer: Any, session: Any) -> int | None:
-    """Return what a subscription of 0-10 has not settled; None where counting would take long."""
+def unsettled_of(consumer: Subscription, session: Session) -> int | None:
+    """Return the unsettled deliveries of a subscription; None where counting would take long."""
     if len(session.subscriptions) == 1 or not session.unsettled:
         return int(session.unsettled)
     ring = session.ring
     places = 0 if ring is None else ring.count
     if places + len(session.old) > COUNTED_MAX:
         return None
-    held = [*(ring.at(place) for place in range(places)), *session.old.values()]
-    return sum(message is not None and message.consumer is consumer for message in held)
+    unsettled = [*(ring.at(place) for place in range(places)), *session.old.values()]
+    return sum(message is not None and message.consumer is consumer for message in unsettled)
 
 
-def session_name(session: Any) -> str:
-    """Return the name of a session of 0-10 as a text."""
+def session_name(session: Session) -> str:
+    """Return the name of a session of 0-10 as text."""
     return bytes(session.name).decode("utf-8", "backslashreplace")
 
 
-def address_of(transport: Transport) -> tuple[str, int]:
-    """Return the address of the client, as far as the system still knows it."""
-    return addresses(transport)[0]
+class Octets(TypedDict):
+    """The bytes of a connection as the kernel counted them."""
+
+    bytes_sent: int  # Acknowledged by the peer.
+    bytes_received: int
 
 
-def octets_of(transport: Transport) -> dict[str, int]:
-    """Return what the kernel counted: octets that the peer received and sent."""
+def octets_of(transport: Transport) -> Octets:
+    """Return the kernel's byte counts of a connection."""
     sent = received = 0
     with contextlib.suppress(OSError, struct.error, AttributeError):
         size = TCP_OCTETS_AT + TCP_OCTETS.size
@@ -334,15 +405,15 @@ def octets_of(transport: Transport) -> dict[str, int]:
 
 
 def tls_of(transport: Transport) -> str:
-    """Return the version of TLS that a connection uses; empty without."""
+    """Return the version of TLS that a connection uses; empty without TLS."""
     if not isinstance(transport, TlsTransport) or transport.stream is None:
         return ""
     found = transport.stream.get_extra_info("ssl_object")
     return str(found.version()) if isinstance(found, ssl.SSLObject | ssl.SSLSocket) else ""
 
 
-def text_of(value: Any) -> str:
-    """Return a value of the client's properties as a text."""
+def text_of(value: object) -> str:
+    """Return a value of the client's properties as text; empty if it is not text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value if isinstance(value, str) else ""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that take definitions, and give them."""
+"""Operations that export and import definitions."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.model.errors import ResourceError
 from headrace.server.config.process import keep_what_lives
@@ -20,23 +20,36 @@ from headrace.server.definitions.target import Running
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from headrace.server.definitions.outcomes import Finding
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
-SLICE_S = 0.003  # Others have their turn after so long.
+SLICE_S = 0.003  # Then the loop serves others.
 Step = TypeVar("Step")
 
 
 async def export_definitions(call: Call) -> Steps:
-    """Each element, with its section."""
-    await call.broker.accounts.look()
+    """List each element with its section."""
+    await call.broker.accounts.poll()
     return exported(call)
 
 
+def running(call: Call) -> Running:
+    """Return the broker as the target of an import."""
+    broker = call.broker
+    return Running(
+        broker.vhosts,
+        broker.access,
+        broker.storage,
+        down=broker.accounts.down,
+        turn=broker.reactor.turn,
+    )
+
+
 def exported(call: Call) -> Steps:
-    """Give the elements, one in each step."""
+    """Yield the elements, one a step."""
     vhost = None if call.request.get("vhost") is None else call.vhost().name
     count = 0
-    for found in export(Running(call.broker), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
+    for found in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
         if found is None:
             yield None
             continue
@@ -46,15 +59,15 @@ def exported(call: Call) -> Steps:
 
 
 async def import_definitions(call: Call) -> Answered:
-    """Take the elements that follow the request: all, or none of them where one is wrong.
+    """Import the elements that follow the request; if one is wrong, none.
 
-    A line that follows has a section, the index of the first of its elements, and a list of them.
+    Each line has a section, the index of its first element, and a list of elements.
     """
     began = time.monotonic()
     vhost = None if call.request.get("vhost") is None else call.vhost().name
     dry_run, strict = call.flag("dry_run"), call.flag("strict")
-    await call.broker.accounts.look()
-    plan, report = Plan(Running(call.broker), vhost), Report()
+    await call.broker.accounts.poll()
+    plan, report = Plan(running(call), vhost), Report()
     try:
         count = 0
         while (line := await call.receive()) is not None:
@@ -74,7 +87,7 @@ async def import_definitions(call: Call) -> Answered:
         call.refuse("bad-request", f"{error}; nothing was changed")
     refuse_if_strict(call, report, strict)
     if not dry_run:
-        call.broker.note_operator(call, f"imports definitions: {report.total(MADE)} to be made")
+        call.log(f"imports definitions: {report.total(MADE)} to be made")
         if plan.changes:
             await call.broker.accounts.change(plan.changes, call.actor)
         made = 0
@@ -99,35 +112,35 @@ async def import_definitions(call: Call) -> Answered:
 
 
 def refuse_if_strict(call: Call, report: Report, strict: bool) -> None:
-    """With ``strict``, refuse what cannot be taken as it is."""
+    """With ``strict``, refuse elements that cannot be imported unchanged."""
     if strict and (report.total(DIFFERENT) or report.total(NO_EQUIVALENT)):
         finding = next(line for line in report.lines if line.outcome in (DIFFERENT, NO_EQUIVALENT))
         text = f"{finding.path}: {finding.outcome}: {finding.text}; nothing was changed"
         call.refuse("precondition", text)
 
 
-def planned(plan: Plan, elements: list[tuple[str, int, Any]]) -> Iterator[Any]:
-    """Take up elements one by one."""
+def planned(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Finding]:
+    """Add elements to a plan one by one."""
     for element in elements:
         yield plan.add(*element)
 
 
 async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
-    """Give the steps, and give the loop to others again and again."""
+    """Yield the steps; let the loop serve others every ``SLICE_S``."""
     until = time.monotonic() + SLICE_S
-    over = object()
     while True:
         with call.acting():
-            step: Any = next(steps, over)
-        if step is over:
-            break
+            try:
+                step = next(steps)
+            except StopIteration:
+                break
         yield step
         if time.monotonic() >= until:
-            Running(call.broker).commit()
+            call.broker.reactor.turn()
             keep_what_lives()
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
-    Running(call.broker).commit()
+    call.broker.reactor.turn()
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations about what virtual hosts hold: exchanges, queues, streams, bindings; users too."""
+"""Operations on the objects of virtual hosts, and on users and permissions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.requests.transactions import describe as describe_branch
@@ -13,30 +14,73 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
 from headrace.server.config.identity import node_name
-from headrace.server.config.json_values import described
+from headrace.server.config.json_values import as_json
 from headrace.server.management.clients import consumers_of, describe_consumer
 
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
+    from headrace.model.lease.lease import Lease
+    from headrace.model.operations.jobs import Running
+    from headrace.model.stream.consumer_groups import ConsumerGroup
+    from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
-BINDINGS_SHOWN_MAX = 1000  # With one exchange or queue.
+BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
+Thing = TypeVar("Thing")
+Row = Mapping[str, object]
+
+
+class QueueRow(TypedDict):
+    """A queue, in lists."""
+
+    name: str
+    vhost: str
+    type: str
+    replicas: int
+    ready: int
+    unacked: int
+    held: int
+    bytes: int
+    consumers: int
+    published: int
+    delivered: int
+    acknowledged: int
+    durable: bool
+    auto_delete: bool
+    exclusive: bool
+    owner: int
+    single: bool
+    policy: str
+    operator_policy: str
+    arguments: object
+
+
+class BindingRow(TypedDict):
+    """A binding, in lists."""
+
+    source: str
+    vhost: str
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: object
 
 
 def each(
-    things: Callable[[VirtualHost], Any], describe: Callable[[VirtualHost, Any], Answered | None]
+    things: Callable[[VirtualHost], Iterable[Thing]],
+    describe: Callable[[VirtualHost, Thing], Row | None],
 ) -> Operation:
-    """Return the operation that lists something of every virtual host that is asked for."""
+    """Return the operation that lists the things of the virtual hosts of a request."""
 
     def list_them(call: Call) -> Steps:
         count = 0
         for vhost in call.vhosts():
             for thing in list(things(vhost)):
-                line = describe(vhost, thing)
-                count += line is not None
-                yield line
+                row = describe(vhost, thing)
+                count += row is not None
+                yield row
         return {"items": count}
 
     return list_them
@@ -46,19 +90,20 @@ def each(
 
 
 def is_ours(queue: Queue) -> bool:
-    """Tell whether the broker made a queue for itself."""
+    """Return True if the queue is the broker's own."""
     return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
 
 
-def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
-    """What a list tells of a queue; None of those that are the broker's own."""
+def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
+    """Return a queue as a row of a list; None for the broker's own."""
     if is_ours(queue):
         return None
+    policy, operator_policy = vhost.policies_of(queue)
     return {
         "name": queue.name,
         "vhost": vhost.name,
         "type": queue_type(queue.arguments),
-        "replicas": 1,  # Whatever its type: on this node.
+        "replicas": 1,  # Of every type: this node has it.
         "ready": queue.message_count(),
         "unacked": queue.unacked_count,
         "held": queue.pending_count,
@@ -72,19 +117,21 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> Answered | None:
         "exclusive": queue.exclusive_owner is not None,
         "owner": getattr(queue.exclusive_owner, "number", 0),
         "single": bool(queue.single_active),
-        **dict(zip(("policy", "operator_policy"), vhost.policies_of(queue), strict=True)),
-        "arguments": described(queue.arguments),
+        "policy": policy,
+        "operator_policy": operator_policy,
+        "arguments": as_json(queue.arguments),
     }
 
 
 def show_queue(call: Call) -> Answered:
-    """All that is known of one queue."""
+    """Return everything known of one queue."""
     vhost = call.vhost()
     queue = vhost.queues.get(call.text("name"))
     if queue is None:
         call.refuse("not-found", f"no queue '{call.text('name')}' in vhost '{vhost.name}'")
-    told = describe_queue(vhost, queue) or {"name": queue.name, "vhost": vhost.name}
-    told |= {
+    row: Row = describe_queue(vhost, queue) or {"name": queue.name, "vhost": vhost.name}
+    answer = {
+        **row,
         "members": [node_name()],
         "max_length": queue.max_length,
         "max_length_bytes": queue.max_length_bytes,
@@ -96,7 +143,7 @@ def show_queue(call: Call) -> Answered:
         "dead_letter_routing_key": queue.dead_letter_routing_key,
         "alternate_exchange": queue.alternate_exchange,
         "user": vhost.declared_by.get(queue, ""),
-        "effective_arguments": described(vhost.effective(queue)),
+        "effective_arguments": as_json(vhost.effective(queue)),
         "used_at": moment(queue.used_ms),
         "consumer_list": [
             describe_consumer(call, vhost.name, queue, consumer)
@@ -107,13 +154,11 @@ def show_queue(call: Call) -> Answered:
             :BINDINGS_SHOWN_MAX
         ],
     }
-    if isinstance(queue, Stream):
-        told |= stream_facts(queue)
-    return told
+    return {**answer, **stream_facts(queue)} if isinstance(queue, Stream) else answer
 
 
-def describe_stream(vhost: VirtualHost, queue: Queue) -> Answered | None:
-    """What a list tells of a stream."""
+def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
+    """Return a stream as a row of a list; None for other queues."""
     if is_ours(queue) or not isinstance(queue, Stream):
         return None
     return {
@@ -122,12 +167,12 @@ def describe_stream(vhost: VirtualHost, queue: Queue) -> Answered | None:
         **stream_facts(queue),
         "consumers": queue.consumer_count(),
         "groups": len(vhost.groups.of(queue)),
-        "arguments": described(queue.arguments),
+        "arguments": as_json(queue.arguments),
     }
 
 
-def stream_facts(stream: Stream) -> Answered:
-    """Where a stream begins and ends."""
+def stream_facts(stream: Stream) -> Row:
+    """Return the offsets and limits of a stream."""
     log = stream.log
     return {
         "first_offset": log.first_offset,
@@ -142,8 +187,8 @@ def stream_facts(stream: Stream) -> Answered:
 # --- Exchanges and bindings --------------------------------------------------------------------
 
 
-def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Answered:
-    """What a list tells of an exchange."""
+def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
+    """Return an exchange as a row of a list."""
     return {
         "name": exchange.name,
         "vhost": vhost.name,
@@ -153,34 +198,33 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Answered:
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
         "alternate": exchange.alternate or "",
-        "arguments": described(exchange.arguments),
+        "arguments": as_json(exchange.arguments),
     }
 
 
 def show_exchange(call: Call) -> Answered:
-    """All that is known of one exchange."""
+    """Return everything known of one exchange."""
     vhost = call.vhost()
     exchange = vhost.find_exchange(call.text("name", ""))
-    told = describe_exchange(vhost, exchange)
-    shown = [b for b, _ in zip(exchange.bindings, range(BINDINGS_SHOWN_MAX), strict=False)]
-    told["binding_list"] = [describe_binding(vhost, binding) for binding in shown]
-    return told
+    shown = itertools.islice(exchange.bindings, BINDINGS_SHOWN_MAX)
+    bindings = [describe_binding(vhost, binding) for binding in shown]
+    return {**describe_exchange(vhost, exchange), "binding_list": bindings}
 
 
-def describe_binding(vhost: VirtualHost, binding: Binding) -> Answered:
-    """What a list tells of a binding."""
+def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
+    """Return a binding as a row of a list."""
     return {
         "source": binding.source.name,
         "vhost": vhost.name,
         "kind": "queue" if isinstance(binding.destination, Queue) else "exchange",
         "destination": binding.destination.name,
         "routing_key": binding.routing_key,
-        "arguments": described(binding.arguments or {}),
+        "arguments": as_json(binding.arguments or {}),
     }
 
 
 def list_bindings(call: Call) -> Steps:
-    """Each binding but those that every queue has with the default exchange."""
+    """List the bindings, without those of the default exchange."""
     count = 0
     for vhost in call.vhosts():
         for exchange in list(vhost.exchanges.values()):
@@ -191,17 +235,17 @@ def list_bindings(call: Call) -> Steps:
     return {"items": count}
 
 
-# --- Work in hand --------------------------------------------------------------------------------
+# --- Transactions, jobs, leases, groups ----------------------------------------------------------
 
 
-def describe_transaction(vhost: VirtualHost, branch: Any) -> Answered:
-    """What a list tells of a distributed transaction."""
-    told = describe_branch(branch)
-    return {"xid": told.pop("xid"), "vhost": vhost.name, **told}
+def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
+    """Return a branch of a distributed transaction as a row of a list."""
+    row = describe_branch(branch)
+    return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
 
 
-def describe_errand(vhost: VirtualHost, running: Any) -> Answered:
-    """What a list tells of an errand that is under way."""
+def describe_errand(vhost: VirtualHost, running: Running) -> Row:
+    """Return a running errand as a row of a list."""
     what, far = running.what, running.errand.progress()
     return {
         "id": running.name,
@@ -213,8 +257,8 @@ def describe_errand(vhost: VirtualHost, running: Any) -> Answered:
     }
 
 
-def describe_lease(vhost: VirtualHost, lease: Any) -> Answered:
-    """What a list tells of a lease."""
+def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
+    """Return a lease as a row of a list."""
     return {
         "queue": lease.source.name,
         "group": lease.group,
@@ -227,8 +271,8 @@ def describe_lease(vhost: VirtualHost, lease: Any) -> Answered:
     }
 
 
-def describe_group(vhost: VirtualHost, group: Any) -> Answered:
-    """What a list tells of a group of readers."""
+def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
+    """Return a group of readers as a row of a list."""
     lag, lag_octets = group.lag()
     return {
         "stream": group.stream.name,
@@ -247,33 +291,38 @@ def describe_group(vhost: VirtualHost, group: Any) -> Answered:
 
 
 def list_vhosts(call: Call) -> Steps:
-    """Each virtual host, with what it holds."""
+    """List the virtual hosts with the counts of their objects."""
     count = 0
     for vhost in call.vhosts():
         count += 1
         queues = list(vhost.queues.values())
-        sums = ("queues", "ready", "unacked", "bytes", "connections")
-        told: dict[str, Any] = {"name": vhost.name, **dict.fromkeys(sums, 0)}
-        for queue in queues:  # One step for each: there may be very many.
+        counted = ready = unacked = size = connections = 0
+        for queue in queues:  # A step each: there may be many.
             if not is_ours(queue):
-                told["queues"] += 1
-                told["ready"] += queue.ready_count
-                told["unacked"] += queue.unacked_count
-                told["bytes"] += queue.ready_bytes
+                counted += 1
+                ready += queue.ready_count
+                unacked += queue.unacked_count
+                size += queue.ready_bytes
             yield None
-        told["exchanges"] = len(vhost.exchanges)
-        told["definitions_bytes"] = vhost.definition_octets
         for transport in list(call.broker.transports):
-            told["connections"] += transport.connection.vhost is vhost
+            connections += transport.connection.vhost is vhost
             yield None
-        told["full"] = bool(vhost.store.full)
-        yield told
+        yield {
+            "name": vhost.name,
+            "queues": counted,
+            "ready": ready,
+            "unacked": unacked,
+            "bytes": size,
+            "connections": connections,
+            "exchanges": len(vhost.exchanges),
+            "definitions_bytes": vhost.definition_octets,
+            "full": bool(vhost.store.full),
+        }
     return {"items": count}
 
 
 def list_users(call: Call) -> Steps:
-    """Each user that may log in, without anything that is secret."""
-    assert call.broker.access is not None
+    """List the users that may log in, without secrets."""
     accounts = call.broker.access.snapshot.accounts
     connections: dict[str, int] = {}
     for transport in list(call.broker.transports):
@@ -291,8 +340,7 @@ def list_users(call: Call) -> Steps:
 
 
 def list_permissions(call: Call) -> Steps:
-    """Each permission."""
-    assert call.broker.access is not None
+    """List the permissions."""
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
     for (user, where), given in list(call.broker.access.snapshot.permissions.items()):
@@ -311,9 +359,9 @@ def list_permissions(call: Call) -> Steps:
 
 
 def list_policies(call: Call) -> Steps:
-    """Each policy and operator policy, as it counts now, the one that counts first before others.
+    """List the policies and operator policies that apply now, by descending priority.
 
-    They are told as `headrace policy list` tells what the data directory has.
+    The rows are those of `headrace policy list`, which reads the data directory.
     """
     count = 0
     for vhost in call.vhosts():
@@ -341,7 +389,7 @@ def list_policies(call: Call) -> Steps:
 
 
 def moment(ms: int) -> str:
-    """Return a time of the wall clock in ISO 8601."""
+    """Return Unix time in ISO 8601."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 

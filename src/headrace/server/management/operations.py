@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all operations: each area has a module of its own."""
+"""The table of all operations, joined from the modules of the areas."""
 
 from headrace.server.management import (
     alarms,
     backups,
     clients,
     definitions,
-    looking,
     objects,
+    peek,
     service,
     tracing,
 )
@@ -18,8 +18,8 @@ OPERATIONS: dict[str, Operation] = {
     **backups.OPERATIONS,
     **clients.OPERATIONS,
     **definitions.OPERATIONS,
-    **looking.OPERATIONS,
     **objects.OPERATIONS,
+    **peek.OPERATIONS,
     **service.OPERATIONS,
     **tracing.OPERATIONS,
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations about the broker as a service: how it is, settings, logs, out of service and back."""
+"""Operations on the broker as a service: status, health, drain, resume, reload, logs."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.server.config.errors import StartError
@@ -15,20 +15,24 @@ from headrace.server.net.drain import CLOSE_S
 from headrace.server.net.tls import TlsError
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from collections.abc import Callable
+
+    from headrace.server.config.logs import Logs
     from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.managed_broker import ManagedBroker
 
 REASON = "the broker goes out of service for maintenance"
 GRACE_S_MAX = 3600
+NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 def status(call: Call) -> Steps:
-    """What the broker is, where it listens, and how much it holds."""
+    """Return version, addresses, and counts."""
     broker = call.broker
     counters = broker.counters
     delivered, acknowledged = counters.delivered, counters.acknowledged
     for vhost in list(broker.vhosts.values()):
-        for queue in list(vhost.queues.values()):  # One step for each: there may be very many.
+        for queue in list(vhost.queues.values()):  # A step each: there may be many.
             for one in (queue, *(queue.lanes or {}).values()):
                 delivered += one.delivered
                 acknowledged += one.acknowledged
@@ -37,7 +41,7 @@ def status(call: Call) -> Steps:
         "version": __version__,
         "pid": os.getpid(),
         "since": moment(broker.started_ms),
-        "identity": "" if broker.storage is None else broker.storage.identity,
+        "identity": broker.storage.identity,
         "listens": dict(broker.addresses),
         "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
         "draining": broker.drain.active,
@@ -54,24 +58,23 @@ def status(call: Call) -> Steps:
 # --- Health ------------------------------------------------------------------------------------
 
 
-def alarms_ok(broker: Broker) -> str:
-    """No publisher has to wait."""
-    assert broker.alarms is not None
+def alarms_ok(broker: ManagedBroker) -> str:
+    """Return the active alarms; empty for none."""
     return ", ".join(
         f"{alarm.reason} ({alarm.vhost})" if alarm.vhost else alarm.reason
         for alarm in broker.alarms.active
     )
 
 
-def listeners_ok(broker: Broker) -> str:
-    """Every port is open."""
-    closed = [str(one.address[1]) for one in broker.listeners if one.socket is None]
+def listeners_ok(broker: ManagedBroker) -> str:
+    """Return the closed ports; empty for none."""
+    listeners = broker.ports.listeners.values()
+    closed = [str(one.address[1]) for one in listeners if one.socket is None]
     return f"closed: port {', '.join(closed)}" if closed else ""
 
 
-def store_ok(broker: Broker) -> str:
-    """Everything that is to be kept can be written."""
-    assert broker.storage is not None
+def store_ok(broker: ManagedBroker) -> str:
+    """Return the files that cannot be written; empty for none."""
     troubled = [f"journal of vhost '{n}'" for n, s in broker.storage.stores.items() if s.full]
     if broker.audit.file is not None and broker.audit.file.failing:
         held = "; logins and changes are refused" if broker.audit.file.strict else ""
@@ -79,8 +82,8 @@ def store_ok(broker: Broker) -> str:
     return f"cannot be written: {', '.join(troubled)}" if troubled else ""
 
 
-def ready_ok(broker: Broker) -> str:
-    """New clients are welcome."""
+def ready_ok(broker: ManagedBroker) -> str:
+    """Return why new clients are not accepted; empty if they are."""
     return "draining" if broker.drain.active else "" if broker.started_ms else "starting"
 
 
@@ -93,7 +96,7 @@ CHECKS = {
 
 
 def health(call: Call) -> Answered:
-    """Do the checks that are asked for, or all; tell of each what is wrong, empty when nothing."""
+    """Run ``checks``, or all; return the problem each finds, empty for none."""
     wanted = call.request.get("checks", list(CHECKS))
     if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
         call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
@@ -105,34 +108,34 @@ def health(call: Call) -> Answered:
 
 
 async def drain(call: Call) -> Answered:
-    """Close the ports, let clients go, then send away who is left, with everything confirmed."""
+    """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
     grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
     reason = call.text("reason", REASON, octets_max=200)
     if not reason.isprintable():
         call.refuse("bad-request", "'reason' has characters that cannot be printed")
-    broker.note_operator(call, "drains the broker")
-    away = broker.drain
-    away.begin()
-    before = len(away.left())
+    call.log("drains the broker")
+    draining = broker.drain
+    draining.begin()
+    before = len(draining.left())
     await call.tell({"connections": before, "grace_s": grace_s})
-    await away.wait_for_none(grace_s)
-    by_themselves = before - len(away.left())
-    told = await away.send_away(reason) if away.active else 0
-    gone = await away.wait_for_none(CLOSE_S)
-    kept = await away.wait_for_disk()
-    if not away.active:
+    await draining.wait_for_none(grace_s)
+    left = before - len(draining.left())
+    closed = await draining.close_clients(reason) if draining.active else 0
+    all_closed = await draining.wait_for_none(CLOSE_S)
+    synced = await draining.wait_for_disk()
+    if not draining.active:
         call.refuse("conflict", "the broker was resumed meanwhile")
-    return {"left": by_themselves, "closed": told, "open": len(away.left()), "all_kept": kept} | (
-        {} if gone else {"stubborn": len(away.left())}
-    )
+    still_open = len(draining.left())
+    answer: Answered = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
+    return answer if all_closed else {**answer, "stubborn": still_open}
 
 
 def resume(call: Call) -> Answered:
     """Open the ports again."""
     if not call.broker.drain.active:
         call.refuse("precondition", "the broker is not drained")
-    call.broker.note_operator(call, "resumes the broker")
+    call.log("resumes the broker")
     call.broker.drain.end()
     return {"listens": dict(call.broker.addresses)}
 
@@ -142,37 +145,42 @@ def resume(call: Call) -> Answered:
 
 def reload(call: Call) -> Answered:
     """Read the settings again."""
-    if call.broker.read_settings is None:
-        call.refuse("precondition", "this broker was not started by `headrace serve`")
-    call.broker.note_operator(call, "has the settings read again")
+    call.log("has the settings read again")
     try:
-        return call.broker.reload()
+        done = call.broker.reload()
     except (SettingError, LogError, StartError, TlsError) as error:
         call.refuse("precondition", str(error))
+    if done is None:
+        call.refuse("precondition", NO_PROCESS)
+    return {**done}
 
 
 def rotate_logs(call: Call) -> Answered:
-    """Rename the log file, and the audit log, and begin new ones."""
+    """Rename the log file and the audit log, and begin new ones."""
     keep = call.number("keep", 7, least=1, most=KEPT_MAX)
-    call.broker.rotate_audit_log(keep)
+    call.broker.audit.rotate(keep)
     return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
 
 
 def reopen_logs(call: Call) -> Answered:
-    """Go on in the file that has the name of the log now; the audit log too."""
-    call.broker.reopen_audit_log()
-    return with_logs(call, lambda logs: {"reopened": logs.reopen()})
+    """Reopen the log file and the audit log by their names, after a rename."""
+    call.broker.audit.reopen()
+
+    def reopened(logs: Logs) -> Answered:
+        logs.reopen()
+        return {"reopened": None}
+
+    return with_logs(call, reopened)
 
 
-def with_logs(call: Call, work: Any) -> Answered:
-    """Do something with the log."""
+def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
+    """Call ``work`` with the broker's log."""
     if call.broker.logs is None:
-        call.refuse("precondition", "this broker was not started by `headrace serve`")
+        call.refuse("precondition", NO_PROCESS)
     try:
-        answer: Answered = work(call.broker.logs)
+        return work(call.broker.logs)
     except LogError as error:
         call.refuse("precondition", str(error))
-    return answer
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -43,14 +43,14 @@ from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.requests.requests import code_of
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
-from headrace.server.management.call import Answered, Call, Operation, Refused
+from headrace.server.management.call import Answered, Call, Operation, Refused, Steps
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
 from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, only_looks
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from headrace.server.management.managed_broker import ManagedBroker
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,9 @@ class SocketError(Exception):
 class ManagementSocket:
     """Listens on a Unix socket, and serves a table of operations."""
 
-    def __init__(self, broker: Broker, path: Path, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self, broker: ManagedBroker, path: Path, operations: Mapping[str, Operation]
+    ) -> None:
         self.broker = broker
         self.path = path
         self.operations = operations
@@ -252,7 +254,7 @@ class Client:
             self.audit(request)
             self.turn()
             # Who only looks is answered while the disk fails, and needs it most then.
-            if not only_looks(str(what)) and not await broker.changes_kept():
+            if not only_looks(str(what)) and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_KEPT)
                 return
             await self.send(json.dumps({"done": answer}))
@@ -272,9 +274,7 @@ class Client:
                 request={name: value for name, value in request.items() if name != "do"},
             )
 
-    async def stream(
-        self, call: Call, steps: Generator[Answered | None, None, Answered]
-    ) -> Answered:
+    async def stream(self, call: Call, steps: Steps) -> Answered:
         """Send what an operation yields, slice by slice; return what it returns."""
         told_s = time.monotonic()
         with contextlib.closing(steps):
@@ -287,8 +287,7 @@ class Client:
                             item = next(steps)
                     except StopIteration as end:
                         await self.send(*lines)
-                        answer: Answered = end.value
-                        return answer
+                        return dict(end.value)
                     if item is not None:
                         lines.append(json.dumps({"item": item}))
                     if time.monotonic() - began_s > SLICE_S:
@@ -323,8 +322,7 @@ class Client:
 
     def turn(self) -> None:
         """Let out what the operation has caused for clients of the broker."""
-        if self.owner.broker.reactor is not None:
-            self.owner.broker.reactor.turn()
+        self.owner.broker.reactor.turn()
 
 
 @contextlib.contextmanager

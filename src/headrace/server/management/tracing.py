@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations about tracing: copies of what is published and delivered."""
+"""The operation that switches tracing: copies of what is published and delivered."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def switch(call: Call) -> Answered:
-    """Trace a virtual host, or trace it no longer; without ``on`` only say which it is."""
+    """Switch tracing of a virtual host on or off; without ``on`` return the state."""
     vhost = call.vhost()
     if "on" in call.request:
         if call.flag("on"):
-            call.broker.hosts.trace(vhost)
+            call.broker.trace(vhost)
         else:
             vhost.trace_no_more()
     tracer = vhost.tracer

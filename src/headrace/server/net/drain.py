@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draining for maintenance: nobody new comes in, and who is here is asked to go.
+"""Draining for maintenance: close the ports, and have the connected clients leave.
 
-The ports are closed, so a load balancer that tries them sends clients elsewhere. Clients have some
-time to go by themselves. Then no more is read from those who are left, what they published is
-confirmed, and they are told to go with code 320; nothing that was taken is left unconfirmed.
+A load balancer that probes the closed ports sends clients elsewhere. Clients get a grace period to
+leave by themselves. Then the broker stops reading from the rest, confirms what they published, and
+closes them with code 320; no message that was taken in stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -15,74 +15,89 @@ from typing import TYPE_CHECKING
 from headrace.server.net.listener import TICK_S
 
 if TYPE_CHECKING:
-    from headrace.server.broker import Broker
+    from collections.abc import Callable, Collection, Mapping
+
+    from headrace.model.events import Events
+    from headrace.model.ports import Store
+    from headrace.server.net.ports import Ports
     from headrace.server.net.transport import Transport
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.02  # How often it is looked whether something has come to pass.
-CONFIRM_S = 10.0  # How long the disk may take to let the last confirms out.
+POLL_S = 0.02  # How often connections and stores are polled.
+CONFIRM_S = 10.0  # How long the disk may take until the last confirms can be sent.
 CLOSE_S = 5.0  # How long clients may take to answer a close.
-CLOSES_AT_ONCE = 100  # Clients told to go before others have their turn.
+CLOSES_PER_STEP = 100  # Connections closed before the loop serves others.
 
 
 class Drain:
-    """A broker's way out of service, and back."""
+    """Takes a broker out of service, and back."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(
+        self,
+        ports: Ports,
+        transports: Collection[Transport],
+        stores: Mapping[str, Store],
+        *,
+        events: Events,
+        turn: Callable[[], None],
+    ) -> None:
+        """``turn`` sends pending output. All collections change while the broker runs."""
+        self._ports = ports
+        self._transports = transports
+        self._stores = stores
+        self._events = events
+        self._turn = turn
         self.active = False
 
     def begin(self) -> None:
-        """Close the ports; who is connected stays for now."""
+        """Close the ports; connections stay open."""
         if not self.active:
             self.active = True
             log.warning("draining: the ports are closed")
-            if self.broker.events.heard:
-                self.broker.events.tell("maintenance.draining")
-            for listener in self.broker.listeners:
+            if self._events.heard:
+                self._events.tell("maintenance.draining")
+            for listener in self._ports.listeners.values():
                 listener.close()
 
     def end(self) -> None:
         """Open the ports again.
 
         Raises:
-            OSError: somebody else has one of them now.
+            OSError: another process has taken one of the ports.
         """
         if not self.active:
             return
-        for listener in self.broker.listeners:
+        for listener in self._ports.listeners.values():
             listener.reopen()
         self.active = False
         log.warning("draining is over: the ports are open")
-        if self.broker.events.heard:
-            self.broker.events.tell("maintenance.revived")
+        if self._events.heard:
+            self._events.tell("maintenance.revived")
 
     def left(self) -> list[Transport]:
         """Return the connections that are not closed."""
-        return [transport for transport in self.broker.transports if not transport.closed]
+        return [transport for transport in self._transports if not transport.closed]
 
-    async def wait_for_none(self, most_s: float) -> bool:
-        """Wait until all connections are closed; false if some are not in that time."""
+    async def wait_for_none(self, timeout_s: float) -> bool:
+        """Wait until all connections are closed; return False after ``timeout_s`` seconds."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + most_s
+        until = loop.time() + timeout_s
         while self.left():
             if not self.active or loop.time() >= until:
                 return False
-            await asyncio.sleep(min(LOOK_S, TICK_S))
+            await asyncio.sleep(min(POLL_S, TICK_S))
         return True
 
-    async def send_away(self, reason: str) -> int:
-        """Confirm what was taken, then have all clients go; return how many were told."""
-        broker = self.broker
-        assert broker.reactor is not None
+    async def close_clients(self, reason: str) -> int:
+        """Confirm what was published, then close all connections; return how many were closed."""
         transports = self.left()
         for transport in transports:
             if not transport.closing:
                 transport.hold()
-        broker.reactor.turn()
+        self._turn()
         await self.wait_for_disk()
-        told = 0
+        closed = 0
         for transport in transports:
             if transport.closing:
                 continue
@@ -90,23 +105,21 @@ class Drain:
                 transport.lost()
             else:
                 transport.connection.force_close(reason)
-            told += 1
-            if told % CLOSES_AT_ONCE == 0:
-                broker.reactor.turn()
+            closed += 1
+            if closed % CLOSES_PER_STEP == 0:
+                self._turn()
                 await asyncio.sleep(0)
-        broker.reactor.turn()
-        return told
+        self._turn()
+        return closed
 
     async def wait_for_disk(self) -> bool:
-        """Wait until all that was appended by now is durable; false when the disk fails."""
-        assert self.broker.storage is not None
-        assert self.broker.reactor is not None
-        marks = [(store, store.appended) for store in self.broker.storage.stores.values()]
+        """Wait until all records appended so far are durable; return False when the disk fails."""
+        marks = [(store, store.appended) for store in self._stores.values()]
         loop = asyncio.get_running_loop()
         until = loop.time() + CONFIRM_S
         while any(store.durable and store.synced < mark for store, mark in marks):
             if loop.time() >= until:
                 return False
-            self.broker.reactor.turn()
-            await asyncio.sleep(LOOK_S / 4)
+            self._turn()
+            await asyncio.sleep(POLL_S / 4)
         return True

@@ -58,6 +58,16 @@ class AuditLog(Audit):
     def refusal(self) -> str:
         return REFUSAL if self.file is not None and self.file.holds_up else ""
 
+    def reopen(self) -> None:
+        """Reopen the file by its name, after it was renamed."""
+        if self.file is not None:
+            self.file.reopen()
+
+    def rotate(self, keep: int) -> None:
+        """Rename the file and begin a new one; keep so many old ones."""
+        if self.file is not None:
+            self.file.rotate(keep)
+
     def tell(
         self,
         what: str,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.gateway.requests.requests import Answer, Answered
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
-    from headrace.server.broker import Broker
+    from headrace.server.management.managed_broker import ManagedBroker
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class AgentDirect(DirectExchange):
 class Agent(Service):
     """Serves the requests of one virtual host."""
 
-    def __init__(self, broker: Broker, vhost: VirtualHost) -> None:
+    def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
         """Make it, with its exchanges, once the virtual host has taken up what was kept."""
         Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_OCTETS_MAX)
         self.broker = broker

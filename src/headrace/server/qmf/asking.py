@@ -55,7 +55,6 @@ class Asking(Call):
         self.what: tuple[str, str] = ("", "")  # Class and method,
         self.key = ""  # and of which object.
         shared = agent.broker.shared_0_10
-        assert shared is not None
         self.session = InPlaceOfSession(shared, agent.vhost, connection)
 
     def inner(self, field: str) -> dict[str, Any]:

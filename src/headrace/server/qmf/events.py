@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.requests.requests import made
 from headrace.model.exchange.exchange import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
-from headrace.server.config.json_values import described
+from headrace.server.config.json_values import as_json
 from headrace.server.observe.event_exchange import EventTeller
 from headrace.server.qmf.objects import NS_PER_MS, PACKAGE
 from headrace.server.qmf.reply import LIST, TOPIC
@@ -145,7 +145,7 @@ class QmfEvents(EventTeller):
             return
         known = event.facts
         values: dict[str, Any] = {"user": known["user_who_performed_action"]}
-        values |= {named: described(known[fact]) for named, fact in facts.items() if fact in known}
+        values |= {named: as_json(known[fact]) for named, fact in facts.items() if fact in known}
         if name in CREATED:
             values["disp"] = "created"
         told: dict[str, Any] = {

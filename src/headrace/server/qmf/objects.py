@@ -12,13 +12,13 @@ see what they have any permission on, and their own connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headrace import __version__
 from headrace.gateway.requests.requests import Service
 from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
-from headrace.server.config.json_values import described
+from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call
 from headrace.server.management.clients import (
     consumers_of,
@@ -30,10 +30,13 @@ from headrace.server.management.clients import (
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.session import Session
     from headrace.model.exchange.binding import Binding
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.broker import Broker
+    from headrace.server.config.json_values import Json
+    from headrace.server.management.clients import ChannelRow
+    from headrace.server.management.managed_broker import ManagedBroker
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
@@ -58,7 +61,7 @@ Things = Iterator[Thing | None]  # None is a step of work that brings nothing.
 class View:
     """A virtual host, as one user sees it."""
 
-    def __init__(self, broker: Broker, vhost: VirtualHost, user: Any, agent: str) -> None:
+    def __init__(self, broker: ManagedBroker, vhost: VirtualHost, user: Any, agent: str) -> None:
         self.broker = broker
         self.vhost = vhost
         self.user = user
@@ -69,7 +72,6 @@ class View:
     def sees(self, name: str) -> bool:
         """Tell whether the user may know of a queue or an exchange."""
         access = self.broker.access
-        assert access is not None
         return self.operates or access.any_allowed(
             self.user, self.vhost.name, name or "amq.default"
         )
@@ -254,11 +256,11 @@ def bindings(view: View) -> Things:
 
 def binding_between(binding: Binding, queue: Queue) -> Thing:
     """A binding that a client made."""
-    arguments = described(binding.arguments or {})
+    arguments = table_as_json(binding.arguments or {})
     return binding_of(binding.source.name, queue, binding.routing_key, arguments)
 
 
-def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Any]) -> Thing:
+def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]) -> Thing:
     """A binding."""
     values = {
         "exchangeRef": reference("exchange", exchange),
@@ -275,11 +277,11 @@ def connections(view: View) -> Things:
         if connection is None:
             yield None
             continue
-        told = describe_connection(connection.transport)
+        told = describe_connection(connection)
         properties = getattr(connection, "client_properties", None) or {}
         values = {
             "vhostRef": reference("vhost", vhost_key(view)),
-            "address": address_of(view, connection),
+            "address": (address := address_of(view, connection)),
             "incoming": True,
             "SystemConnection": False,
             "authIdentity": told["user"],
@@ -292,7 +294,7 @@ def connections(view: View) -> Things:
             value = properties.get(field)
             if isinstance(value, str | int):
                 values[name] = value
-        yield Thing(values["address"], values, connection.transport.since_ms)
+        yield Thing(address, values, connection.transport.since_ms)
 
 
 #: What clients of Qpid's say of themselves.
@@ -317,13 +319,12 @@ def sessions(view: View) -> Things:
             for channel in list(connection.channels.values()):
                 yield session_of(view, describe_channel(connection, channel), where)
     shared = view.broker.shared_0_10
-    waiting: list[Any] = [] if shared is None else list(shared.sessions.waiting)
-    for session in waiting:
+    for session in cast("list[Session]", shared.sessions.waiting):
         seen = session.vhost is view.vhost and view.is_own(session.user)
         yield session_of(view, describe_session(None, 0, session), None) if seen else None
 
 
-def session_of(view: View, told: dict[str, Any], where: dict[str, str] | None) -> Thing:
+def session_of(view: View, told: ChannelRow, where: dict[str, str] | None) -> Thing:
     """A session."""
     name = told["name"] or channel_name(told["connection"], told["number"])
     values: dict[str, Any] = {
@@ -340,7 +341,6 @@ def session_of(view: View, told: dict[str, Any], where: dict[str, str] | None) -
 
 def subscriptions(view: View) -> Things:
     """Each consumer of a connection that the user may know of."""
-    assert view.broker.context is not None
     connections = view.broker.context.connections
     for queue in list(view.vhost.queues.values()):
         for consumer in consumers_of(queue):
@@ -369,7 +369,6 @@ def subscriptions(view: View) -> Things:
 
 def in_view(view: View) -> Iterator[Any]:
     """The connections to the virtual host that the user may know of; None for each other."""
-    assert view.broker.context is not None
     for connection in list(view.broker.context.connections.values()):
         known = connection.transport is not None and not connection.transport.closed
         seen = known and connection.vhost is view.vhost and view.is_own(connection.user)
@@ -378,7 +377,6 @@ def in_view(view: View) -> Iterator[Any]:
 
 def address_of(view: View, connection: Any) -> str:
     """Return the name of a connection: our end and the client's."""
-    assert view.broker.context is not None
     name = view.broker.context.telling.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")
     return f"{own}-{peer}"

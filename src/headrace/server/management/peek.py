@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that shows messages of a queue and leaves them as they are."""
+"""The operation that shows messages of a queue without consuming them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import base64
 import codecs
 import contextlib
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.conversion.headers import address_of
 from headrace.gateway.conversion.preview import beginning
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
@@ -18,7 +19,7 @@ from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.selector import compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 from headrace.model.stream.stream import Stream
-from headrace.server.config.json_values import described
+from headrace.server.config.json_values import as_json
 
 if TYPE_CHECKING:
     from headrace.model.operations.peek import Shown
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
 
-COUNT = 10  # Messages, unless the operator says how many.
-BODY_OCTETS = 1024  # Of each body, unless the operator says how many,
+COUNT = 10  # Messages shown by default.
+BODY_OCTETS = 1024  # Bytes of each body shown by default,
 BODY_OCTETS_MAX = 1 << 20  # and at most.
 OCTETS_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
 CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
@@ -39,14 +40,15 @@ PROPERTIES = (
 
 
 def peek(call: Call) -> Steps:
-    """Each message that is ready and chosen, in the order in which they would be handed out, or in
-    order of position from a place on; of a stream, each record.
+    """List the ready messages of a queue, or the records of a stream, that a selector chooses.
+
+    They come in the order of delivery, or with ``from`` in the order of position.
     """
     vhost = call.vhost()
     name = call.text("queue")
     queue = vhost.queues.get(name)
     if queue is None and name == DELAYED:
-        return {"items": 0}  # It is made for the first message.
+        return {"items": 0}  # The first delayed message makes it.
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
     left = call.number("count", COUNT, least=1)
@@ -57,7 +59,7 @@ def peek(call: Call) -> Steps:
         Look(vhost, one, first=first, selector=selector)
         for one in (queue, *(queue.lanes or {}).values())
     ]
-    call.broker.note_operator(call, f"looks at messages of queue {name!r} in {vhost.name!r}")
+    call.log(f"looks at messages of queue {name!r} in {vhost.name!r}")
     count = 0
     for look in looks:
         for shown in look.run():
@@ -65,43 +67,44 @@ def peek(call: Call) -> Steps:
                 yield None
                 continue
             count += 1
-            line = describe(vhost, shown, octets_max)
-            yield line
-            for _ in range(min(octets_max, line["bytes"]) // OCTETS_PER_STEP):
-                yield None  # A large body is the work of many steps.
+            yield describe(vhost, shown, octets_max)
+            for _ in range(min(octets_max, shown.message.body_size) // OCTETS_PER_STEP):
+                yield None  # A large body counts as many steps.
             if count >= left:
                 return {"items": count}
     return {"items": count}
 
 
 def selector_of(call: Call) -> Selector | None:
-    """Return the selector of a request, if it has one."""
+    """Return the selector of a request, or None."""
     text = call.text("selector", "", octets_max=4 * LENGTH_MAX)
     return compile_selector(text) if text.strip() else None
 
 
 def place_of(call: Call, queue: Queue) -> int | None:
-    """Return the position that ``from`` says: a number, first, last or next, or an ISO time; None
-    when it says nothing.
+    """Return the position of ``from``, or None without it.
+
+    It is a number, first, last or next, or an ISO time.
     """
-    asked: Any = call.request.get("from")
+    asked = call.request.get("from")
     if asked is None:
         return None
     if isinstance(queue, DelayedQueue):
-        call.refuse("bad-request", "what is delayed is shown in the order in which it is due")
-    with contextlib.suppress(TypeError, ValueError):
-        moment = datetime.fromisoformat(asked)
-        asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        call.refuse("bad-request", "delayed messages are shown in the order in which they are due")
+    if isinstance(asked, str):
+        with contextlib.suppress(ValueError):
+            moment = datetime.fromisoformat(asked)
+            asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if isinstance(queue, Stream):
         return int(queue.resolve(asked))
     return place(queue, {"from": asked}, "from", 0)
 
 
 def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
-    """What is told of a message."""
+    """Return a message as a row."""
     message = shown.message
-    contents: Any = vhost.contents
-    values = contents.values(message)
+    assert isinstance(vhost.contents, Contents)
+    values = vhost.contents.values(message)
     exchange, routing_key = address_of(message)
     told: Answered = {
         "position": message.seq,
@@ -115,7 +118,7 @@ def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
     for name in PROPERTIES:
         value = values.property(name)
         if value is not None:
-            told[name] = described(value)
+            told[name] = as_json(value)
     for name, when in (
         ("timestamp", values.get("amqp.timestamp")),
         ("expires", 0 if shown.due_ms else message.deadline_ms),
@@ -124,13 +127,13 @@ def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
     ):
         if (moment := iso(when)) is not None:
             told[name] = moment
-    told["headers"] = described(values.headers)
+    told["headers"] = as_json(values.headers)
     told["bytes"] = message.body_size
     return told | body(beginning(message, octets_max), message.body_size)
 
 
 def body(octets: bytes, size: int) -> Answered:
-    """Return a body, or its beginning, as text if it is that, else in base64."""
+    """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
     cut = len(octets) < size
     told: Answered = {"cut": True} if cut else {}
     try:
@@ -140,8 +143,8 @@ def body(octets: bytes, size: int) -> Answered:
     return told
 
 
-def iso(when: Any) -> str | None:
-    """Return a moment in ISO 8601: a datetime, or milliseconds since 1970, but 0 is none."""
+def iso(when: object) -> str | None:
+    """Return a datetime, or Unix time in milliseconds, in ISO 8601; None for 0."""
     if isinstance(when, int) and when > 0:
         try:
             when = datetime.fromtimestamp(when / 1000, UTC)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of definitions that wait for the disk: awaited, or refused when the disk fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.connection.context import Context
+    from headrace.model.ports import Store
+
+FAILING_TICKS = 4  # A change is refused after a store has failed for so many ticks.
+
+
+class SyncWaiter:
+    """Waits in a confirm line until a change is durable."""
+
+    def __init__(self) -> None:
+        self.synced = asyncio.Event()
+
+    def released(self, token: int) -> None:
+        """Called by the confirm line: the change is durable."""
+        self.synced.set()
+
+
+class UnsyncedChanges:
+    """Changes of definitions that are not durable yet, in all stores of a broker."""
+
+    def __init__(self, context: Context, stores: Mapping[str, Store], *, tick_s: float) -> None:
+        """``stores`` are by virtual host; :meth:`tick` is called every ``tick_s`` seconds."""
+        self._context = context
+        self._stores = stores
+        self._tick_s = tick_s
+        self._failing: dict[str, int] = {}  # Ticks since each failing store could last write.
+
+    def tick(self) -> None:
+        """Refuse the changes of clients whose store has failed for ``FAILING_TICKS``."""
+        for name, store in self._stores.items():
+            if not store.failing():
+                self._failing.pop(name, None)
+                continue
+            ticks = self._failing.get(name, 0) + 1
+            self._failing[name] = ticks
+            if ticks >= FAILING_TICKS:
+                for connection in list(self._context.connections.values()):
+                    connection.cannot_keep(store)
+
+    async def wait(self) -> bool:
+        """Wait until all changes are durable; return False when the disk has failed for a while."""
+        for name, store in list(self._stores.items()):
+            if store.defined > store.synced:
+                waiter = SyncWaiter()
+                self._context.line(name).join(waiter, 0)
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(waiter.synced.wait(), self._tick_s)
+                    if waiter.synced.is_set():
+                        break
+                    if self._failing.get(name, 0) >= FAILING_TICKS or name not in self._stores:
+                        return False
+        return True

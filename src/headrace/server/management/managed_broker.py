@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a running broker that the operations of operators and of QMF use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.gateway.security.access import Access
+    from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_x.connection.context import V0xContext
+    from headrace.model.counters import Counters
+    from headrace.model.events import Events
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.config.logs import Logs
+    from headrace.server.config.settings import Settings
+    from headrace.server.data.storage import Storage
+    from headrace.server.data.unsynced import UnsyncedChanges
+    from headrace.server.login.account_changes import AccountChanges
+    from headrace.server.net.drain import Drain
+    from headrace.server.net.ports import Ports
+    from headrace.server.net.transport import Reactor, Transport
+    from headrace.server.observe.alarms import Alarms
+    from headrace.server.observe.audit_log import AuditLog
+    from headrace.server.reload import Reloaded
+
+
+@dataclass(slots=True, kw_only=True)
+class ManagedBroker:
+    """A broker as management operations see it."""
+
+    context: V0xContext
+    shared_0_10: Context010
+    access: Access
+    vhosts: Mapping[str, VirtualHost]  # By name; they come and go.
+    storage: Storage
+    reactor: Reactor
+    transports: set[Transport]
+    ports: Ports
+    alarms: Alarms
+    accounts: AccountChanges
+    drain: Drain
+    audit: AuditLog
+    unsynced: UnsyncedChanges
+    logs: Logs | None  # None: the broker has no process of its own.
+    trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
+    reload: Callable[[], Reloaded | None]  # None: the settings have no source to read again.
+    started_ms: int = 0  # Unix time when the broker was ready; 0 before.
+    backing_up: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that apply now."""
+        return self.storage.settings
+
+    @property
+    def events(self) -> Events:
+        """The broker's events."""
+        return self.context.events
+
+    @property
+    def counters(self) -> Counters:
+        """The broker's counters."""
+        return self.context.counters
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The addresses it listens on, by protocol."""
+        return self.ports.addresses
