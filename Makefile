@@ -77,6 +77,7 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(BIN)/python tools/compatibility.py --check
+	@$(BIN)/python tools/draw.py --check
 	@echo "== conformance"
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
@@ -97,6 +98,7 @@ fuzz: $(STAMP)
 
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py
+	@$(BIN)/python tools/draw.py
 
 conformance: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py
