@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Instructions that the broker takes for one message of W1 to W6, by valgrind's callgrind.
 
+W1-0-10 and W1a-0-10 are W1 in AMQP 0-10: without accepts, and with one for 100 transfers.
+
     PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
         [--workload W1,W4] [--runs 3] [--functions 20] [BUILD ...]
 
@@ -42,6 +44,7 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelect,
     ConfirmSelectOk,
 )
+from headrace.spec.tables import Version
 
 SLOWER = 50  # So many times as long as without valgrind the broker takes.
 IDLE_S = 60.0
@@ -54,6 +57,13 @@ main()
 """
 DURABLE = Load(size=1024, persistent=True, window=1000, prefetch=1000, ack_every=100, idle_s=IDLE_S)
 TOPIC = Load(exchange="topic", queues=100, consumers=10, bindings=10_000, idle_s=IDLE_S)
+LOAD_0_10 = Load(
+    publish_version=Version.V0_10,
+    consume_version=Version.V0_10,
+    prefetch=1000,
+    ack_every=100,
+    idle_s=IDLE_S,
+)
 LOADS: dict[str, tuple[Load, int]] = {  # As in headrace.bench.workload, and N.
     "W1": (Load(idle_s=IDLE_S), 100_000),
     "W2": (DURABLE, 20_000),
@@ -61,6 +71,8 @@ LOADS: dict[str, tuple[Load, int]] = {  # As in headrace.bench.workload, and N.
     "W3 drain": (Load(size=100, publishes=False, keep=True, idle_s=IDLE_S), 50_000),
     "W4": (Load(exchange="fanout", queues=10, consumers=10, idle_s=IDLE_S), 30_000),
     "W5": (TOPIC, 30_000),
+    "W1-0-10": (replace(LOAD_0_10, prefetch=0, ack_every=0), 50_000),
+    "W1a-0-10": (LOAD_0_10, 50_000),
     "W6": (Load(size=1024, rate=1), 1000),  # With a rate, whichever: one after the other.
     "W6p": (replace(DURABLE, rate=1, ack_every=1), 500),
 }

@@ -223,7 +223,7 @@ class TalkSession:
 
     def wait(self, number: int) -> None:
         """Wait until a command is complete."""
-        sent = self.machine.sent
+        sent = self.machine.sent.completed
         while not sent.has(sent.near(number)):
             assert self.exception is None, self.exception
             assert self.detached is None, self.detached

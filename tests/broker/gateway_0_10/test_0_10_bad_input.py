@@ -162,10 +162,10 @@ def test_a_flood_before_the_opening_is_bounded(served: Served | Remote) -> None:
 def test_a_session_is_resumed_after_its_socket_broke(served: Served | Remote, name: str) -> None:
     talk = Talk(served.port)
     session = talk.attach(name)
-    session.machine.request_timeout(60)
+    session.machine.sent.request_timeout(60)
     session.call(QueueDeclare(queue=name, auto_delete=True))
     session.subscribe(name, "d")
-    number = session.machine.next_id
+    number = session.machine.sent.next_id
     session.machine.send_command(ExecutionSync(), sync=True)  # It never leaves.
     talk.machine.data_to_send()
     talk.drop()

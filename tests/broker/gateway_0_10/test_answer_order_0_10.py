@@ -56,7 +56,7 @@ class Late:
         self.talk.push()
 
     def is_complete(self, number: int) -> bool:
-        sent = self.session.machine.sent
+        sent = self.session.machine.sent.completed
         return bool(sent.has(sent.near(number)))
 
 

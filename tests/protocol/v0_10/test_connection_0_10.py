@@ -478,7 +478,7 @@ def test_our_controls_go_on_track_0_and_our_commands_on_track_1() -> None:
     pair = Pair().opened()
     session = pair.attached()
     session.send_command(QueueDeclare(queue="q"), sync=True)
-    session.request_timeout(5)
+    session.sent.request_timeout(5)
     session.detach()
     pair.pump()
     for octets in (pair.sent_by_client, pair.sent_by_server):
@@ -609,7 +609,7 @@ def test_segments_are_bounded(kind: int) -> None:
     assert any(
         getattr(getattr(event, "error", None), "error_code", 0) == 506 for event in events
     ), events
-    held = server.attached[1].assembly
+    held = server.attached[1].received.assembly
     assert held.octets == 0
     assert server.state is State.OPEN
 
@@ -625,7 +625,7 @@ def test_unfinished_bodies_of_all_sessions_are_bounded() -> None:
         told = [getattr(getattr(event, "error", None), "error_code", 0) for event in events]
         assert (506 in told) is (channel == 9)
     assert pair.server.state is State.OPEN
-    assert pair.server.attached[8].assembly.body_size > 9 << 20
+    assert pair.server.attached[8].received.assembly.body_size > 9 << 20
 
 
 @pytest.mark.parametrize("how", ["complete", "too large", "detached", "lost"])

@@ -168,7 +168,7 @@ def test_a_session_is_attached_to_one_channel_at_a_time() -> None:
 def test_force_takes_a_session_from_its_other_connection() -> None:
     pair = Pair().opened()
     mine = pair.attached(b"one", 1)
-    mine.request_timeout(60)
+    mine.sent.request_timeout(60)
     pair.pump()
     there = pair.at_server()
     other = Pair(pair.sessions).opened()
@@ -275,7 +275,7 @@ def test_attaching_and_commands_may_be_pipelined() -> None:
 def test_the_timeout_is_the_largest_allowed(asked: int | None, granted: int) -> None:
     pair = Pair(registry(timeout_max_s=60)).opened()
     session = pair.attached()
-    session.request_timeout(asked)
+    session.sent.request_timeout(asked)
     pair.pump()
     assert session.timeout_s == granted
     assert pair.at_server().timeout_s == granted
@@ -285,7 +285,7 @@ def test_a_detached_session_ends_when_nobody_comes_back() -> None:
     clock = Clock()
     pair = Pair(registry(clock)).opened()
     session = pair.attached()
-    session.request_timeout(30)
+    session.sent.request_timeout(30)
     pair.pump()
     there = pair.at_server()
     pair.lose()
@@ -302,7 +302,7 @@ def test_detached_sessions_are_bounded() -> None:
     sessions = registry(detached_max=3)
     for number in range(5):
         pair = Pair(sessions).opened()
-        pair.attached(b"%d" % number).request_timeout(30)
+        pair.attached(b"%d" % number).sent.request_timeout(30)
         pair.pump()
         pair.lose()
     assert [name for _, name in sessions.named] == [b"2", b"3", b"4"]
@@ -398,8 +398,8 @@ def test_ids_begin_anywhere_and_wrap_around(start: int) -> None:
 def test_our_ids_wrap_around_too() -> None:
     pair = Pair().opened()
     session = Session(b"one")
-    session.next_id = 0xFFFFFFFE
-    session.sent.low = 0xFFFFFFFE
+    session.sent.next_id = 0xFFFFFFFE
+    session.sent.completed.low = 0xFFFFFFFE
     pair.client.attach(session, 1)
     for _ in range(4):
         session.send_command(DECLARE)
@@ -505,10 +505,10 @@ def test_what_is_completed_is_confirmed_as_well() -> None:
     session = pair.attached()
     session.set_timeout(60)
     session.send_command(DECLARE)
-    assert len(session.kept) == 1
+    assert len(session.sent.kept) == 1
     pair.pump()
-    assert session.kept == {}  # It is not sent again.
-    assert session.sent.low == 1
+    assert session.sent.kept == {}  # It is not sent again.
+    assert session.sent.completed.low == 1
     server = raw()
     server.receive(command(DECLARE))
     server.data_to_send()
@@ -544,8 +544,8 @@ def test_confirmed_commands_are_not_sent_again() -> None:
     for _ in range(3):
         session.send_command(DECLARE)
     pair.client.receive(control(SessionConfirmed(commands=ids((0, 1)))))
-    assert list(session.kept) == [2]
-    assert session.sent.low == 0
+    assert list(session.sent.kept) == [2]
+    assert session.sent.completed.low == 0
 
 
 def test_sync_waits_for_all_before_it() -> None:
@@ -612,7 +612,7 @@ def test_an_exception_says_what_failed_and_ends_the_session(code: ExecutionCode)
 def test_a_failed_session_is_not_kept() -> None:
     pair = Pair().opened()
     session = pair.attached()
-    session.request_timeout(60)
+    session.sent.request_timeout(60)
     pair.pump()
     pair.server.receive(command(MessageAccept(transfers=ids((0, 0))))[:-9] + b"\x00\x09" + bytes(7))
     pair.pump()
@@ -806,7 +806,7 @@ def kept_pair() -> tuple[Pair, Session]:
     """A session with a timeout, two commands complete, then two that the server never saw."""
     pair = Pair().opened()
     session = pair.attached()
-    session.request_timeout(60)
+    session.sent.request_timeout(60)
     pair.pump()
     session.send_command(DECLARE)
     session.send_command(MessageTransfer(destination="x"), header=ROUTED, body=b"two")
@@ -832,7 +832,7 @@ def test_what_was_lost_is_sent_again() -> None:
     assert seen == [(TransferReceived, 2), (CommandReceived, 3)]
     assert Resumed(b"one", True) in at_client
     assert Completed(b"one", 2, 3) in at_client
-    assert session.kept == {}
+    assert session.sent.kept == {}
 
 
 def test_commands_while_detached_are_kept_and_sent() -> None:
@@ -868,7 +868,7 @@ def test_what_was_not_kept_becomes_a_gap() -> None:
 
     lost: list[tuple[int, int]] = []
     pair, session = kept_pair()
-    del session.kept[2]
+    del session.sent.kept[2]
     again = Pair(pair.sessions)
     again.client = Client(Role.CLIENT)
     again.opened()
@@ -876,7 +876,7 @@ def test_what_was_not_kept_becomes_a_gap() -> None:
     at_server, _ = again.pump()
     assert [event.command_id for event in at_server[1:]] == [3]  # type: ignore[attr-defined]
     assert lost == [(2, 2)]
-    assert session.sent.low == 4
+    assert session.sent.completed.low == 4
 
 
 def test_fragments_that_a_peer_expects_are_sent_with_their_offset() -> None:
@@ -908,23 +908,23 @@ def test_the_replay_buffer_is_bounded() -> None:
     session = Session(b"x", lossless=True)
     session.set_timeout(60)
     for _ in range(REPLAY_COMMANDS_MAX):
-        session.send(b"\x03\x01\x01\x00\x00\x00", b"", ())
+        session.sent.send(b"\x03\x01\x01\x00\x00\x00", b"", ())
     with pytest.raises(ReplayFull):
-        session.send(b"\x03\x01\x01\x00\x00\x00", b"", ())
-    assert session.next_id == REPLAY_COMMANDS_MAX
+        session.sent.send(b"\x03\x01\x01\x00\x00\x00", b"", ())
+    assert session.sent.next_id == REPLAY_COMMANDS_MAX
 
     session = Session(b"x")
     session.set_timeout(60)
     for _ in range(40):
-        session.send(bytes(1 << 20), b"", ())
-    assert session.kept_octets <= 16 << 20
-    assert session.next_id == 40
+        session.sent.send(bytes(1 << 20), b"", ())
+    assert session.sent.kept_octets <= 16 << 20
+    assert session.sent.next_id == 40
 
 
 def test_a_server_that_resumes_sends_its_own_again() -> None:
     pair = Pair().opened()
     session = pair.attached()
-    session.request_timeout(60)
+    session.sent.request_timeout(60)
     pair.pump()
     there = pair.at_server()
     there.send_command(MessageTransfer(destination="c"), body=b"first")
@@ -934,7 +934,7 @@ def test_a_server_that_resumes_sends_its_own_again() -> None:
     pair.lose()
     _, _, at_client = resume(pair, session)
     assert [event.body for event in at_client if isinstance(event, TransferReceived)] == [b"second"]
-    assert there.kept == {}
+    assert there.sent.kept == {}
 
 
 def test_errors_of_detached_sessions_do_not_escape() -> None:
@@ -942,4 +942,4 @@ def test_errors_of_detached_sessions_do_not_escape() -> None:
     session.fail(ExecutionError(ExecutionCode.INTERNAL_ERROR, "late"))
     assert session.ended
     with pytest.raises(DetachError):
-        session.command_point(0, 5)
+        session.received.command_point(0, 5)

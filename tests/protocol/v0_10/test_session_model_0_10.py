@@ -98,12 +98,12 @@ class SessionMachine(RuleBasedStateMachine):
         self.down = Side(0)
         self.sessions = registry()
         self.session = Session(b"model", lossless=True)
-        self.session.next_id = start
-        self.session.sent.low = start
+        self.session.sent.next_id = start
+        self.session.sent.completed.low = start
         self.pair: Joined | None = None
         self.resume()
         assert self.pair is not None
-        self.session.request_timeout(600)
+        self.session.sent.request_timeout(600)
         self.pair.pump()
         self.there: Session = self.pair.at_server()
         self.to_server = b""
@@ -165,18 +165,18 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pair is not None)
     @rule(pick=st.integers(0, 50))
     def client_gives_up(self, pick: int) -> None:
-        if self.session.resuming:
+        if self.session.sent.resuming:
             return
         waiting = [number for number in self.up.sent if number not in self.up.completed]
         if waiting:
             number = waiting[pick % len(waiting)]
-            self.session.send_gap(number, number)
+            self.session.sent.send_gap(number, number)
             self.up.given_up.add(number)
 
     @precondition(lambda self: self.pair is not None)
     @rule(expected=st.booleans(), confirmed=st.booleans(), completed=st.booleans())
     def client_asks(self, expected: bool, confirmed: bool, completed: bool) -> None:
-        self.session.flush(expected, confirmed, completed)
+        self.session.sent.flush(expected, confirmed, completed)
 
     @precondition(lambda self: self.pair is not None)
     @rule()
@@ -207,8 +207,10 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def both_agree_on_what_is_done(self) -> None:
         for sender, receiver in ((self.session, self.there), (self.there, self.session)):
-            if receiver.known:
-                assert sender.sent.low <= sender.sent.near(receiver.next_in & MASK)
+            if receiver.received.known:
+                assert sender.sent.completed.low <= sender.sent.completed.near(
+                    receiver.next_in & MASK
+                )
 
     def teardown(self) -> None:
         if not hasattr(self, "up"):
@@ -228,9 +230,12 @@ class SessionMachine(RuleBasedStateMachine):
                 self.client_completes(0)
             self.pair.pump()
             for session, side in ((self.session, self.up), (self.there, self.down)):
-                assert session.next_id == side.next
-                assert session.sent.low & MASK == side.next, (session.sent.low, side.next)
-                assert session.kept == {}
+                assert session.sent.next_id == side.next
+                assert session.sent.completed.low & MASK == side.next, (
+                    session.sent.completed.low,
+                    side.next,
+                )
+                assert session.sent.kept == {}
                 assert set(side.sent) - side.given_up <= set(side.received)
                 order = [body for _, body in side.received.items()]
                 assert order == [

@@ -118,7 +118,7 @@ class Publisher:
             self.link.frame_max,
         )
         if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
-            self.sender.first = self.link.session.next_id
+            self.sender.first = self.link.session.sent.next_id
         self.view = memoryview(sheet.octets)
         self.socket = self.link.socket
         self.socket.setblocking(False)
@@ -153,7 +153,7 @@ class Publisher:
         """Wait until the broker has taken everything; only where nothing is confirmed."""
         link = self.link
         if isinstance(link, Link010):
-            link.session.next_id += self.sender.sent
+            link.session.sent.next_id += self.sender.sent
             link.machine.rest = bytes(self.buffer[: self.held])
             link.call(ExecutionSync())
         else:

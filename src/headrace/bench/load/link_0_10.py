@@ -115,7 +115,7 @@ class Link010:
     def call(self, command: Command) -> None:
         """Send a command and wait until it is complete."""
         number = self.send(command)
-        sent = self.session.sent
+        sent = self.session.sent.completed
         while not sent.has(sent.near(number)):
             self._pull()
 

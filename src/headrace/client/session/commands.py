@@ -119,7 +119,7 @@ class Commands(AsyncClosing, SessionCalls):
         """Ask the broker to keep the session so long when it is detached; what it grants."""
         link = self._ready()
         self._granted = asyncio.get_running_loop().create_future()
-        self._machine.request_timeout(timeout_s)
+        self._machine.sent.request_timeout(timeout_s)
         link.schedule_flush()
         await self._wait(self._granted)
         return self.timeout_s
@@ -154,7 +154,7 @@ class Commands(AsyncClosing, SessionCalls):
         """
         self._check_open()
         body = octets_of(body)
-        if self._link is None and not self._machine.keeps:
+        if self._link is None and not self._machine.sent.keeps:
             raise ConnectionLost(f"{self!r} has no connection")
         number = self._machine.send_command(command, sync, encode_headers(headers), body)
         if self._link is not None:
@@ -194,7 +194,7 @@ class Commands(AsyncClosing, SessionCalls):
             link.forget(self._machine)
         if self._detached is not None and not self._detached.done():
             self._detached.set_result(None)
-            if not self._machine.keeps and not self._closing:
+            if not self._machine.sent.keeps and not self._closing:
                 self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
             return
         reason = DetachCode(code).name if code in list(DetachCode) else str(code)
@@ -202,7 +202,7 @@ class Commands(AsyncClosing, SessionCalls):
         attaching = self._attached
         if attaching is not None and not attaching.done():
             attaching.set_exception(fresh(error))
-        elif self._machine.keeps and not self._machine.ended:
+        elif self._machine.sent.keeps and not self._machine.ended:
             return
         self._fail(error)
 
@@ -255,7 +255,7 @@ class Commands(AsyncClosing, SessionCalls):
     def lost(self, error: ClientError) -> None:
         """The connection is gone; the session may be attached to another."""
         self._link = None
-        if self._machine.ended or not self._machine.keeps:
+        if self._machine.ended or not self._machine.sent.keeps:
             self._fail(error)
             return
         for future in (self._attached, self._granted, self._detached):

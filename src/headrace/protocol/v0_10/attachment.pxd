@@ -15,7 +15,7 @@ cdef enum:
 cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t INLINE_BODY_MAX
 
-cdef class Attachable:
+cdef class SessionPort:
     cdef public bytes name
     cdef public Carrier connection
     cdef public unsigned int channel
@@ -42,7 +42,7 @@ cdef class Carrier(Endpoint):
     cdef public unsigned int max_frame_size
     cdef public unsigned long long body_max
     cdef public dict attached
-    cdef public Attachable last
+    cdef public SessionPort last
     cdef public list newsy
     cdef public unsigned int current
     cdef public list events
@@ -56,22 +56,22 @@ cdef class Carrier(Endpoint):
     cpdef write_body(self, unsigned int channel, tuple parts)
 
     cdef on_transfer(
-        self, Attachable session, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end,
+        self, SessionPort session, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
     )
     cpdef on_transfer_large(
-        self, Attachable session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
+        self, SessionPort session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    cdef on_accept(self, Attachable session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    cpdef object sink_of(self, Attachable session, bytes header)
-    cpdef on_command(self, Attachable session, object command, bytes header, tuple parts)
-    cpdef on_result(self, Attachable session, unsigned int command_id, object value)
-    cpdef on_exception(self, Attachable session, object exception)
-    cpdef on_completed(self, Attachable session, unsigned int lo, unsigned int hi)
-    cpdef on_session_control(self, Attachable session, object control)
-    cpdef object choose_timeout(self, Attachable session, object requested)
-    cpdef on_detached(self, Attachable session, unsigned int channel, int code)
-    cpdef on_session_failed(self, Attachable session, object error)
-    cpdef on_resumed(self, Attachable session, bint kept)
-    cpdef on_given_up(self, Attachable session, unsigned int lo, unsigned int hi)
+    cdef on_accept(self, SessionPort session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef object sink_of(self, SessionPort session, bytes header)
+    cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
+    cpdef on_result(self, SessionPort session, unsigned int command_id, object value)
+    cpdef on_exception(self, SessionPort session, object exception)
+    cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
+    cpdef on_session_control(self, SessionPort session, object control)
+    cpdef object choose_timeout(self, SessionPort session, object requested)
+    cpdef on_detached(self, SessionPort session, unsigned int channel, int code)
+    cpdef on_session_failed(self, SessionPort session, object error)
+    cpdef on_resumed(self, SessionPort session, bint kept)
+    cpdef on_given_up(self, SessionPort session, unsigned int lo, unsigned int hi)

@@ -42,7 +42,7 @@ ATTACHED = 2
 DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
 
 
-class Attachable:
+class SessionPort:
     """A session, as far as its connection knows it on the way of a command."""
 
     def __init__(self, name: bytes) -> None:

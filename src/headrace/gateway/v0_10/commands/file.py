@@ -123,14 +123,14 @@ class SessionFiles(OnSession, FileDesk):
         """Send a command with a body from the disk; it is not kept for replay."""
         session = self.session
         connection = session.connection
-        if at >= reader.size or connection is None or session.resuming:
-            if connection is None or session.resuming:
+        if at >= reader.size or connection is None or session.sent.resuming:
+            if connection is None or session.sent.resuming:
                 self.lost()
                 return
             session.send_command(command, header=segment)
             then(None)
             return
-        session.next_id = (session.next_id + 1) & 0xFFFFFFFF
+        session.sent.next_id = (session.sent.next_id + 1) & 0xFFFFFFFF
         connection.write_segment(1, False, session.channel, encode_command(command))
         connection.write_segment(2, False, session.channel, segment)
         connection.feed_in_order(BodyFeed(session, reader, at, then, self.lost))

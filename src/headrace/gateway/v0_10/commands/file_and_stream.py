@@ -98,7 +98,7 @@ def telling(handler: Callable[..., Any]) -> Callable[..., Any]:
 def session_takes(session: Any, lane: Queue) -> bool:
     """Tell whether a client takes deliveries on a session; if not, ``lane`` is drained later."""
     connection = session.connection
-    if connection is None or connection.ended or session.resuming:
+    if connection is None or connection.ended or session.sent.resuming:
         return False
     if getattr(connection.transport, "closed", False):
         return False  # The session may go on over another one.

@@ -171,7 +171,7 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
     timeout = AckTimeout(
         subscription,
         timeout_ms,
-        newest=lambda: (session.next_id - 1) & 0xFFFFFFFF,
+        newest=lambda: (session.sent.next_id - 1) & 0xFFFFFFFF,
         overdue=overdue,
         goes_on=goes_on,
     )
@@ -275,7 +275,7 @@ def check_sent(session: Any, command: Any) -> SequenceSet:
     """Return the transfers that a command names; refuse ids that were never used."""
     transfers: SequenceSet = command.transfers or SequenceSet()
     for _, hi in transfers:
-        if serial_distance(hi, session.next_id) <= 0:
+        if serial_distance(hi, session.sent.next_id) <= 0:
             raise fault(
                 ExecutionCode.ILLEGAL_ARGUMENT,
                 f"command {hi} was not sent yet",

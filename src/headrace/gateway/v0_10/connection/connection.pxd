@@ -7,7 +7,7 @@ from headrace.gateway.v0_10.session.subscription cimport Subscription
 from headrace.model.ports cimport Store
 from headrace.model.counters cimport Counters
 from headrace.protocol.v0_10.connection.connection cimport Connection
-from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_10.attachment cimport SessionPort
 from headrace.protocol.v0_x.handshake cimport (
     STATE_AUTHENTICATING, STATE_OPEN,
 )
@@ -28,24 +28,24 @@ cdef class GatewayConnection(Connection):
 
     @cython.locals(target=Session)
     cdef on_transfer(
-        self, Attachable session, const unsigned char* d, Py_ssize_t args,
+        self, SessionPort session, const unsigned char* d, Py_ssize_t args,
         Py_ssize_t args_end, Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body,
         Py_ssize_t body_end
     )
     @cython.locals(target=Session)
     cpdef on_transfer_large(
-        self, Attachable session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
+        self, SessionPort session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
     @cython.locals(target=Session)
     cdef on_accept(
-        self, Attachable session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+        self, SessionPort session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     )
-    cpdef object sink_of(self, Attachable session, bytes header)
+    cpdef object sink_of(self, SessionPort session, bytes header)
     @cython.locals(target=Session)
-    cpdef on_command(self, Attachable session, object command, bytes header, tuple parts)
+    cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
     @cython.locals(target=Session)
-    cpdef on_completed(self, Attachable session, unsigned int lo, unsigned int hi)
+    cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
     cpdef fed(self)
     @cython.locals(waiting=list, session=Session)
     cpdef turn_over(self)

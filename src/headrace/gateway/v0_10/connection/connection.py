@@ -398,7 +398,7 @@ class GatewayConnection(Connection):
             joined = self.joined
             self.joined = []
             for returned in joined:
-                if returned.connection is self and not returned.resuming:
+                if returned.connection is self and not returned.sent.resuming:
                     returned.refresh_all()
         Connection.turn_over(self)
 

@@ -107,7 +107,7 @@ class Batcher(Holder):
         number = self.command_id
         self.failure = (error, connection.current, number)
         self.ended = True
-        self.assembly.clear()
+        self.received.assembly.clear()
         self.refresh()
         self.close_batch()
         batch = Batch(number, number, None, None)

@@ -68,7 +68,7 @@ class Publisher(Transfers):
         elif self.position or self.explicit or self.batch is not None:
             self.join_batch(self.explicit)
         else:
-            self.complete(self.command_id)
+            self.received.complete(self.command_id)
 
     def publish_large(
         self,
@@ -92,7 +92,7 @@ class Publisher(Transfers):
         elif self.position or self.explicit or self.batch is not None:
             self.join_batch(self.explicit)
         else:
-            self.complete(self.command_id)
+            self.received.complete(self.command_id)
 
     def spread(
         self,
@@ -189,7 +189,7 @@ class Publisher(Transfers):
         if self.fragment is not None:
             whole = self.context.fragments.add(self, self.fragment, body, parts)
             if whole is None:
-                self.complete(self.command_id)
+                self.received.complete(self.command_id)
                 return
             parts, body_size = whole
             if body_size <= 65536:
@@ -238,7 +238,7 @@ class Publisher(Transfers):
         if self.position or self.explicit or self.batch is not None:
             self.join_batch(self.explicit)
         else:
-            self.complete(self.command_id)
+            self.received.complete(self.command_id)
 
     def message_of(self, body: bytes, parts: tuple[bytes, ...] | None, body_size: int) -> Message:
         """Return the transfer as a message that is in no queue."""
@@ -323,7 +323,7 @@ class Publisher(Transfers):
         elif self.explicit or self.batch is not None:
             self.join_batch(self.explicit)
         else:
-            self.complete(self.command_id)
+            self.received.complete(self.command_id)
 
     def turn_away(self, text: str) -> None:
         """An overflow policy, or a full disk, refuses the message."""

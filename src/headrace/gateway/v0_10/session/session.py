@@ -60,7 +60,7 @@ class Session(Publisher):
         """The client accepts the transfers of these ranges, 8 octets each."""
         while lo < hi:
             last = get32(d, lo + 4)
-            if serial_distance(last, self.next_id) <= 0:
+            if serial_distance(last, self.sent.next_id) <= 0:
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", 0
                 )

@@ -100,7 +100,7 @@ class Subscription(Consumer):
         if self.credit_messages == 0 or self.credit_octets == 0:
             return False
         link = self.session.connection
-        if link is None or self.session.resuming:
+        if link is None or self.session.sent.resuming:
             return False
         if link.is_full():
             starving = link.starving
@@ -185,7 +185,7 @@ class Subscription(Consumer):
     def attach(self) -> None:
         """The session has a connection: make what each transfer begins with."""
         if self.session.connection is not None:
-            self.head = self.session.transfer_head(self.method)
+            self.head = self.session.sent.transfer_head(self.method)
 
     def deliver(self, message: Message) -> None:
         data = message.data
@@ -229,9 +229,9 @@ class Subscription(Consumer):
             lo = 0
         session = self.session
         if parts is not None:
-            number = session.send_transfer_parts(self.head, cut(header, lo, hi), parts)
+            number = session.sent.send_transfer_parts(self.head, cut(header, lo, hi), parts)
         else:
-            number = session.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
+            number = session.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
         if not self.no_ack:
             session.remember(number, message)
         elif self.browses:
@@ -264,7 +264,7 @@ class Subscription(Consumer):
         """Take a message straight from a buffer: ``header`` is a whole header segment."""
         session = self.session
         size = len(header)
-        number = session.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
+        number = session.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
         if self.limited:
             session.charge(self, number, size + body_hi - body_lo)
         return 0

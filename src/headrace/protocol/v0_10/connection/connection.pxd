@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_10.attachment cimport SessionPort
 from headrace.protocol.v0_10.connection.frames cimport FrameReader
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_x.handshake cimport (
@@ -21,7 +21,7 @@ cdef class Connection(FrameReader):
     cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
     cpdef accept_header(self, bytes header)
     cpdef refuse_header(self)
-    cpdef control(self, Attachable session, unsigned int number, bytes payload)
+    cpdef control(self, SessionPort session, unsigned int number, bytes payload)
     cpdef connection_control(self, unsigned int number, object control)
     cpdef failed(self, object error)
     cpdef fail(self, object error)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport Attachable
+from headrace.protocol.v0_10.attachment cimport SessionPort
 from headrace.protocol.v0_10.connection.attachments cimport Attachments
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.protocol.output cimport BufferPool
@@ -42,7 +42,7 @@ cdef class FrameReader(Attachments):
     @cython.locals(pos=Py_ssize_t)
     cdef Py_ssize_t handle(self, const unsigned char* d, Py_ssize_t n) except -1
     @cython.locals(flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
-                   end=Py_ssize_t, session=Attachable, at=cython.int)
+                   end=Py_ssize_t, session=SessionPort, at=cython.int)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cdef object frame_error(
         self, unsigned int flags, unsigned int kind, Py_ssize_t size, unsigned int track,
@@ -51,21 +51,21 @@ cdef class FrameReader(Attachments):
     @cython.locals(at=Py_ssize_t, header=Py_ssize_t, header_end=Py_ssize_t, body=Py_ssize_t,
                    number=cython.uint, wait=cython.bint, size=Py_ssize_t)
     cdef Py_ssize_t transfer_frames(
-        self, Attachable session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+        self, SessionPort session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
     ) except? -1
     cdef Py_ssize_t transfer(
-        self, Attachable session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end,
+        self, SessionPort session, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end,
         Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t at
     ) except -1
     @cython.locals(begun=bytes, payload=bytes)
     cdef control_frame(
-        self, Attachable session, unsigned int flags, unsigned int number, const unsigned char* d,
+        self, SessionPort session, unsigned int flags, unsigned int number, const unsigned char* d,
         Py_ssize_t lo, Py_ssize_t hi
     )
     @cython.locals(i=Py_ssize_t)
     cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
     cpdef accept_header(self, bytes header)
-    cpdef control(self, Attachable session, unsigned int number, bytes payload)
+    cpdef control(self, SessionPort session, unsigned int number, bytes payload)
     cpdef failed(self, object error)
     cpdef fail(self, object error)
     cpdef turn_over(self)

@@ -3,7 +3,7 @@ import cython
 
 from headrace.protocol.v0_10.assembly cimport Assembly
 from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, Carrier,
+    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, Carrier, SessionPort,
 )
 from headrace.protocol.v0_10.session.completion cimport Ledger
 from headrace.protocol.v0_10.session.sent cimport SentCommands
@@ -16,7 +16,10 @@ cdef long long RUNNING_MAX
 cdef Py_ssize_t WAITING_SYNCS_MAX
 cdef long long TIMELY_AFTER
 
-cdef class ReceivedCommands(SentCommands):
+@cython.final
+cdef class ReceivedCommands:
+    cdef SessionPort session
+    cdef SentCommands sent
     cdef public bint known
     cdef public bint ready
     cdef public Ledger done
@@ -25,35 +28,37 @@ cdef class ReceivedCommands(SentCommands):
     cdef public list skips
     cdef public Assembly assembly
 
+    @cython.locals(session=SessionPort)
     cpdef refresh(self)
-    @cython.locals(ahead=cython.uint)
+    @cython.locals(session=SessionPort, ahead=cython.uint)
     cpdef command_point(self, unsigned int number, object offset)
-    @cython.locals(low=cython.longlong, high=cython.longlong, following=cython.longlong,
+    @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, following=cython.longlong,
                    at=cython.longlong, done=Ledger)
     cpdef gap(self, unsigned int lo, unsigned int hi)
     cpdef skip(self, long long low, long long high)
-    @cython.locals(following=cython.longlong, at=cython.longlong)
+    @cython.locals(session=SessionPort, following=cython.longlong, at=cython.longlong)
     cpdef leap(self)
-    @cython.locals(assembly=Assembly)
+    @cython.locals(session=SessionPort, assembly=Assembly)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    @cython.locals(assembly=Assembly)
+    @cython.locals(session=SessionPort, assembly=Assembly)
     cpdef find_sink(self)
     cpdef refuse(self, str text)
     cpdef check_segments(self, bytes command)
-    @cython.locals(assembly=Assembly, connection=Carrier, command=bytes, header=bytes, data=bytes,
+    @cython.locals(session=SessionPort, assembly=Assembly, connection=Carrier, command=bytes, header=bytes, data=bytes,
                    size=cython.ulonglong, split=Py_ssize_t, end=Py_ssize_t)
     cpdef assembled(self)
     @cython.locals(number=cython.longlong)
     cpdef wait(self)
-    @cython.locals(done=Ledger, low=cython.longlong)
+    @cython.locals(session=SessionPort, done=Ledger, low=cython.longlong)
     cpdef complete(self, unsigned int number)
-    @cython.locals(low=cython.longlong)
+    @cython.locals(session=SessionPort, low=cython.longlong)
     cpdef complete_range(self, unsigned int lo, unsigned int hi)
     @cython.locals(done=Ledger, number=cython.longlong)
     cpdef mark(self, long long low, long long high)
-    @cython.locals(done=Ledger, told=Ledger, timely=cython.bint)
+    @cython.locals(session=SessionPort, done=Ledger, told=Ledger, timely=cython.bint)
     cpdef tell(self)
     cpdef object report(self)
+    @cython.locals(session=SessionPort)
     cpdef flushed(self, object control)
     @cython.locals(low=cython.longlong, high=cython.longlong)
     cpdef peer_knows(self, unsigned int lo, unsigned int hi)

@@ -19,6 +19,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
+    from headrace.protocol.v0_10.attachment import SessionPort
     from headrace.protocol.v0_10.session.completion import Ledger
     from headrace.protocol.v0_10.session.sent import SentCommands
 
@@ -54,11 +55,13 @@ SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when comp
 SERIAL_HALF = 0x7FFFFFFF
 
 
-class ReceivedCommands(SentCommands):
+class ReceivedCommands:
     """The row of commands that come in."""
 
-    def __init__(self, name: bytes, lossless: bool) -> None:
-        SentCommands.__init__(self, name, lossless)
+    def __init__(self, session: SessionPort, sent: SentCommands) -> None:
+        """``sent`` is the other half of ``session``; it writes our controls."""
+        self.session = session
+        self.sent = sent
         self.known = False  # Something was received: there is execution state.
         self.ready = False  # A command-point came since it was attached.
         self.done = Ledger(0)  # Complete commands.
@@ -69,37 +72,39 @@ class ReceivedCommands(SentCommands):
 
     def refresh(self) -> None:
         """Tell anew whether the next command may take the narrow path."""
-        self.quick = (
-            self.state == C_ATTACHED
+        session = self.session
+        session.quick = (
+            session.state == C_ATTACHED
             and self.ready
             and not self.assembly.active
-            and self.cursor == self.next_in
+            and session.cursor == session.next_in
             and self.skips is None
-            and not self.ended
+            and not session.ended
         )
 
     # --- Where the row goes on ----------------------------------------------------------------
 
     def command_point(self, number: int, offset: int) -> None:
         """The peer's commands go on with the id ``number``, from this octet on."""
+        session = self.session
         if not self.known:
             if offset:
                 raise unknown_ids("a new session begins with the rest of a command")
             self.known = True
-            self.next_in = number
-            self.cursor = number
+            session.next_in = number
+            session.cursor = number
             self.done = Ledger(number)
             self.told = Ledger(number)
-        ahead = (number - self.next_in) & SERIAL_MASK
+        ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
-            raise unknown_ids(f"command {number} was announced where {self.next_in} is due")
+            raise unknown_ids(f"command {number} was announced where {session.next_in} is due")
         self.ready = True
         assembly = self.assembly
         if offset and ahead == 0:
-            if number != self.cursor or not assembly.active or assembly.octets != offset:
+            if number != session.cursor or not assembly.active or assembly.octets != offset:
                 raise unknown_ids(f"nothing is known of the first {offset} octets of {number}")
             return
-        self.cursor = number
+        session.cursor = number
         if offset:
             assembly.follow()
         else:
@@ -108,13 +113,14 @@ class ReceivedCommands(SentCommands):
 
     def gap(self, lo: int, hi: int) -> None:
         """These commands will not come, or not come again."""
+        session = self.session
         if not self.known:
             raise unknown_ids("a gap in a session without commands")
         done = self.done
         low = done.near(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        following = done.near(self.next_in)
-        at = done.near(self.cursor)
+        following = done.near(session.next_in)
+        at = done.near(session.cursor)
         if low <= at <= high:
             self.assembly.clear()
             at = high + 1
@@ -123,11 +129,11 @@ class ReceivedCommands(SentCommands):
         elif low > following:
             self.skip(low, high)
         self.mark(low, high)
-        self.next_in = following & SERIAL_MASK
-        self.cursor = at & SERIAL_MASK
+        session.next_in = following & SERIAL_MASK
+        session.cursor = at & SERIAL_MASK
         self.leap()
-        self.news = True
-        self.note()
+        session.news = True
+        session.note()
 
     def skip(self, low: int, high: int) -> None:
         """Remember a gap ahead of what is due."""
@@ -139,24 +145,26 @@ class ReceivedCommands(SentCommands):
 
     def leap(self) -> None:
         """Pass over the gaps that are due now."""
+        session = self.session
         if self.skips is not None:
-            following = self.done.near(self.next_in)
-            at = self.done.near(self.cursor)
+            following = self.done.near(session.next_in)
+            at = self.done.near(session.cursor)
             for low, high in self.skips:
                 if low <= at <= high:
                     at = high + 1
                 if low <= following <= high:
                     following = high + 1
             self.skips = [(low, high) for low, high in self.skips if high >= following] or None
-            self.next_in = following & SERIAL_MASK
-            self.cursor = at & SERIAL_MASK
+            session.next_in = following & SERIAL_MASK
+            session.cursor = at & SERIAL_MASK
         self.refresh()
 
     # --- Commands -----------------------------------------------------------------------------
 
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A frame of the command track came that does not take the narrow path."""
-        if self.state == C_DETACHING or self.ended:
+        session = self.session
+        if session.state == C_DETACHING or session.ended:
             return
         if not self.ready:
             raise unknown_ids("commands before session.command-point")
@@ -164,16 +172,18 @@ class ReceivedCommands(SentCommands):
         if not assembly.active:
             if flags & 10 != 10:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
-            assembly.begin(self.cursor != self.next_in, self.connection.pool)
-            self.quick = False
+            assembly.begin(session.cursor != session.next_in, session.connection.pool)
+            session.quick = False
         if kind == 2 and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
             self.refuse("a header segment is too large")
         if kind == 1 and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
             self.refuse("a command segment is too large")
         if kind == 3 and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
             self.find_sink()
-        elif kind == 3 and assembly.body_size + hi - lo > self.connection.body_max:
-            self.refuse(f"a body is larger than the maximum of {self.connection.body_max} octets")
+        elif kind == 3 and assembly.body_size + hi - lo > session.connection.body_max:
+            self.refuse(
+                f"a body is larger than the maximum of {session.connection.body_max} octets"
+            )
         elif kind == 3 and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
             self.check_unfinished()
         if not assembly.add(flags, kind, d, lo, hi):
@@ -186,14 +196,14 @@ class ReceivedCommands(SentCommands):
 
     def check_unfinished(self) -> None:
         """Refuse a body, if those that have begun on all sessions are large enough."""
-        carrier = self.connection
+        carrier = self.session.connection
         if not carrier.is_server:
             return
         most = max(UNFINISHED_BODIES * carrier.body_max, UNFINISHED_OCTETS_MIN)
         octets = 0
         for session in carrier.attached.values():
-            if session.assembly.sink is None:
-                octets += session.assembly.body_size
+            if session.received.assembly.sink is None:
+                octets += session.received.assembly.body_size
         if octets > most:
             self.refuse(
                 f"the unfinished bodies of this connection have {octets} octets, more than {most}"
@@ -201,42 +211,44 @@ class ReceivedCommands(SentCommands):
 
     def find_sink(self) -> None:
         """The body of a file.stage comes: it does not go through memory."""
+        session = self.session
         assembly = self.assembly
         if assembly.sink is not None or assembly.body_size:
             return
-        number = self.command_id
+        number = session.command_id
         try:
-            assembly.sink = self.connection.sink_of(self, assembly.header)
+            assembly.sink = session.connection.sink_of(session, assembly.header)
         except Exception:
-            self.arrive(False)
-            self.connection.current = code_of(assembly.command)
+            session.arrive(False)
+            session.connection.current = code_of(assembly.command)
             raise
-        self.command_id = number
+        session.command_id = number
 
     def refuse(self, text: str) -> None:
         """A command is larger than we take; its number is used up."""
-        self.arrive(False)
-        self.connection.current = code_of(self.assembly.command)
+        self.session.arrive(False)
+        self.session.connection.current = code_of(self.assembly.command)
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
 
     def check_segments(self, command: bytes) -> None:
         """Refuse a header or body on a command that takes none, before it comes."""
         if command[:2] not in WITH_SEGMENTS:
-            self.arrive(False)
-            self.connection.current = code_of(command)
+            self.session.arrive(False)
+            self.session.connection.current = code_of(command)
             raise ExecutionError(
                 ExecutionCode.COMMAND_INVALID, "header or body on a command that takes none"
             )
 
     def assembled(self) -> None:
         """All segments of a command are there."""
+        session = self.session
         assembly = self.assembly
         if assembly.discarding:
             assembly.clear()
-            self.cursor = (self.cursor + 1) & SERIAL_MASK
+            session.cursor = (session.cursor + 1) & SERIAL_MASK
             self.leap()
-            self.news = True
-            self.note()
+            session.news = True
+            session.note()
             return
         command = assembly.command
         header = assembly.header
@@ -244,11 +256,11 @@ class ReceivedCommands(SentCommands):
         parts = assembly.body()
         assembly.sink = None
         assembly.clear()
-        self.arrive(len(command) > 3 and command[3] & 1 != 0)
+        session.arrive(len(command) > 3 and command[3] & 1 != 0)
         self.leap()
-        connection = self.connection
+        connection = session.connection
         connection.current = code_of(command)
-        if self.done.near(self.next_in) - self.done.low > RUNNING_MAX:
+        if self.done.near(session.next_in) - self.done.low > RUNNING_MAX:
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
                 f"more than {RUNNING_MAX} commands are not complete",
@@ -257,14 +269,14 @@ class ReceivedCommands(SentCommands):
             split = len(command)
             data = command + header
             if size > C_INLINE_BODY_MAX:
-                connection.on_transfer_large(self, data, 2, split, split, len(data), parts, size)
+                connection.on_transfer_large(session, data, 2, split, split, len(data), parts, size)
                 return
             end = len(data)
             data = b"".join((data, *parts))
-            connection.on_transfer(self, data, 2, split, split, end, end, len(data))
+            connection.on_transfer(session, data, 2, split, split, end, end, len(data))
             return
         sync, decoded = decode_command(command)
-        self.sync = sync
+        session.sync = sync
         if isinstance(decoded, ExecutionSync):
             self.wait()
         elif isinstance(decoded, ExecutionResult):
@@ -272,21 +284,21 @@ class ReceivedCommands(SentCommands):
                 raise ExecutionError(
                     ExecutionCode.COMMAND_INVALID, "execution.result names no command", 0
                 )
-            self.complete(self.command_id)
-            connection.on_result(self, decoded.command_id, decoded.value)
+            self.complete(session.command_id)
+            connection.on_result(session, decoded.command_id, decoded.value)
         elif isinstance(decoded, ExecutionException):
-            self.complete(self.command_id)
-            self.ended = True
-            self.error = decoded
-            connection.on_exception(self, decoded)
+            self.complete(session.command_id)
+            session.ended = True
+            session.error = decoded
+            connection.on_exception(session, decoded)
         else:
-            connection.on_command(self, decoded, header, parts)
+            connection.on_command(session, decoded, header, parts)
 
     def wait(self) -> None:
         """execution.sync is complete when all commands before it are."""
-        number = self.done.near(self.command_id)
+        number = self.done.near(self.session.command_id)
         if self.done.low == number:
-            self.complete(self.command_id)
+            self.complete(self.session.command_id)
             return
         if self.waits is None:
             self.waits = []
@@ -300,23 +312,25 @@ class ReceivedCommands(SentCommands):
 
     def complete(self, number: int) -> None:
         """The command with this id is executed, its effects are as durable as it asked for."""
+        session = self.session
         done = self.done
         if number == done.low & SERIAL_MASK and self.waits is None and not done.los:
             done.low += 1
         else:
             low = done.near(number)
             self.mark(low, low)
-        self.news = True
-        if not self.listed:
-            self.note()
+        session.news = True
+        if not session.listed:
+            session.note()
 
     def complete_range(self, lo: int, hi: int) -> None:
         """The commands from ``lo`` to ``hi``, both included, are executed."""
+        session = self.session
         low = self.done.near(lo)
         self.mark(low, low + ((hi - lo) & SERIAL_MASK))
-        self.news = True
-        if not self.listed:
-            self.note()
+        session.news = True
+        if not session.listed:
+            session.note()
 
     def mark(self, low: int, high: int) -> None:
         """These unwrapped ids are complete; some execution.sync may be as well now."""
@@ -333,23 +347,24 @@ class ReceivedCommands(SentCommands):
 
     def tell(self) -> None:
         """Tell the peer what is complete and what we know to be."""
-        self.listed = False
-        if self.connection is None or self.state != C_ATTACHED:
+        session = self.session
+        session.listed = False
+        if session.connection is None or session.state != C_ATTACHED:
             return
-        if self.owed:
-            self.tell_known()
-        if not self.news:
+        if self.sent.owed:
+            self.sent.tell_known()
+        if not session.news:
             return
-        self.news = False
+        session.news = False
         done = self.done
         told = self.told
         timely = done.low - told.low > TIMELY_AFTER or len(done.los) > 64
         if done.los or told.los:
             report = self.report()
             if report:
-                self.write_control(SessionCompleted(commands=report, timely_reply=timely))
+                self.sent.write_control(SessionCompleted(commands=report, timely_reply=timely))
         elif done.low > told.low:
-            self.write_range(
+            self.sent.write_range(
                 0x020A03 if timely else 0x020A01,
                 told.low & SERIAL_MASK,
                 (done.low - 1) & SERIAL_MASK,
@@ -371,14 +386,15 @@ class ReceivedCommands(SentCommands):
 
     def flushed(self, control: Any) -> None:
         """The peer asks what we know."""
+        session = self.session
         if control.expected:
-            expected = SequenceSet([(self.next_in, self.next_in)] if self.known else [])
-            self.write_control(SessionExpected(commands=expected))
+            expected = SequenceSet([(session.next_in, session.next_in)] if self.known else [])
+            self.sent.write_control(SessionExpected(commands=expected))
         if control.confirmed:
-            self.write_control(SessionConfirmed(commands=self.report()))
+            self.sent.write_control(SessionConfirmed(commands=self.report()))
         if control.completed:
-            self.write_control(SessionCompleted(commands=self.report()))
-            self.news = False
+            self.sent.write_control(SessionCompleted(commands=self.report()))
+            session.news = False
 
     def peer_knows(self, lo: int, hi: int) -> None:
         """The sender knows that these commands are complete."""
@@ -386,7 +402,7 @@ class ReceivedCommands(SentCommands):
             raise unknown_ids("known-completed names commands that were never sent")
         low = self.done.near(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= self.done.near(self.next_in):
+        if high >= self.done.near(self.session.next_in):
             raise unknown_ids("known-completed names commands that were never sent")
         self.mark(low, high)
         self.told.add(low, high)

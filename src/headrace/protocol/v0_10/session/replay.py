@@ -26,26 +26,26 @@ def resume(session: Session, control: SessionExpected) -> None:
         DetachError: it names what was never sent.
     """
     commands = control.commands or SequenceSet()
-    following = session.sent.near(session.next_id)
+    following = session.sent.completed.near(session.sent.next_id)
     fragments: dict[int, Any] = {}
     for fragment in control.fragments or ():
-        number = session.sent.near(fragment.command_id or 0)
+        number = session.sent.completed.near(fragment.command_id or 0)
         if number >= following:
             raise unknown_ids("expected names a fragment of a command that was never sent")
         fragments[number] = fragment.byte_ranges or ()
     for lo, hi in commands:
-        low = session.sent.near(lo)
+        low = session.sent.completed.near(lo)
         if low + ((hi - lo) & SERIAL_MASK) > following:
             raise unknown_ids("expected names commands that were never sent")
-    if not session.resuming:
+    if not session.sent.resuming:
         session.connection.on_session_control(session, control)
         return
-    session.resuming = False
+    session.sent.resuming = False
     if not commands and not fragments:
-        session.point(session.next_id, 0)
-        lost = session.sent.missing(session.sent.low, following - 1)
-        session.forget_all()
-        session.sent.add(session.sent.low, following - 1)
+        session.sent.point(session.sent.next_id, 0)
+        lost = session.sent.completed.missing(session.sent.completed.low, following - 1)
+        session.sent.forget_all()
+        session.sent.completed.add(session.sent.completed.low, following - 1)
         session.connection.on_resumed(session, False)
         for lo, hi in lost:
             session.connection.on_given_up(session, lo & SERIAL_MASK, hi & SERIAL_MASK)
@@ -60,43 +60,43 @@ def replay(
     """Send what the peer expects and has not completed, or a gap where nothing was kept."""
     at = -1  # The unwrapped id that the peer counts next.
     highest = max(
-        [session.sent.near(hi) for _, hi in commands] + list(fragments), default=following
+        [session.sent.completed.near(hi) for _, hi in commands] + list(fragments), default=following
     )
     wanted = []
     for lo, hi in commands:
-        low = session.sent.near(lo)
-        wanted += session.sent.missing(low, low + ((hi - lo) & SERIAL_MASK))
-    wanted += session.sent.missing(highest + 1, following - 1)
+        low = session.sent.completed.near(lo)
+        wanted += session.sent.completed.missing(low, low + ((hi - lo) & SERIAL_MASK))
+    wanted += session.sent.completed.missing(highest + 1, following - 1)
     wanted += [(number, number) for number in fragments]
     for low, high in sorted(wanted):
         number = low
         while number <= min(high, following - 1):
-            item = session.kept.get(number)
+            item = session.sent.kept.get(number)
             if item is None:
                 end = number
-                while end < min(high, following - 1) and end + 1 not in session.kept:
+                while end < min(high, following - 1) and end + 1 not in session.sent.kept:
                     end += 1
                 give_up(session, number, end)
                 number = end + 1
                 continue
             if number in fragments:
                 for first, last in fragments[number]:
-                    session.point(number & SERIAL_MASK, first)
+                    session.sent.point(number & SERIAL_MASK, first)
                     write_octets(session, item, first, last + 1)
                 at = -1
             else:
                 if at != number:
-                    session.point(number & SERIAL_MASK, 0)
-                session.write(*item)
+                    session.sent.point(number & SERIAL_MASK, 0)
+                session.sent.write(*item)
                 at = number + 1
             number += 1
     if at != following:
-        session.point(session.next_id, 0)
+        session.sent.point(session.sent.next_id, 0)
 
 
 def give_up(session: Session, low: int, high: int) -> None:
     """Commands that were not kept cannot be sent again; for the peer they are complete."""
-    session.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
+    session.sent.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
     session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport C_DETACHING, Attachable, Carrier
+from headrace.protocol.v0_10.attachment cimport C_DETACHING, SessionPort, Carrier
 from headrace.protocol.v0_10.session.completion cimport Ledger
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
 
@@ -9,11 +9,13 @@ cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t REPLAY_OCTETS_MAX
 cdef Py_ssize_t REPLAY_COMMANDS_MAX
 
-cdef class SentCommands(Attachable):
+@cython.final
+cdef class SentCommands:
+    cdef SessionPort session
     cdef public bint lossless
     cdef public bint keeps
     cdef public unsigned int next_id
-    cdef public Ledger sent
+    cdef public Ledger completed
     cdef public bint resuming
     cdef public dict kept
     cdef public Py_ssize_t kept_octets
@@ -22,11 +24,11 @@ cdef class SentCommands(Attachable):
     cdef public unsigned int owed_hi
     cdef public object owed_more
 
-    @cython.locals(number=cython.uint)
+    @cython.locals(number=cython.uint, session=SessionPort)
     cpdef send(self, bytes payload, bytes header, tuple parts)
     @cython.locals(size=Py_ssize_t)
     cpdef bytes transfer_head(self, bytes payload)
-    @cython.locals(number=cython.uint, connection=Carrier, header_size=Py_ssize_t,
+    @cython.locals(number=cython.uint, session=SessionPort, connection=Carrier, header_size=Py_ssize_t,
                    body_size=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*",
                    channel=cython.uint)
     cdef unsigned int send_transfer(
@@ -34,19 +36,20 @@ cdef class SentCommands(Attachable):
         const unsigned char* b, Py_ssize_t body, Py_ssize_t body_end
     ) except? 0xFFFFFFFF
     cpdef object send_transfer_parts(self, bytes head, bytes header, tuple parts)
-    @cython.locals(sent=Ledger, low=cython.longlong, high=cython.longlong)
+    @cython.locals(session=SessionPort, sent=Ledger, low=cython.longlong, high=cython.longlong)
     cpdef peer_completed(self, unsigned int lo, unsigned int hi)
     @cython.locals(first=cython.uint, last=cython.uint, told=cython.bint)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cpdef owe(self, unsigned int lo, unsigned int hi)
     cpdef tell_known(self)
+    cpdef leave(self)
     @cython.locals(size=Py_ssize_t)
     cpdef keep(self, bytes payload, bytes header, tuple parts)
     cpdef release(self, long long low, long long high)
     @cython.locals(low=cython.longlong, high=cython.longlong)
     cpdef forget_kept(self, unsigned int lo, unsigned int hi)
     cpdef forget_all(self)
-    @cython.locals(connection=Carrier)
+    @cython.locals(session=SessionPort, connection=Carrier)
     cpdef write(self, bytes payload, bytes header, tuple parts)
     cpdef write_control(self, object control)
     @cython.locals(connection=Carrier, at=Py_ssize_t, buffer="unsigned char*")

@@ -12,12 +12,11 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
-    from headrace.protocol.v0_10.attachment import Attachable
+    from headrace.protocol.v0_10.attachment import SessionPort
     from headrace.protocol.v0_10.session.completion import Ledger
     from headrace.wire.memory import copy, cut, get32, put16, put32
 
 from headrace.protocol.codec_0_10 import (
-    ExecutionResult,
     SessionCommandPoint,
     SessionFlush,
     SessionGap,
@@ -39,16 +38,16 @@ class ReplayFull(Exception):
     """A command that must not be lost cannot be kept: wait until others are completed."""
 
 
-class SentCommands(Attachable):
+class SentCommands:
     """The row of commands that go out."""
 
-    def __init__(self, name: bytes, lossless: bool) -> None:
-        """``lossless``: never send what cannot be kept."""
-        Attachable.__init__(self, name)
+    def __init__(self, session: SessionPort, lossless: bool) -> None:
+        """``lossless``: never send a command that cannot be kept for replay."""
+        self.session = session
         self.lossless = lossless
         self.keeps = False  # What is sent may have to be sent again.
         self.next_id = 0  # The id of the next command that we send.
-        self.sent = Ledger(0)  # Commands that the peer completed.
+        self.completed = Ledger(0)  # Commands that the peer completed.
         self.resuming = False  # Attached again, and not yet told what the peer expects.
         self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}  # By unwrapped id.
         self.kept_octets = 0
@@ -86,7 +85,8 @@ class SentCommands(Attachable):
             self.keep(payload, header, parts)
         number = self.next_id
         self.next_id = (number + 1) & SERIAL_MASK
-        if self.connection is not None and self.state < C_DETACHING and not self.resuming:
+        session = self.session
+        if session.connection is not None and session.state < C_DETACHING and not self.resuming:
             self.write(payload, header, parts)
         return number
 
@@ -100,7 +100,7 @@ class SentCommands(Attachable):
             b"\x0b\x01"
             + size.to_bytes(2, "big")
             + b"\x00\x01"
-            + self.channel.to_bytes(2, "big")
+            + self.session.channel.to_bytes(2, "big")
             + b"\x00\x00\x00\x00"
             + payload
         )
@@ -121,7 +121,8 @@ class SentCommands(Attachable):
         ``b[body:body_end]``; both are sent even when empty.
         """
         number = self.next_id
-        connection = self.connection
+        session = self.session
+        connection = session.connection
         header_size = header_end - header + 12
         body_size = body_end - body + 12
         if (
@@ -141,7 +142,7 @@ class SentCommands(Attachable):
         at = connection.tail
         copy(buffer, at, head, 0, size)
         at += size
-        channel = self.channel
+        channel = session.channel
         put16(buffer, at, 0x0302)
         put16(buffer, at + 2, header_size)
         put16(buffer, at + 4, 1)
@@ -162,15 +163,12 @@ class SentCommands(Attachable):
         """Send a message.transfer with a body in parts, which are not copied; return its id."""
         return self.send(cut(head, 12, len(head)), header, tuple([part for part in parts if part]))
 
-    def send_result(self, command_id: int, value: Any) -> int:
-        """Send what a command of the peer's resulted in: a struct, or None."""
-        return self.send_command(ExecutionResult(command_id=command_id, value=value))
-
     # --- What the peer completed --------------------------------------------------------------
 
     def peer_completed(self, lo: int, hi: int) -> None:
         """The peer says that it completed these commands of ours."""
-        sent = self.sent
+        session = self.session
+        sent = self.completed
         low = sent.near(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
         if high >= sent.near(self.next_id):
@@ -182,7 +180,7 @@ class SentCommands(Attachable):
             sent.low = high + 1
             if self.kept:
                 self.release(low, high)
-            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
+            session.connection.on_completed(session, low & SERIAL_MASK, high & SERIAL_MASK)
             return
         fresh = sent.missing(low, high)
         try:
@@ -192,11 +190,11 @@ class SentCommands(Attachable):
         if self.kept:
             self.release(low, high)
         for low, high in fresh:
-            self.connection.on_completed(self, low & SERIAL_MASK, high & SERIAL_MASK)
+            session.connection.on_completed(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        told = d[lo + 2] & 2 != 0 or not self.connection.reticent
+        told = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
         lo += 6
         while lo < hi:
             first = get32(d, lo)
@@ -212,7 +210,7 @@ class SentCommands(Attachable):
             self.owed = True
             self.owed_lo = lo
             self.owed_hi = hi
-            self.note()
+            self.session.note()
         elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
             self.owed_hi = hi
         else:
@@ -238,6 +236,12 @@ class SentCommands(Attachable):
                 self.write_range(0x020B01, self.owed_lo, self.owed_hi)
             self.write_control(SessionKnownCompleted(commands=owed))
 
+    def leave(self) -> None:
+        """The session leaves its channel: nothing is owed there any more."""
+        self.resuming = False
+        self.owed = False
+        self.owed_more = None
+
     # --- What is kept for replay --------------------------------------------------------------
 
     def keep(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
@@ -250,7 +254,7 @@ class SentCommands(Attachable):
                     f"{len(self.kept)} commands of {self.kept_octets} octets are not completed"
                 )
             return
-        self.kept[self.sent.near(self.next_id)] = item
+        self.kept[self.completed.near(self.next_id)] = item
         self.kept_octets += size
 
     def release(self, low: int, high: int) -> None:
@@ -265,9 +269,9 @@ class SentCommands(Attachable):
 
     def forget_kept(self, lo: int, hi: int) -> None:
         """The peer will complete these in any case."""
-        low = self.sent.near(lo)
+        low = self.completed.near(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= self.sent.near(self.next_id):
+        if high >= self.completed.near(self.next_id):
             raise unknown_ids("confirmed names commands that were never sent")
         if self.kept:
             self.release(low, high)
@@ -281,26 +285,28 @@ class SentCommands(Attachable):
 
     def write(self, payload: bytes, header: bytes, parts: tuple[bytes, ...]) -> None:
         """Write the frames of a command."""
-        connection = self.connection
+        session = self.session
+        connection = session.connection
         last = 3 if parts else 2 if header else 1
-        connection.write_segment(1, last == 1, self.channel, payload)
+        connection.write_segment(1, last == 1, session.channel, payload)
         if header:
-            connection.write_segment(2, last == 2, self.channel, header)
+            connection.write_segment(2, last == 2, session.channel, header)
         if parts:
-            connection.write_body(self.channel, parts)
+            connection.write_body(session.channel, parts)
 
     def write_control(self, control: Any) -> None:
         """Write a control on our channel."""
-        self.connection.write_segment(0, True, self.channel, encode_control(control))
+        session = self.session
+        session.connection.write_segment(0, True, session.channel, encode_control(control))
 
     def write_range(self, head: int, lo: int, hi: int) -> None:
         """Write a control that holds one range of ids; ``head`` is its code and packing flags."""
-        connection = self.connection
+        connection = self.session.connection
         connection.reserve(26)
         buffer = connection.buffer
         at = connection.tail
         put32(buffer, at, 0x0F00001A)
-        put32(buffer, at + 4, self.channel)
+        put32(buffer, at + 4, self.session.channel)
         put32(buffer, at + 8, 0)
         put32(buffer, at + 12, head << 8)
         put16(buffer, at + 16, 8)
@@ -327,7 +333,8 @@ class SentCommands(Attachable):
     def send_gap(self, lo: int, hi: int) -> None:
         """Tell the peer that nothing more of these commands comes; they count as completed."""
         self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
-        self.release(self.sent.near(lo), self.sent.near(lo) + ((hi - lo) & SERIAL_MASK))
+        low = self.completed.near(lo)
+        self.release(low, low + ((hi - lo) & SERIAL_MASK))
 
 
 def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:

@@ -2,11 +2,14 @@
 import cython
 
 from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, Carrier,
+    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, Carrier, SessionPort,
 )
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
+from headrace.protocol.v0_10.session.sent cimport SentCommands
 
-cdef class Session(ReceivedCommands):
+cdef class Session(SessionPort):
+    cdef public SentCommands sent
+    cdef public ReceivedCommands received
     cdef public object timeout_s
     cdef public object registry
 
@@ -19,3 +22,7 @@ cdef class Session(ReceivedCommands):
     cpdef detach(self)
     @cython.locals(connection=Carrier)
     cpdef fail(self, object error)
+    cpdef refresh(self)
+    cpdef send_command(self, object command, bint sync=*, bytes header=*, object body=*)
+    cpdef send_result(self, unsigned int command_id, object value)
+    cpdef complete_range(self, unsigned int lo, unsigned int hi)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of AMQP 0-10, for both roles, without I/O: attaching, controls, and how they end.
 
-Theory of operation. A session is a numbered row of commands each way. It outlives the connection
-that it is attached to. It is four classes on top of one another, each of which knows those below it
-only:
+Theory of operation. A session is a numbered sequence of commands in each direction. It outlives the
+connection that it is attached to. It holds two parts:
 
-* :class:`Attachable`, what it is to its connection (:mod:`headrace.protocol.v0_10.attachment`);
-* :class:`SentCommands`, the row that goes out (:mod:`headrace.protocol.v0_10.session.sent`);
-* :class:`ReceivedCommands`, the row that comes in
-  (:mod:`headrace.protocol.v0_10.session.received`);
-* :class:`Session`, the whole.
+* :class:`SentCommands`, the commands that it sends (:mod:`headrace.protocol.v0_10.session.sent`);
+* :class:`ReceivedCommands`, those that it receives
+  (:mod:`headrace.protocol.v0_10.session.received`).
+
+Its connection knows it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.attachment`).
 
 A session attached again asks the peer what it expects, and sends that again, or a gap where nothing
 was kept (:mod:`headrace.protocol.v0_10.session.replay`).
@@ -27,10 +26,14 @@ if not cython.compiled:
     from headrace.protocol.v0_10.attachment import ATTACHING as C_ATTACHING
     from headrace.protocol.v0_10.attachment import DETACHED as C_DETACHED
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.attachment import SessionPort
     from headrace.protocol.v0_10.session.received import ReceivedCommands
+    from headrace.protocol.v0_10.session.sent import SentCommands
 
 from headrace.protocol.codec_0_10 import (
+    Command,
     ExecutionException,
+    ExecutionResult,
     SessionCommandPoint,
     SessionCompleted,
     SessionConfirmed,
@@ -41,20 +44,61 @@ from headrace.protocol.codec_0_10 import (
     SessionKnownCompleted,
     SessionRequestTimeout,
     SessionTimeout,
+    Struct,
 )
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError
 from headrace.protocol.v0_10.session.replay import resume
 from headrace.spec.reply_0_10 import CloseCode
 
 
-class Session(ReceivedCommands):
+class Session(SessionPort):
     """One side of one session: what it has received and sent, and what of it is complete."""
 
     def __init__(self, name: bytes, *, lossless: bool = False) -> None:
-        """``name`` has at most 65535 octets. ``lossless``: never send what cannot be kept."""
-        ReceivedCommands.__init__(self, name, lossless)
+        """``name`` has at most 65535 bytes. ``lossless``: never send what cannot be kept."""
+        SessionPort.__init__(self, name)
+        self.sent = SentCommands(self, lossless)
+        self.received = ReceivedCommands(self, self.sent)
         self.timeout_s: int | None = 0  # How long it is kept when detached; None is for ever.
         self.registry: Any = None  # The Sessions that know it by name.
+
+    # --- Commands -----------------------------------------------------------------------------
+
+    def send_command(
+        self,
+        command: Command,
+        sync: bool = False,
+        header: bytes = b"",
+        body: bytes | tuple[bytes, ...] = b"",
+    ) -> int:
+        """Send a command and return its id, as :meth:`SentCommands.send_command`."""
+        return self.sent.send_command(command, sync, header, body)
+
+    def send_result(self, command_id: int, value: Struct | None) -> int:
+        """Send the result of a command of the peer's."""
+        return self.sent.send_command(ExecutionResult(command_id=command_id, value=value))
+
+    def complete(self, number: int) -> None:
+        """The command with this id is executed, its effects are as durable as it asked for."""
+        self.received.complete(number)
+
+    def complete_range(self, lo: int, hi: int) -> None:
+        """The commands from ``lo`` to ``hi``, both included, are executed."""
+        self.received.complete_range(lo, hi)
+
+    def tell(self) -> None:
+        """Tell the peer which commands are complete, and which completions we know of."""
+        self.received.tell()
+
+    def refresh(self) -> None:
+        """Work out again whether the next command may take the narrow path."""
+        self.received.refresh()
+
+    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
+        self.received.command_frame(flags, kind, d, lo, hi)
+
+    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        self.sent.completed_frame(d, lo, hi)
 
     # --- Attachment ---------------------------------------------------------------------------
 
@@ -63,24 +107,25 @@ class Session(ReceivedCommands):
         self.connection = connection
         self.channel = channel
         self.state = C_ATTACHED
-        self.ready = False
+        self.received.ready = False
         self.cursor = self.next_in
-        self.assembly.clear()
+        self.received.assembly.clear()
         self.refresh()
         connection.attached[channel] = self
         connection.last = None
         self.listed = False
-        if self.done.low > self.told.low or self.done.los:
+        if self.received.done.low > self.received.told.low or self.received.done.los:
             self.news = True
             self.note()
 
     def begin(self) -> None:
         """Say where our commands go on, or ask when some may have been lost."""
-        if self.sent.low == self.sent.near(self.next_id) and not self.kept:
-            self.point(self.next_id, 0)
+        sent = self.sent
+        if sent.completed.low == sent.completed.near(sent.next_id) and not sent.kept:
+            sent.point(sent.next_id, 0)
         else:
-            self.resuming = True
-            self.write_control(SessionFlush(expected=True))
+            sent.resuming = True
+            sent.write_control(SessionFlush(expected=True))
 
     def leave(self) -> None:
         """The session is detached from its channel; it goes on without one, or ends."""
@@ -92,14 +137,12 @@ class Session(ReceivedCommands):
         self.connection = None
         self.channel = 0
         self.state = C_DETACHED
-        self.ready = False
+        self.received.ready = False
         self.news = False
-        self.resuming = False
-        self.owed = False
-        self.owed_more = None
-        self.assembly.clear()
+        self.sent.leave()
+        self.received.assembly.clear()
         self.refresh()
-        if self.ended or not self.keeps:
+        if self.ended or not self.sent.keeps:
             self.end()
         elif self.registry is not None:
             self.registry.detached(self)
@@ -107,7 +150,7 @@ class Session(ReceivedCommands):
     def end(self) -> None:
         """The session is over: nobody can come back to it. Called once, or more often."""
         self.ended = True
-        self.forget_all()
+        self.sent.forget_all()
         if self.registry is not None:
             registry = self.registry
             self.registry = None
@@ -116,9 +159,9 @@ class Session(ReceivedCommands):
     def set_timeout(self, timeout_s: int | None) -> None:
         """Adopt the timeout that was granted, in seconds; None is for ever."""
         self.timeout_s = timeout_s
-        self.keeps = timeout_s is None or timeout_s > 0
-        if not self.keeps:
-            self.forget_all()
+        self.sent.keeps = timeout_s is None or timeout_s > 0
+        if not self.sent.keeps:
+            self.sent.forget_all()
 
     # --- Controls -----------------------------------------------------------------------------
 
@@ -127,33 +170,33 @@ class Session(ReceivedCommands):
         if isinstance(control, SessionCommandPoint):
             if control.command_id is None or control.command_offset is None:
                 raise CloseError(CloseCode.FRAMING_ERROR, "session.command-point without a point")
-            self.command_point(control.command_id, control.command_offset)
+            self.received.command_point(control.command_id, control.command_offset)
         elif isinstance(control, SessionCompleted):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.peer_completed(lo, hi)
+                    self.sent.peer_completed(lo, hi)
                     if control.timely_reply or not self.connection.reticent:
-                        self.owe(lo, hi)
+                        self.sent.owe(lo, hi)
         elif isinstance(control, SessionKnownCompleted):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.peer_knows(lo, hi)
+                    self.received.peer_knows(lo, hi)
         elif isinstance(control, SessionConfirmed):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.forget_kept(lo, hi)
+                    self.sent.forget_kept(lo, hi)
         elif isinstance(control, SessionFlush):
-            self.flushed(control)
+            self.received.flushed(control)
         elif isinstance(control, SessionGap):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.gap(lo, hi)
+                    self.received.gap(lo, hi)
         elif isinstance(control, SessionExpected):
             resume(self, control)
         elif isinstance(control, SessionRequestTimeout):
             granted = self.connection.choose_timeout(self, control.timeout)
             self.set_timeout(granted)
-            self.write_control(SessionTimeout(timeout=granted))
+            self.sent.write_control(SessionTimeout(timeout=granted))
         elif isinstance(control, SessionTimeout):
             self.set_timeout(control.timeout)
             self.connection.on_session_control(self, control)
@@ -166,7 +209,7 @@ class Session(ReceivedCommands):
         """Ask for the end of the attachment."""
         if self.state in (C_ATTACHED, C_ATTACHING):
             self.tell()
-            self.write_control(SessionDetach(name=self.name))
+            self.sent.write_control(SessionDetach(name=self.name))
             self.state = C_DETACHING
             self.refresh()
 
@@ -180,7 +223,7 @@ class Session(ReceivedCommands):
         self.ended = True
         connection = self.connection
         codes = connection.current
-        self.resuming = False
+        self.sent.resuming = False
         self.send_command(
             ExecutionException(
                 error_code=error.error_code.value,
@@ -192,8 +235,8 @@ class Session(ReceivedCommands):
             ),
             sync=True,
         )
-        self.write_control(SessionDetach(name=self.name))
+        self.sent.write_control(SessionDetach(name=self.name))
         self.state = C_DETACHING
-        self.assembly.clear()
+        self.received.assembly.clear()
         self.refresh()
         connection.on_session_failed(self, error)
