@@ -93,7 +93,7 @@ def ada(broker: Served, version: str) -> Connection:
 def attempts(connection: Connection) -> dict[str, Callable[[], Any]]:
     """What ada may not do, in the words of the version."""
     letters = {"alternate-exchange": "theirs"}
-    so = {"x-alternate-exchange": "theirs"}
+    so: dict[str, Any] = {"x-alternate-exchange": "theirs"}
     if connection.version is V0_10:
         call = connection.session().call
         declare_queue, declare = QueueDeclare, ExchangeDeclare

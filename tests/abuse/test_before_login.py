@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def begin(mechanism: str, response: bytes) -> codec_0_x.ConnectionStartOk:
     """A start-ok that says so."""
-    capabilities = {"authentication_failure_close": True}
+    capabilities: dict[str, Any] = {"authentication_failure_close": True}
     return codec_0_x.ConnectionStartOk(
         client_properties={"capabilities": capabilities},
         mechanism=mechanism,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_letter_to_everybody_who_writes_to_everybody_has_an_end(
         names = [f"fan{n}" for n in range(30)]
         channel.declare_exchange("fan", "fanout", durable=False)
         for name in names:
-            arguments = {"x-dead-letter-exchange": "fan", **limit}
+            arguments: dict[str, Any] = {"x-dead-letter-exchange": "fan", **limit}
             channel.declare_queue(name, durable=False, arguments=arguments)
             channel.bind_queue(name, "fan")
         memory, cpu = served.memory_bytes(), served.cpu_s()

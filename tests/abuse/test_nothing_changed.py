@@ -186,7 +186,7 @@ def test_whoever_is_let_in_does_all_that(broker: LocalBroker, home: Path, versio
     until(lambda: count(home, "queue.deleted") > deleted, "the audit log says so")
 
 
-GOOD = {"iss": "https://issuer.example"}
+GOOD: dict[str, Any] = {"iss": "https://issuer.example"}
 BAD_LOGINS: dict[str, Callable[[Issuer], tuple[str, bytes]]] = {
     "wrong password": lambda _: ("PLAIN", b"\0guest\0wrong"),
     "another's name": lambda _: ("PLAIN", b"root\0guest\0guest"),

@@ -243,8 +243,8 @@ def test_an_errand_leads_to_queues_of_hers_only(served: Served, do: str) -> None
     assert bodies(served, "bob") == []
 
 
-LEADING = {**LETTERS, "x-dead-letter-routing-key": "ada.x"}
-COPIES = {"CC": ["bob.x"], "BCC": ["bob.x"]}
+LEADING: dict[str, Any] = {**LETTERS, "x-dead-letter-routing-key": "ada.x"}
+COPIES: dict[str, Any] = {"CC": ["bob.x"], "BCC": ["bob.x"]}
 
 
 def copied(body: bytes) -> Message:
@@ -265,7 +265,11 @@ def test_what_a_lease_rejects_goes_where_the_queue_was_allowed_to(served: Served
 
 
 def test_a_retry_stays_in_its_queue_and_its_letter_goes_where_it_may(served: Served) -> None:
-    retries = {"x-delivery-limit": 1, "x-delayed-retry-type": "all", "x-delayed-retry-min": 1}
+    retries: dict[str, Any] = {
+        "x-delivery-limit": 1,
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": 1,
+    }
     with ada(served, "0-9-1") as connection, connection.channel() as channel:
         channel.declare_queue("mine-retried", durable=True, arguments={**LEADING, **retries})
         channel.publish(copied(b"retried"), "mine-retried")
@@ -279,7 +283,7 @@ def test_a_retry_stays_in_its_queue_and_its_letter_goes_where_it_may(served: Ser
 def test_a_super_stream_is_of_streams_that_one_may_write_to(served: Served) -> None:
     partitions = {"x-partitions": 2}
     kind = "x-super-stream"
-    arguments = {**partitions, "alternate-exchange": TOPIC}
+    arguments: dict[str, Any] = {**partitions, "alternate-exchange": TOPIC}
     with ada(served, "0-9-1") as connection:
         with connection.channel() as channel:
             with pytest.raises(AccessRefused, match="every topic"):

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -54,7 +55,7 @@ def connect(served: Served) -> Iterator[Connect]:
     """Open pika connections; what is open at the end is closed."""
     opened: list[BlockingConnection] = []
 
-    def open_one(**parameters: object) -> BlockingConnection:
+    def open_one(**parameters: Any) -> BlockingConnection:
         url = pika.URLParameters(served.url)
         url.heartbeat = 0
         url.blocked_connection_timeout = PATIENCE_S

@@ -190,7 +190,7 @@ def shown(channel: blocking.Channel, queue: str, **arguments: Any) -> str:
     return " ".join(found)
 
 
-def browsed(channel: blocking.Channel, queue: str, selector: str = "", **more: Any) -> str:
+def browsed(channel: blocking.Channel, queue: str, selector: str = "", /, **more: Any) -> str:
     return shown(channel, queue, **{**NO_CONSUME, SELECTOR: selector, **more})
 
 
@@ -365,7 +365,7 @@ def test_peek_is_the_same_by_the_socket_and_by_a_url(
     broker: LocalBroker, socket: Path, other: blocking.Channel, queue: str
 ) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    headers = {"n": 1, "deep": {"at": moment, "odd": b"\xff", "not": float("nan")}}
+    headers: dict[str, Any] = {"n": 1, "deep": {"at": moment, "odd": b"\xff", "not": float("nan")}}
     other.publish(
         Message(
             b"one", headers=headers, type="t", message_id="m", correlation_id="c", reply_to="r",
@@ -433,7 +433,12 @@ def test_peek_by_property_and_header(
     broker: LocalBroker, socket: Path, other: blocking.Channel, queue: str
 ) -> None:
     for n, kind in enumerate(("a", "b", "it's", "7")):
-        headers = {"n": n, "type": kind.upper(), "flag": n % 2 == 0, 'odd "name"': "x"}
+        headers: dict[str, Any] = {
+            "n": n,
+            "type": kind.upper(),
+            "flag": n % 2 == 0,
+            'odd "name"': "x",
+        }
         other.publish(Message(str(n).encode(), type=kind, priority=n, headers=headers), queue)
     for where in (("--socket", socket), ("--url", broker.url)):
         for wanted, found in {

@@ -154,7 +154,7 @@ def test_an_alternate_gets_what_no_routing_key_leads_anywhere(
 )
 def test_headers_match(channel: blocking.Channel, name: Name, match: str, given: str) -> None:
     channel.declare_queue(name())
-    wanted = {"x-match": match, "x-a": 1, "b": "yes"}
+    wanted: dict[str, Any] = {"x-match": match, "x-a": 1, "b": "yes"}
     channel.bind_queue(name(), "amq.headers", name("key"), arguments=wanted)
     sent: dict[str, dict[str, Any]] = {
         "both": {"x-a": 1, "b": "yes"},
@@ -185,7 +185,7 @@ def test_what_is_bound_is_told(
 ) -> None:
     channel.declare_queue(name())
     channel.bind_queue(name(), "amq.direct", "yes")
-    where = {"exchange": "amq.direct", "queue": name()}
+    where: dict[str, Any] = {"exchange": "amq.direct", "queue": name()}
     for key, bound in (("yes", True), ("no", False)):
         if version == "0-10":
             with connection.session() as session:
@@ -231,7 +231,7 @@ def test_further_routing_keys_count_in_every_exchange_that_is_passed(
             other.declare_queue(name(queue))
         other.bind_queue(name("x"), name("inner"), "second")
         other.bind_queue(name("z"), "amq.fanout")
-        headers = {"CC": ["first"], "BCC": ["second"]}
+        headers: dict[str, Any] = {"CC": ["first"], "BCC": ["second"]}
         channel.publish(Message(b"found", headers=headers), "nowhere", name("outer"))
         channel.publish(Message(b"lost", headers={"CC": ["x"]}), "nowhere", name("outer"))
         assert taken(other, name("x")) == "found"

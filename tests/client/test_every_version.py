@@ -306,7 +306,7 @@ def test_a_consumer_hears_that_its_queue_is_gone(
 
 @every
 def test_where_a_reader_of_a_stream_begins(channel: blocking.Channel, name: Name) -> None:
-    stream = {
+    stream: dict[str, Any] = {
         "x-queue-type": "stream",
         "x-max-age": "1h",
         "x-max-length-bytes": 1_000_000,

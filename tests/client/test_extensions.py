@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_what_a_full_queue_does(
     channels: Channels, name: Callable[[], str], policy: str, left: list[bytes] | None
 ) -> None:
     queue, channel, other = name(), channels(), channels()
-    limit = {"qpid.max_count": 2, "qpid.policy_type": policy}
+    limit: dict[str, Any] = {"qpid.max_count": 2, "qpid.policy_type": policy}
     channel.declare_queue(queue, durable=False, arguments=limit)
     held = None
     for number in range(3 if left is None else 4):
@@ -140,7 +140,7 @@ def test_alerts_are_events(
 @every
 def test_what_comes_back_waits(channels: Channels, name: Callable[[], str]) -> None:
     queue, channel, other = name(), channels(), channels()
-    retries = {"x-delayed-retry-min": 60, "x-delayed-retry-type": "failed"}
+    retries: dict[str, Any] = {"x-delayed-retry-min": 60, "x-delayed-retry-type": "failed"}
     channel.declare_queue(queue, auto_delete=True, arguments=retries)
     channel.publish(Message(b"again"), queue)
     delivery = channel.get(queue)

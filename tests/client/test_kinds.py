@@ -21,7 +21,7 @@ every = pytest.mark.parametrize("version", VERSIONS)
 
 LAST_VALUE = {"qpid.last_value_queue_key": "k"}
 SORTED = {"qpid.queue_sort_key": "k"}
-SHARED = {"qpid.group_header_key": "k", "qpid.shared_msg_group": 1}
+SHARED: dict[str, Any] = {"qpid.group_header_key": "k", "qpid.shared_msg_group": 1}
 FAIR = {"qpid.priorities": 10, "qpid.fairshare": 1}
 
 

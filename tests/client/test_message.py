@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -137,7 +138,7 @@ def test_delays_grow_up_to_a_limit() -> None:
 
 
 def test_the_offset_of_a_record_is_the_brokers() -> None:
-    def header(headers: dict[str, object]) -> bytes:
+    def header(headers: dict[str, Any]) -> bytes:
         return encode_content_header(V0_9_1, 60, 0, BasicProperties(headers=headers))
 
     assert offset_of(header({"x-stream-offset": 2**40})) == 2**40

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import pytest
 
@@ -29,7 +31,7 @@ from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker
 from support.timeouts import PATIENCE_S
 
-Names = "Callable[[str], str]"
+Names: TypeAlias = Callable[[str], str]
 VERSIONS = [version.label for version in Version]
 REFUSED_FOR_GOOD = ("0-8", "0-9")  # What a channel rejects does not come back to its consumers.
 every = pytest.mark.parametrize("version", VERSIONS)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fuzz_0_10 import Client as Client010
@@ -140,7 +140,7 @@ def test_the_fuzzer_sees_a_session_that_depends_on_splits() -> None:
 
 
 def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object, **options: object) -> None:
+    def broken(*arguments: object, **options: Any) -> None:
         raise RuntimeError("broken on purpose")
 
     made = Rig.__init__

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amqpstorm
 import pytest
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def connect(broker, **options: object) -> amqpstorm.Connection:
+def connect(broker, **options: Any) -> amqpstorm.Connection:
     return amqpstorm.Connection(broker.host, "guest", "guest", port=broker.port, **options)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kombu
 import pytest
@@ -35,7 +35,7 @@ def drain(connection: Connection, done: Callable[[], object], wanted: str) -> No
     until(step, wanted)
 
 
-def topology(name: str, **options: object) -> Queue:
+def topology(name: str, **options: Any) -> Queue:
     exchange = Exchange(name, "topic", durable=False, auto_delete=True)
     return Queue(name, exchange, routing_key="task.#", durable=False, auto_delete=True, **options)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pika.exceptions
@@ -37,7 +37,7 @@ def queue(channel: BlockingChannel, name: str) -> str:
     return name
 
 
-def consumed(channel: BlockingChannel, queue: str, arguments: dict[str, object]) -> list[bytes]:
+def consumed(channel: BlockingChannel, queue: str, arguments: dict[str, Any]) -> list[bytes]:
     """What comes until the broker ends the consumer."""
     found = []
     for method, _, body in channel.consume(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amqp
 import pytest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Broker = Served | Remote
 
 
-def connect(broker: Broker, **options: object) -> amqp.Connection:
+def connect(broker: Broker, **options: Any) -> amqp.Connection:
     connection = amqp.Connection(f"{broker.host}:{broker.port}", **options)
     connection.connect()
     return connection
@@ -61,7 +61,7 @@ def pump(connection: amqp.Connection, done: Callable[[], object], wanted: str) -
     until(step, wanted)
 
 
-def publish(channel: amqp.Channel, queue: str, *bodies: str, **properties: object) -> None:
+def publish(channel: amqp.Channel, queue: str, *bodies: str, **properties: Any) -> None:
     for body in bodies:
         channel.basic_publish(amqp.Message(body, **properties), routing_key=queue)
 

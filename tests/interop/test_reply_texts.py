@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
@@ -34,7 +34,7 @@ def queue(channel: BlockingChannel, name: str) -> str:
     return name
 
 
-def publish(channel: BlockingChannel, queue: str, **properties: object) -> None:
+def publish(channel: BlockingChannel, queue: str, **properties: Any) -> None:
     channel.basic_publish("", queue, b"x", BasicProperties(**properties))
     channel.queue_declare(queue, passive=True)  # What is wrong is told before this is answered.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
     count = 0
 
     def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **options: object) -> object:
+        def call(*arguments: object, **options: Any) -> object:
             nonlocal count
             if count == step:
                 raise Crash

@@ -7,7 +7,7 @@ import io
 import json
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -110,11 +110,11 @@ class Reporting:
     """What a query of Spark tells, batch by batch."""
 
     def __init__(self) -> None:
-        self.recentProgress: list[dict[str, object]] = []
+        self.recentProgress: list[dict[str, Any]] = []
         self.status = {"isTriggerActive": True}
 
     @property
-    def lastProgress(self) -> dict[str, object] | None:
+    def lastProgress(self) -> dict[str, Any] | None:
         return self.recentProgress[-1] if self.recentProgress else None
 
     def batch(self, number: int, rows: int) -> None:
@@ -168,7 +168,7 @@ def test_rows_of_open_windows_are_told_where_they_are_held_back() -> None:
 
 
 def test_lag_is_what_the_streams_have_beyond_the_query() -> None:
-    def source(latest: object, end: object) -> dict[str, object]:
+    def source(latest: object, end: object) -> dict[str, Any]:
         return {"latestOffset": latest, "endOffset": end}
 
     ends = json.dumps({"v": 2, "pos": {"a": 10, "b": 5}})

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -131,7 +131,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator
 def read(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
     """Reads a stream as a batch."""
 
-    def load(stream: str, **options: object) -> DataFrame:
+    def load(stream: str, **options: Any) -> DataFrame:
         reader = spark.read.format("amqp").option("uri", uri).option("stream", stream)
         return reader.options(**options).load()
 
@@ -142,7 +142,7 @@ def read(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
 def follow(spark: SparkSession, uri: str) -> Callable[..., DataFrame]:
     """Reads a stream as a stream, from its beginning unless told."""
 
-    def load(stream: str, **options: object) -> DataFrame:
+    def load(stream: str, **options: Any) -> DataFrame:
         reader = spark.readStream.format("amqp").option("uri", uri).option("stream", stream)
         return reader.options(**{"startingOffsets": "earliest", **options}).load()
 

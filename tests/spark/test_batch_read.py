@@ -169,7 +169,7 @@ def test_offsets_that_retention_dropped_are_an_error_unless_allowed(
     read: Read, connection: blocking.Connection, name: str
 ) -> None:
     channel = connection.channel()
-    arguments = {"x-queue-type": "stream", "x-max-length-bytes": 20_000}
+    arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-length-bytes": 20_000}
     arguments["x-stream-max-segment-size-bytes"] = 5_000
     channel.declare_queue(name, durable=True, arguments=arguments)
     channel.publish_many([bytes(1000)] * 200, name)

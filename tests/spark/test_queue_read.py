@@ -56,7 +56,12 @@ def test_a_queue_is_read_once_and_settled(
     channel = connection.channel()
     channel.declare_queue(name)
     channel.publish_many(map(str, range(250)), name)
-    options = {"uri": uri, "queue": name, "maxRecordsPerTrigger": "100", "minPartitions": "2"}
+    options: dict[str, Any] = {
+        "uri": uri,
+        "queue": name,
+        "maxRecordsPerTrigger": "100",
+        "minPartitions": "2",
+    }
     query = begin(spark, tmp_path, **options)
     query.awaitTermination()
     sizes = [progress["numInputRows"] for progress in query.recentProgress]
@@ -93,7 +98,11 @@ def test_a_query_goes_on_after_a_crash_of_the_broker(
             channel.publish_many(map(str, range(first, last)), name)
 
     append(0, 100)
-    options = {"uri": headrace_process.url, "queue": name, "maxRecordsPerTrigger": "30"}
+    options: dict[str, Any] = {
+        "uri": headrace_process.url,
+        "queue": name,
+        "maxRecordsPerTrigger": "30",
+    }
     query = begin(spark, tmp_path, available_now=False, **options)
     try:
         query.processAllAvailable()

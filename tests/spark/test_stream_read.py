@@ -242,7 +242,7 @@ def test_records_dropped_before_they_were_read_are_an_error_unless_allowed(
     tmp_path: Path,
 ) -> None:
     channel = connection.channel()
-    arguments = {"x-queue-type": "stream", "x-max-length-bytes": 20_000}
+    arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-length-bytes": 20_000}
     arguments["x-stream-max-segment-size-bytes"] = 5_000
     channel.declare_queue(name, durable=True, arguments=arguments)
     channel.publish("first", name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,12 +25,12 @@ Publish = Callable[..., None]
 LEAST = {"deliveryGuarantee": "at-least-once"}
 
 
-def write(frame: DataFrame, uri: str, **options: object) -> None:
+def write(frame: DataFrame, uri: str, **options: Any) -> None:
     """Publish a DataFrame."""
     frame.write.format("amqp").option("uri", uri).options(**options).mode("append").save()
 
 
-def failure(frame: DataFrame, uri: str, **options: object) -> str:
+def failure(frame: DataFrame, uri: str, **options: Any) -> str:
     """What the user sees when that fails."""
     with pytest.raises(Exception) as caught:  # Spark wraps ours in many ways.
         write(frame, uri, **options)
@@ -139,7 +139,7 @@ def test_bad_rows_are_reported_one_by_one_without_their_content(
 def test_a_message_refused_by_the_broker_fails_the_write(
     spark: SparkSession, connection: blocking.Connection, uri: str, name: str
 ) -> None:
-    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    arguments: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
     connection.channel().declare_queue(name, arguments=arguments)
     frame = spark.createDataFrame([("a",), ("b",)], "value STRING").coalesce(1)
     said = failure(frame, uri, exchange="", routingKey=name, **LEAST)

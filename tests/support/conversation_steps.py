@@ -24,7 +24,7 @@ from headrace.protocol.codec_0_x import (
 )
 from support.random_conversations import Deed
 
-LETTERS = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "q2"}
+LETTERS: dict[str, Any] = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "q2"}
 INSISTENT = {"x_dead_letter_strategy": "at-least-once", "x_overflow": "reject-publish"}
 
 
@@ -59,7 +59,7 @@ def named(arguments: dict[str, Any]) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in arguments.items()}
 
 
-def quorum(name: str = "q1", **arguments: Any) -> Deed:
+def quorum(name: str = "q1", /, **arguments: Any) -> Deed:
     return declare(name, durable=True, x_queue_type="quorum", **arguments)
 
 

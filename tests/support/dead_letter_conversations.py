@@ -7,7 +7,7 @@ come of it, however long that takes. Meanwhile the letters are in no queue that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.codec_0_x import ExchangeDelete, QueuePurge
 from support.conversation_steps import (
@@ -49,7 +49,7 @@ def came(name: str, count: int) -> list[Deed]:
 
 
 ELSEWHERE = {"x_dead_letter_exchange": "x1", "x_dead_letter_routing_key": "q2"}
-FULL = {"x_max_length": 1, "x_overflow": "reject-publish"}
+FULL: dict[str, Any] = {"x_max_length": 1, "x_overflow": "reject-publish"}
 # Of two queues that a letter leads to, one is full.
 ONE_OF_TWO_TAKES: list[Deed] = [
     exchange("x1", "fanout"),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.codec_0_x import (
     FileConsume,
@@ -44,7 +44,7 @@ class FileTalk(Talk):
         return self.call(opened, FileOpenOk, channel).staged_size
 
     def send_stage(
-        self, body: bytes, *, size: int | None = None, channel: int = 1, **properties: object
+        self, body: bytes, *, size: int | None = None, channel: int = 1, **properties: Any
     ) -> None:
         """Send a body, or with ``size`` the beginning of one of that size."""
         self.send(FileStage(), channel)
@@ -56,7 +56,7 @@ class FileTalk(Talk):
             frames.append(encode_frame(FRAME_BODY, channel, body[at : at + BODY_FRAME_MAX]))
         self.raw.send(b"".join(frames))
 
-    def stage(self, identifier: str, body: bytes, channel: int = 1, **properties: object) -> None:
+    def stage(self, identifier: str, body: bytes, channel: int = 1, **properties: Any) -> None:
         """Stage a whole file."""
         staged = self.open(identifier, len(body), channel)
         self.send_stage(body[staged:], channel=channel, **properties)
@@ -67,14 +67,12 @@ class FileTalk(Talk):
         body: bytes,
         identifier: str = "id",
         channel: int = 1,
-        **properties: object,
+        **properties: Any,
     ) -> None:
         self.stage(identifier, body, channel, **properties)
         self.send(FilePublish(routing_key=queue, identifier=identifier), channel)
 
-    def consume_files(
-        self, queue: str, tag: str = "tag", channel: int = 1, **flags: object
-    ) -> None:
+    def consume_files(self, queue: str, tag: str = "tag", channel: int = 1, **flags: Any) -> None:
         consume = FileConsume(queue=queue, consumer_tag=tag, **flags)
         self.call(consume, FileConsumeOk, channel)
 
@@ -98,7 +96,7 @@ class FileTalk(Talk):
         *,
         exchange: str = "",
         flags: dict[str, bool] | None = None,
-        **properties: object,
+        **properties: Any,
     ) -> None:
         """Publish with the stream class."""
         self.send(StreamPublish(exchange=exchange, routing_key=queue, **(flags or {})))
@@ -109,9 +107,7 @@ class FileTalk(Talk):
             frames.append(encode_frame(FRAME_BODY, 1, body[at : at + BODY_FRAME_MAX]))
         self.raw.send(b"".join(frames))
 
-    def consume_packets(
-        self, queue: str, tag: str = "tag", channel: int = 1, **flags: object
-    ) -> None:
+    def consume_packets(self, queue: str, tag: str = "tag", channel: int = 1, **flags: Any) -> None:
         consume = StreamConsume(queue=queue, consumer_tag=tag, **flags)
         self.call(consume, StreamConsumeOk, channel)
 

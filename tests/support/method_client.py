@@ -125,7 +125,7 @@ class Talk:
 
     # -- The usual -----------------------------------------------------------------------------
 
-    def declare(self, name: str, channel: int = 1, **flags: object) -> QueueDeclareOk:
+    def declare(self, name: str, channel: int = 1, **flags: Any) -> QueueDeclareOk:
         self.probe = name
         return self.call(QueueDeclare(queue=name, **flags), QueueDeclareOk, channel)
 
@@ -137,7 +137,7 @@ class Talk:
         channel: int = 1,
         mandatory: bool = False,
         immediate: bool = False,
-        **properties: object,
+        **properties: Any,
     ) -> None:
         publish = BasicPublish(
             exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
@@ -151,7 +151,7 @@ class Talk:
                 octets += encode_frame(FRAME_BODY, channel, body[at : at + BODY_FRAME_MAX])
             self.raw.send(octets)
 
-    def consume(self, queue: str, tag: str = "tag", channel: int = 1, **flags: object) -> None:
+    def consume(self, queue: str, tag: str = "tag", channel: int = 1, **flags: Any) -> None:
         method = BasicConsume(queue=queue, consumer_tag=tag, **flags)
         self.call(method, BasicConsumeOk, channel)
 

@@ -90,7 +90,7 @@ class Link:
         self.reply_to = ""
         self.socket.sendall(V0_9_1.header)
         self.wait_for(0)
-        capabilities = {
+        capabilities: dict[str, Any] = {
             "publisher_confirms": True,
             "connection.blocked": True,
             "consumer_cancel_notify": True,

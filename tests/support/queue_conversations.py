@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.codec_0_x import (
     ChannelFlow,
@@ -46,8 +46,8 @@ def unbind(name: str, source: str, key: str = "", *, link: int = 0) -> Deed:
     return call(QueueUnbind(queue=name, exchange=source, routing_key=key), link)
 
 
-OWN = {"exclusive": True}
-STREAM = {"durable": True, "x_queue_type": "stream"}
+OWN: dict[str, Any] = {"exclusive": True}
+STREAM: dict[str, Any] = {"durable": True, "x_queue_type": "stream"}
 FIRST = {"x-stream-offset": "first"}
 CONVERSATIONS: dict[str, list[Deed]] = {
     # -- Exclusive queues --------------------------------------------------------------------------

@@ -34,7 +34,7 @@ class Host:
             contents=Contents(),
         )
 
-    def queue(self, name: str = "q", **arguments: Any) -> Queue:
+    def queue(self, name: str = "q", /, **arguments: Any) -> Queue:
         return self.vhost.declare_queue(name, arguments=arguments)
 
     def pass_time(self, ms: int) -> None:
@@ -56,7 +56,7 @@ class Host:
         self.counters.next_seq += 1
         return message
 
-    def enqueue(self, queue: Queue, body: str, priority: int = 0, **headers: Any) -> int:
+    def enqueue(self, queue: Queue, body: str, priority: int = 0, /, **headers: Any) -> int:
         return queue.enqueue(self.message(body, headers, priority))
 
 

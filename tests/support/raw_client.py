@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from headrace.protocol.codec_0_x import (
     ChannelClose,
@@ -220,7 +220,7 @@ def start_ok(
     mechanism: str = "PLAIN",
     hears_failure: bool = True,
 ) -> ConnectionStartOk:
-    capabilities = {"authentication_failure_close": hears_failure}
+    capabilities: dict[str, Any] = {"authentication_failure_close": hears_failure}
     return ConnectionStartOk(
         client_properties={"product": "raw", "capabilities": capabilities},
         mechanism=mechanism,

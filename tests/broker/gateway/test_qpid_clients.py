@@ -313,7 +313,7 @@ def test_a_binding_to_a_topic_replaces_its_predecessor(
     client = rig.client(version, says=says)
     declare(client)
     for key, selector in (("k", "n = 1"), ("other", "n = 1"), ("k", "n = 2"), ("k", "n = 2")):
-        arguments = {"x-filter-jms-selector": selector}
+        arguments: dict[str, Any] = {"x-filter-jms-selector": selector}
         bind = QueueBind(queue="q", exchange=exchange, routing_key=key, arguments=arguments)
         client.call(bind, QueueBindOk)
     queue = rig.vhost.queues["q"]
@@ -383,7 +383,7 @@ def test_a_number_may_come_as_text(rig: Rig, version: Version, says: dict[str, A
     assert delivery.method.consumer_tag == "high"
     declare(client, "s", durable=True, arguments={"x-queue-type": "stream"})
     client.call(BasicQos(prefetch_count=5), BasicQosOk)
-    at = {"x-stream-offset": "0", "x-consumer-timeout": "60000"}
+    at: dict[str, Any] = {"x-stream-offset": "0", "x-consumer-timeout": "60000"}
     client.call(BasicConsume(queue="s", arguments=at), BasicConsumeOk)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -200,7 +201,7 @@ def test_what_consumers_hold(broker: LocalBroker, version: str) -> None:
         channel.declare_queue("taken")
         before = vhost.definition_octets
 
-        def begin(number: int, **more: object) -> blocking.Consumer:
+        def begin(number: int, **more: Any) -> blocking.Consumer:
             arguments = {"x-filter-jms-selector": f"a = {number}", **more}
             return channel.consume("taken", tag=f"c{number}", arguments=arguments).__enter__()
 

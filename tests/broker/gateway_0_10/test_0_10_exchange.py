@@ -178,7 +178,7 @@ def test_an_argument_may_name_the_alternate_exchange_but_no_other_one(
     session: TalkSession, name: str, declare: type[Any]
 ) -> None:
     what = {"exchange": name, "type": "direct"} if declare is ExchangeDeclare else {"queue": name}
-    arguments = {"alternate-exchange": "amq.fanout"}
+    arguments: dict[str, Any] = {"alternate-exchange": "amq.fanout"}
     for alternate in "amq.fanout", "":
         session.call(declare(**what, alternate_exchange=alternate, arguments=arguments))
     command = declare(**what, alternate_exchange="amq.topic", arguments=arguments)
@@ -429,9 +429,9 @@ def test_an_alternate_exchange_is_the_same_in_every_version(
     session.call(ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.fanout"))
     session.call(QueueDeclare(queue=name, alternate_exchange=name))
     with connect(broker.url) as connection, connection.channel() as channel:
-        arguments = {"alternate-exchange": "amq.fanout"}
+        arguments: dict[str, Any] = {"alternate-exchange": "amq.fanout"}
         channel.declare_exchange(name, "direct", durable=False, arguments=arguments)
-        arguments = {"alternate-exchange": name}
+        arguments: dict[str, Any] = {"alternate-exchange": name}
         channel.declare_queue(name, durable=False, arguments=arguments)
         with pytest.raises(PreconditionFailed):
             channel.declare_queue(name, durable=False)

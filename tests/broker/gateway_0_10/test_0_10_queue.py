@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -209,7 +210,7 @@ def test_an_exclusive_auto_delete_queue_stays_without_subscriptions(
 def test_a_temporary_queue_of_jms_lives_as_long_as_its_connection(
     broker: LocalBroker, session: TalkSession, name: str
 ) -> None:
-    arguments = {
+    arguments: dict[str, Any] = {
         "qpid.lifetime_policy": "DELETE_ON_CONNECTION_CLOSE",
         "qpid.exclusivity_policy": "CONNECTION",
     }
@@ -261,7 +262,11 @@ def test_unknown_arguments_of_a_queue_are_refused(session: TalkSession, name: st
 
 
 def test_arguments_of_the_field_are_understood(session: TalkSession, name: str) -> None:
-    arguments = {"qpid.max_count": 2, "qpid.policy_type": "ring", "qpid.flow_stop_count": 0}
+    arguments: dict[str, Any] = {
+        "qpid.max_count": 2,
+        "qpid.policy_type": "ring",
+        "qpid.flow_stop_count": 0,
+    }
     session.call(QueueDeclare(queue=name, arguments=arguments))
     for body in (b"a", b"b", b"c"):
         session.publish(body, name)
@@ -276,7 +281,7 @@ def test_wrong_values_of_arguments_are_refused(session: TalkSession, name: str) 
 @rule("0-10/s058")
 @rule("0-10/s061")
 def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) -> None:
-    arguments = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
+    arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
     session.publish(b"a", name, delivery_mode=2)
     number = session.publish(b"b", name, delivery_mode=2, accept_mode=0)
@@ -289,7 +294,7 @@ def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) 
 def test_a_stream_takes_and_gives_messages_of_both_families(
     broker: LocalBroker, session: TalkSession, name: str
 ) -> None:
-    arguments = {"x-queue-type": "stream"}
+    arguments: dict[str, Any] = {"x-queue-type": "stream"}
     session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
     session.publish(b"a", name)
     session.publish(b"b" * 200_000, name)
@@ -463,7 +468,7 @@ def test_what_is_accepted_and_released_returns_with_the_rollback(
 def test_a_transaction_says_that_a_queue_refused_some_of_it(
     session: TalkSession, other: TalkSession, name: str
 ) -> None:
-    arguments = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
+    arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, arguments=arguments))
     transactional(session, f"{name}-2")
     for body, queue in ((b"a", name), (b"b", name), (b"c", f"{name}-2")):

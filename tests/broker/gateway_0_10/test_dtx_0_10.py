@@ -122,7 +122,7 @@ def test_a_branch_is_refused_nothing_for_want_of_room(
 ) -> None:
     """All of it happens, or nothing: its coordinator could do nothing about a part."""
     session, late = sessions(), sessions()
-    arguments = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
+    arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, arguments=arguments))
     begin(session, xid)
     for body in (b"1", b"2"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -97,11 +98,11 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert served.stop() == 0
 
 
-def exchange(client: Talk, name: str, kind: str = "direct", **flags: object) -> None:
+def exchange(client: Talk, name: str, kind: str = "direct", **flags: Any) -> None:
     client.call(ExchangeDeclare(exchange=name, type=kind, **flags), ExchangeDeclareOk)
 
 
-def bind(client: Talk, queue: str, name: str, key: str = "", **flags: object) -> None:
+def bind(client: Talk, queue: str, name: str, key: str = "", **flags: Any) -> None:
     method = QueueBind(queue=queue, exchange=name, routing_key=key, **flags)
     client.call(method, QueueBindOk)
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def send_content(
     client.raw.send(octets)
 
 
-def tunnel(client: Talk, body: bytes, channel: int = 1, **properties: object) -> None:
+def tunnel(client: Talk, body: bytes, channel: int = 1, **properties: Any) -> None:
     send_content(
         client, TunnelRequest(meta_data={"k": "v"}), TunnelProperties(**properties), body, channel
     )
@@ -248,7 +249,13 @@ def test_strings(talk: Talker, operation: int, result: bytes) -> None:
     [(ADD, MIN, (2**64 - 5, b"z")), (MIN, MAX, (2**64 - 9, b"yy")), (MAX, ADD, (4, b"yyz"))],
 )
 def test_tables(talk: Talker, integer_op: int, string_op: int, result: tuple[int, bytes]) -> None:
-    table = {"a": 4, "b": "yy", "c": -9, "d": "z", "e": datetime.fromtimestamp(1, UTC)}
+    table: dict[str, Any] = {
+        "a": 4,
+        "b": "yy",
+        "c": -9,
+        "d": "z",
+        "e": datetime.fromtimestamp(1, UTC),
+    }
     method = codec.TestTable(table=table, integer_op=integer_op, string_op=string_op)
     answer = talk(V0_8).call(method, codec.TestTableOk)
     assert (answer.integer_result, answer.string_result) == result
@@ -333,7 +340,7 @@ def test_clients_of_early_versions_are_sent_types_that_they_know(
 ) -> None:
     producer, client = talk(V0_9_1), talk(version)
     client.declare(name)
-    wanted = {"content_type": "t", "message_id": "m", "headers": HEADERS}
+    wanted: dict[str, Any] = {"content_type": "t", "message_id": "m", "headers": HEADERS}
     producer.publish(name, b"one", b"two" * 50_000, **wanted)
     producer.declare(name)
     client.send(BasicGet(queue=name, no_ack=True))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def delivered(client: Talk, count: int, channel: int = 1) -> list[tuple[int, byt
     return found
 
 
-def qos(client: Talk, channel: int = 1, **limits: object) -> None:
+def qos(client: Talk, channel: int = 1, **limits: Any) -> None:
     client.call(BasicQos(**limits), BasicQosOk, channel)
 
 

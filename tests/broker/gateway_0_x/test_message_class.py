@@ -86,13 +86,13 @@ def test_the_filter_of_a_consumer_may_be_a_selector(
     name = f"filter-{no_ack}-{len(look)}-{''.join(look)}"
     talk.declare(name)
     for number in range(6):
-        headers = {"n": number}
+        headers: dict[str, Any] = {"n": number}
         body = Content(b"%d" % number)
         talk.call(
             MessageTransfer(routing_key=name, application_headers=headers, body=body), MessageOk
         )
     talk.call(MessageQos(prefetch_count=10), MessageOk)
-    chosen = {"x-filter-jms-selector": "n % 2 = 1", **look}
+    chosen: dict[str, Any] = {"x-filter-jms-selector": "n % 2 = 1", **look}
     consume = MessageConsume(queue=name, destination="c", no_ack=no_ack, filter=chosen)
     talk.call(consume, MessageOk)
     found = [talk.heard(MessageTransfer).body.data for _ in range(3)]

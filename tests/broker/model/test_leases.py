@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_a_message_of_0_10_is_read_as_any_and_returns_as_it_was() -> None:
         with blocking.connect(f"{broker.url}?version=0-10") as modern:
             with modern.channel() as channel:
                 channel.declare_queue("q", durable=True)
-                headers = {"a": 1, "b": "two"}
+                headers: dict[str, Any] = {"a": 1, "b": "two"}
                 channel.publish(Message(b"body", headers=headers, correlation_id="c"), "q")
             with Lease(connection, "q", "g") as lease:
                 lease.claim()

@@ -153,7 +153,7 @@ def test_other_names_of_arguments_mean_the_same(speak: Speak, version: str) -> N
     channel.declare_queue(queue, arguments={"qpid.max_count": 3, "qpid.policy_type": "ring"})
     fill(channel, queue)
     assert ready(channel, queue) == 3
-    same = {"x-max-length": 3, "x-overflow": "drop-head"}
+    same: dict[str, Any] = {"x-max-length": 3, "x-overflow": "drop-head"}
     channel.declare_queue(queue, arguments=same)
     if version in ("0-9-1", "0-10"):  # The others ignore what an existing queue is asked for.
         with pytest.raises(ClientError, match="inequivalent arg 'x-max-length'"):
@@ -194,7 +194,10 @@ def test_a_queue_may_ask_for_one_of_its_dead_letters(speak: Speak, version: str)
     channel = speak()
     queue = f"mortal-{version}"
     early = version in ("0-8", "0-9")  # Whose tables have no booleans.
-    arguments = {"x-qpid-dlq-enabled": 1 if early else True, "x-qpid-maximum-delivery-count": 2}
+    arguments: dict[str, Any] = {
+        "x-qpid-dlq-enabled": 1 if early else True,
+        "x-qpid-maximum-delivery-count": 2,
+    }
     channel.declare_queue(queue, arguments=arguments)
     channel.publish(b"poison", queue)
     returned = 0
@@ -234,7 +237,7 @@ def test_what_would_change_behaviour_unseen_is_refused(speak: Speak, version: st
 @every
 def test_each_virtual_host_says_what_strange_names_do(speak: Speak, version: str) -> None:
     queue = f"strange-{version}"
-    strange = {"team": "billing", "x-qpid-replay-period": 5}
+    strange: dict[str, Any] = {"team": "billing", "x-qpid-replay-period": 5}
     assert speak("lax").declare_queue(queue, arguments=strange).name == queue
     with pytest.raises(ClientError, match="invalid arg 'team' for queue"):
         speak("strict").declare_queue(queue, arguments={"team": "billing"})
@@ -314,8 +317,8 @@ def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None
 
 @every
 def test_a_quorum_queue_is_durable_and_limits_deliveries(speak: Speak, version: str) -> None:
-    quorum = {"x-queue-type": "quorum"}
-    hints = {
+    quorum: dict[str, Any] = {"x-queue-type": "quorum"}
+    hints: dict[str, Any] = {
         "x-quorum-initial-group-size": 3,
         "x-queue-leader-locator": "balanced",
         "x-dead-letter-strategy": "at-least-once",
@@ -354,7 +357,7 @@ def test_what_holds_for_a_queue_is_shown(broker: LocalBroker, data: Path) -> Non
     assert (shown["max_length"], shown["user"]) == (1, "guest")
     assert shown["arguments"] == {"x-max-length": 3, "x-expires": 60000}
     assert shown["effective_arguments"] == {"x-max-length": 1, "x-expires": 60000}
-    quorum = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 3}
+    quorum: dict[str, Any] = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 3}
     channel.queue_declare("three", durable=True, arguments=quorum)
     shown = ask(data / "management.sock", "show queue", name="three", vhost="/")
     assert (shown["type"], shown["replicas"], len(shown["members"])) == ("quorum", 1, 1)

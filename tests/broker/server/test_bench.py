@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -58,7 +59,7 @@ def test_workloads_find_nothing_wrong(bench: Bench, name: str) -> None:
 def test_workloads_run_by_other_versions(
     bench: Bench, name: str, publish: Version, consume: Version
 ) -> None:
-    versions = {"publish_version": publish, "consume_version": consume}
+    versions: dict[str, Any] = {"publish_version": publish, "consume_version": consume}
 
     def delivered(seconds: float) -> float:
         sample = WORKLOADS[name].measure(replace(bench, **versions, seconds=seconds))

@@ -193,7 +193,11 @@ def test_connections_over_tls_tell_their_certificates(tmp_path: Path) -> None:
 
 
 def test_interceptors_stamp_messages() -> None:
-    stamps = {"stamp_timestamp": "keep", "stamp_node": "overwrite", "stamp_sent_time": True}
+    stamps: dict[str, Any] = {
+        "stamp_timestamp": "keep",
+        "stamp_node": "overwrite",
+        "stamp_sent_time": True,
+    }
     with (
         LocalBroker(**stamps) as broker,
         pika.BlockingConnection(pika.URLParameters(broker.url)) as connection,

@@ -199,7 +199,7 @@ def test_several_issuers_come_and_go(desk: Desk, issuers: dict[str, Issuer]) -> 
     )
     more: dict[str, Any] = {"oauth_resource_server_id": RESOURCE, "oauth_issuers": str(both)}
     desk.reload(**more, audit_log=str(desk.home / "issuers.log"))
-    of_there = {
+    of_there: dict[str, Any] = {
         "aud": "plant",
         "scope": " ".join(f"api:/plant.{scope}" for scope in EVERYTHING),
         "iss": THERE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.client import Message, blocking
 from support.broker_process import Served, until
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VERSIONS = ("0-9-1", "0-10", "0-9", "0-8")
 LIMIT = 2
 WAIT_MS = 2500
-POISON = {
+POISON: dict[str, Any] = {
     "x-delivery-limit": LIMIT,
     "x-dead-letter-exchange": "",
     "x-dead-letter-routing-key": "dead",

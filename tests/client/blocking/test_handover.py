@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_outcomes(url: str, name: Callable[[str], str]) -> None:
 
 def test_a_refused_publish(url: str, name: Callable[[str], str]) -> None:
     queue = name("full")
-    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    arguments: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
     with connect(url, reconnect=None) as connection:
         with connection.channel() as channel:
             channel.declare_queue(queue, durable=False, exclusive=True, arguments=arguments)

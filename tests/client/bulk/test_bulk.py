@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -56,7 +56,7 @@ async def test_what_comes_back_and_what_is_refused_is_told_by_its_number(
     url: str, name: Name
 ) -> None:
     async with connect(url) as connection, connection.channel() as channel:
-        full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        full: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await channel.declare_queue(name("full"), arguments=full)
         keys = [name("full"), name("nowhere"), name("full"), name("nowhere")]
         async with BulkPublisher(connection) as publisher:

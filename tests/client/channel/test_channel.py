@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -134,7 +134,7 @@ async def test_exchanges_route(url: str, name: Name) -> None:
 
 async def test_headers_exchange_and_binding_arguments(url: str, name: Name) -> None:
     queue, exchange = name("q"), name("headers")
-    arguments = {"x-match": "any", "colour": "red", "size": 3}
+    arguments: dict[str, Any] = {"x-match": "any", "colour": "red", "size": 3}
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_exchange(exchange, "headers", durable=False, auto_delete=True)
         await channel.declare_queue(queue, exclusive=True, durable=False)
@@ -295,7 +295,7 @@ async def test_what_a_cancelled_consumer_did_not_hand_out_goes_back(url: str, na
 
 async def test_settling(url: str, name: Name) -> None:
     queue, dead = name("q"), name("dead")
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     async with connect(url) as connection, connection.channel() as channel:
         await channel.declare_queue(dead, exclusive=True, durable=False)
         await channel.declare_queue(queue, exclusive=True, durable=False, arguments=arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -155,7 +156,7 @@ def test_a_bad_selector_is_refused_and_nothing_changed(
     channel: blocking.Channel,
     other: blocking.Channel,
     queue: str,
-    arguments: dict[str, object],
+    arguments: dict[str, Any],
     why: str,
 ) -> None:
     fill(other, queue, 2)
@@ -205,7 +206,11 @@ def test_browsing_by_property_until_there_is_no_more(
     channel: blocking.Channel, other: blocking.Channel, queue: str, look: str
 ) -> None:
     fill(other, queue, 1500)
-    arguments = {look: True, "x-filter-auto-close": True, SELECTOR: "colour = 'blue' AND n > 700"}
+    arguments: dict[str, Any] = {
+        look: True,
+        "x-filter-auto-close": True,
+        SELECTOR: "colour = 'blue' AND n > 700",
+    }
     wanted = [n for n in range(1500) if n % 3 == 2 and n > 700]
     for _ in range(2):
         with channel.consume(queue, prefetch=50, arguments=arguments) as browser:
@@ -225,7 +230,11 @@ def test_browsing_from_a_position(
         positions = {
             int(d.body): int(str(d.headers["x-stream-offset"])) for d in until_end(all_there)
         }
-    arguments = {look: True, "x-filter-auto-close": True, "x-stream-offset": positions[6]}
+    arguments: dict[str, Any] = {
+        look: True,
+        "x-filter-auto-close": True,
+        "x-stream-offset": positions[6],
+    }
     with channel.consume(queue, arguments=arguments) as browser:
         assert all_of(browser) == [6, 7, 8, 9]
 
@@ -243,7 +252,7 @@ def test_a_consumer_that_closes_itself_has_taken_all(
     channel: blocking.Channel, other: blocking.Channel, queue: str
 ) -> None:
     fill(other, queue, 30)
-    arguments = {SELECTOR: "n >= 10", "x-filter-auto-close": True}
+    arguments: dict[str, Any] = {SELECTOR: "n >= 10", "x-filter-auto-close": True}
     with channel.consume(queue, prefetch=7, arguments=arguments) as consumer:
         assert all_of(consumer) == list(range(10, 30))
         with pytest.raises(ClientError, match="has had all there was for it"):
@@ -260,7 +269,11 @@ def test_other_queues_are_browsed_as_well(
     other.declare_queue(queue, durable=kind == "stream", arguments=made)
     for n in range(12):
         other.publish(Message(b"%d" % n, priority=n % 3, headers={"n": n}), queue)
-    arguments = {"x-filter-no-consume": True, "x-filter-auto-close": True, SELECTOR: "n > 2"}
+    arguments: dict[str, Any] = {
+        "x-filter-no-consume": True,
+        "x-filter-auto-close": True,
+        SELECTOR: "n > 2",
+    }
     with channel.consume(queue, prefetch=5, arguments=arguments) as browser:
         found = all_of(browser)
     priority = [5, 8, 11, 4, 7, 10, 3, 6, 9]
@@ -275,7 +288,7 @@ def test_a_selector_on_a_stream(
     queue = name("stream")
     other.declare_queue(queue, durable=True, arguments={"x-queue-type": "stream"})
     fill(other, queue, 60)
-    arguments = {"x-stream-offset": 5, SELECTOR: "colour = 'green' OR n = 59"}
+    arguments: dict[str, Any] = {"x-stream-offset": 5, SELECTOR: "colour = 'green' OR n = 59"}
     with channel.consume(queue, prefetch=10, arguments=arguments) as reader:
         wanted = [n for n in range(5, 60) if n % 3 == 1 or n == 59]
         assert seen(reader, len(wanted)) == wanted
@@ -329,7 +342,7 @@ def test_a_flush_of_0_10_waits_until_all_was_looked_at(
         blocking.connect(f"{shared.url}?version=0-10") as connection,
         connection.session() as session,
     ):
-        arguments = {SELECTOR: "n >= 1998"}
+        arguments: dict[str, Any] = {SELECTOR: "n >= 1998"}
         with session.subscribe(queue, arguments=arguments) as chosen:
             chosen.flow(10)
             chosen.flush()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -282,7 +283,7 @@ def test_a_commit_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_pin_holds_a_stream_on_disk_also_after_a_restart(tmp_path: Path) -> None:
-    limits = {**STREAM, "x-max-length-bytes": 600_000}
+    limits: dict[str, Any] = {**STREAM, "x-max-length-bytes": 600_000}
     with LocalBroker(tmp_path, group_pin_size_max=1_000_000) as broker:
         with blocking.connect(broker.url) as connection, BlockingRequests(connection) as requests:
             with connection.channel() as channel:

@@ -122,7 +122,7 @@ async def test_ids_count_with_the_commit(url: str, version: str, name: Name) -> 
 async def test_what_was_refused_may_come_again(url: str, version: str, name: Name) -> None:
     """Under its own id, also behind a higher one; and no queue has it before all have it."""
     async with connect(in_version(url, version)) as connection, connection.channel() as channel:
-        limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
         await channel.declare_queue(name("narrow"), arguments=limits)
         await channel.declare_queue(name("wide"))
         await channel.declare_exchange(name("x"), "fanout")

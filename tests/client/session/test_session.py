@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 import pytest
@@ -44,11 +45,11 @@ from support.timeouts import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-Names = "Callable[[str], str]"
+Names: TypeAlias = Callable[[str], str]
 
 
 @asynccontextmanager
-async def session_on(url: str, **options: object) -> AsyncIterator[Session]:
+async def session_on(url: str, **options: Any) -> AsyncIterator[Session]:
     """A session on a connection of its own."""
     async with connect(f"{url}?version=0-10", reconnect=None) as connection:
         async with connection.session(**options) as session:
@@ -164,7 +165,13 @@ async def test_unroutable_messages_are_rejected(url: str, name: Names) -> None:
 
 async def test_headers_of_every_type_come_back(url: str, name: Names) -> None:
     queue = name("q")
-    headers = {"u8": UInt8(5), "u64": UInt64(5), "bit": BIT, "uuid": UUID(int=9), "b": b"\xff"}
+    headers: dict[str, Any] = {
+        "u8": UInt8(5),
+        "u64": UInt64(5),
+        "bit": BIT,
+        "uuid": UUID(int=9),
+        "b": b"\xff",
+    }
     extra = UnknownStruct((99, 9), b"opaque")
     async with session_on(url) as session:
         await session.call(QueueDeclare(queue=queue))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -101,7 +101,7 @@ async def test_blocks_out_of_memory_and_with_a_filter(url: str, name: Name) -> N
 
 async def test_what_ends_blocks(url: str, name: Name) -> None:
     async with connect(url) as connection:
-        arguments = {**STREAM, "x-max-length-bytes": 20_000}
+        arguments: dict[str, Any] = {**STREAM, "x-max-length-bytes": 20_000}
         async with connection.channel() as channel:
             await channel.declare_queue(name("short"), arguments=arguments)
             await channel.publish_many([bytes(1000)] * 200, name("short"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -121,7 +121,7 @@ async def test_deleting_a_stream_ends_its_readers(url: str, name: Name) -> None:
 
 async def test_an_offset_that_is_gone(headrace_broker: object, name: Name) -> None:
     async with connect(headrace_broker.url) as connection:  # type: ignore[attr-defined]
-        arguments = {
+        arguments: dict[str, Any] = {
             **STREAM,
             "x-max-length-bytes": 200_000,
             "x-stream-max-segment-size-bytes": 50_000,
@@ -200,11 +200,11 @@ async def test_a_reader_is_remembered_by_its_tag(
     headrace_broker: LocalBroker, name: Name, version: str
 ) -> None:
     url, stream, tag = headrace_broker.url, name("s"), name(version)
-    tracked: dict[str, object] = {"x-stream-automatic-offset-tracking": 1}
+    tracked: dict[str, Any] = {"x-stream-automatic-offset-tracking": 1}
 
-    async def read(count: int, tag: str = tag, **more: object) -> list[bytes]:
+    async def read(count: int, tag: str = tag, **more: Any) -> list[bytes]:
         bodies = []
-        arguments = {**tracked, **more}
+        arguments: dict[str, Any] = {**tracked, **more}
         async with connect(f"{url}?version={version}", reconnect=None) as connection:
             async with connection.channel() as channel:
                 async with channel.consume(stream, prefetch=4, tag=tag, arguments=arguments) as got:
@@ -217,7 +217,7 @@ async def test_a_reader_is_remembered_by_its_tag(
 
     async with connect(url) as connection:
         await fill(connection, stream, 10)
-        first = {"x-stream-offset": "first"}
+        first: dict[str, Any] = {"x-stream-offset": "first"}
         assert await read(3, **first) == [b"0", b"1", b"2"]
         assert await read(2) == [b"3", b"4"]
         assert await read(1, tag="other", **{"x-stream-offset": -2}) == [b"8"]
@@ -230,7 +230,10 @@ async def test_a_reader_is_remembered_by_its_tag(
 
 
 async def test_remembered_readers_survive_a_kill(tmp_path: Path) -> None:
-    arguments = {"x-stream-automatic-offset-tracking": True, "x-stream-offset": "first"}
+    arguments: dict[str, Any] = {
+        "x-stream-automatic-offset-tracking": True,
+        "x-stream-offset": "first",
+    }
     with ChildBroker(tmp_path / "data") as broker:
         async with connect(broker.url, reconnect=None) as connection:
             await fill(connection, "s", 5)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,7 +48,7 @@ async def fill(connection: Connection, stream: str, count: int) -> None:
         await channel.publish_many(messages, stream)
 
 
-async def offsets(stream: Stream, first: int, last: int, **options: object) -> list[int]:
+async def offsets(stream: Stream, first: int, last: int, **options: Any) -> list[int]:
     reading = stream.read(first, last, **options)  # type: ignore[arg-type]  # Any of them.
     return [record.offset async for batch in reading for record in batch]
 
@@ -77,7 +77,11 @@ async def test_a_range_ends_by_itself(url: str, version: str, name: Name) -> Non
     async with connect(in_version(url, version)) as connection:
         await fill(connection, name("s"), 30)
         async with connection.channel() as channel:
-            arguments = {"x-stream-offset": 5, "x-stream-last": 9, "x-stream-filter": "green"}
+            arguments: dict[str, Any] = {
+                "x-stream-offset": 5,
+                "x-stream-last": 9,
+                "x-stream-filter": "green",
+            }
             bodies = []
             consumer = channel.consume(name("s"), prefetch=1, arguments=arguments)
             async for delivery in consumer:
@@ -127,7 +131,7 @@ async def test_a_filtered_range_says_when_retention_overtook_it(
     url: str, version: str, name: Name
 ) -> None:
     """Also in the middle, when the reader is slow: a gap is never passed over."""
-    limits = {**STREAM, "x-max-length-bytes": 500_000}
+    limits: dict[str, Any] = {**STREAM, "x-max-length-bytes": 500_000}
     async with connect(in_version(url, version)) as connection:
         async with connection.channel() as channel:
             await channel.declare_queue(name("s"), arguments=limits)
@@ -161,7 +165,7 @@ async def test_a_filtered_range_says_when_retention_overtook_it(
     ],
 )
 async def test_arguments_that_make_no_sense(
-    url: str, name: Name, arguments: dict[str, object]
+    url: str, name: Name, arguments: dict[str, Any]
 ) -> None:
     async with connect(url) as connection:
         await fill(connection, name("s"), 1)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -221,7 +221,7 @@ def transfer_headers(draw: st.DrawFn) -> bytes:
     return delivery + message
 
 
-def said(payload: bytes) -> dict[str, object]:
+def said(payload: bytes) -> dict[str, Any]:
     """What a 0-10 header says; the order of its application headers does not matter."""
     p = read_transfer(payload)
     told = {name: getattr(p, name) for name in p.__slots__}

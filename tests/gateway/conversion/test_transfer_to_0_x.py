@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -76,7 +76,7 @@ def properties(content: ContentReceived) -> BasicProperties:
     return found
 
 
-def declare(client: Client, name: str, **options: object) -> None:
+def declare(client: Client, name: str, **options: Any) -> None:
     client.call(QueueDeclare(queue=name, **options), QueueDeclareOk)
 
 

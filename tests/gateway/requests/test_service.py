@@ -164,7 +164,7 @@ def test_long_work_lets_others_go_on() -> None:
         yield
         raise ZeroDivisionError
 
-    handlers = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
+    handlers: dict[str, Any] = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
     Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=1000)
     scheduler = broker.vhost.scheduler
     for request in (
@@ -226,7 +226,9 @@ def test_groups_are_for_those_who_may_read_their_stream() -> None:
 def test_a_large_request_comes_in_several_frames() -> None:
     broker = Broker()
     seen: list[str] = []
-    handlers = {"tell": lambda call: seen.append(call.text("what", octets_max=5000)) or {}}
+    handlers: dict[str, Any] = {
+        "tell": lambda call: seen.append(call.text("what", octets_max=5000)) or {}
+    }
     Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=10_000)
     body = json.dumps({"do": "tell", "what": "y" * 4000}).encode()
     properties = BasicProperties(reply_to="answers")

@@ -154,7 +154,7 @@ def test_copies_of_the_message_class_are_topics_too(
 ) -> None:
     access.closed.add("b")
     other = rig.client(V0_9)
-    headers = {header: {"1": "b"}, **delay}
+    headers: dict[str, Any] = {header: {"1": "b"}, **delay}
     transfer = MessageTransfer(
         destination=TOPIC, routing_key="a", application_headers=headers, body=Content(b"x")
     )

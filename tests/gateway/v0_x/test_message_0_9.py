@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,11 +74,11 @@ def client(rig: Rig) -> Client:
     return rig.client(V0_9)
 
 
-def declare(client: Client, name: str = "q", **options: object) -> None:
+def declare(client: Client, name: str = "q", **options: Any) -> None:
     client.call(QueueDeclare(queue=name, **options), QueueDeclareOk)
 
 
-def put(client: Client, body: bytes, key: str = "q", **fields: object) -> None:
+def put(client: Client, body: bytes, key: str = "q", **fields: Any) -> None:
     """Transfer a message to the broker; it says ok, when deliveries have gone out."""
     client.send(MessageTransfer(routing_key=key, body=Content(body), **fields))
     answer = client.events.pop()
@@ -86,7 +86,7 @@ def put(client: Client, body: bytes, key: str = "q", **fields: object) -> None:
     assert isinstance(answer.method, MessageOk), answer
 
 
-def consume(client: Client, queue: str = "q", destination: str = "here", **options: object) -> None:
+def consume(client: Client, queue: str = "q", destination: str = "here", **options: Any) -> None:
     client.call(MessageConsume(queue=queue, destination=destination, **options), MessageOk)
 
 
@@ -563,7 +563,7 @@ def opened(client: Client, *pieces: bytes, name: bytes = NAME) -> None:
         client.call(MessageAppend(reference=name, data=piece), MessageOk)
 
 
-def referred(**fields: object) -> MessageTransfer:
+def referred(**fields: Any) -> MessageTransfer:
     return MessageTransfer(routing_key="q", body=Content(NAME, is_reference=True), **fields)
 
 

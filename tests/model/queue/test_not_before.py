@@ -2,6 +2,7 @@
 """Messages that are not ready before their time."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_without_the_argument_the_header_means_nothing(host: Host) -> None:
     ],
 )
 def test_every_kind_but_last_values_may_hold_messages_until_their_time(
-    host: Host, kind: dict[str, object]
+    host: Host, kind: dict[str, Any]
 ) -> None:
     queue = host.queue(**{HOLD: True, **kind})
     host.enqueue(queue, "b", k="b")

@@ -35,7 +35,7 @@ class Host:
         self.dead = self.vhost.declare_queue("dead")
         self.vhost.bind("amq.fanout", ("queue", "dead"))
 
-    def queue(self, name: str = "q", **arguments: Any) -> Queue:
+    def queue(self, name: str = "q", /, **arguments: Any) -> Queue:
         return self.vhost.declare_queue(name, arguments={**ALTERNATE, **arguments})
 
     def publish(self, queue: Queue, numbers: range, priority: int = 0) -> None:

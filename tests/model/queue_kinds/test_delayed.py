@@ -148,7 +148,7 @@ def test_delays_are_numbers_or_texts_of_them() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
 def test_a_delayed_exchange_routes_as_its_type_says(rig: Rig, client: Client, kind: str) -> None:
-    arguments = {"x-delayed-type": kind}
+    arguments: dict[str, Any] = {"x-delayed-type": kind}
     client.send(ExchangeDeclare(exchange="later", type="x-delayed-message", arguments=arguments))
     key = {"topic": "a.#"}.get(kind, "a.b")
     client.send(QueueBind(queue="q", exchange="later", routing_key=key, arguments={"n": 1}))

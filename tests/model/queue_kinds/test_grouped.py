@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from headrace.model.transaction.transaction import ACCEPT, Transaction
 from support.queue_kind_host import Host, Taker, body_of, left
 
 EXCLUSIVE = {"qpid.group_header_key": "g"}
-SHARED = {**EXCLUSIVE, "qpid.shared_msg_group": 1}
+SHARED: dict[str, Any] = {**EXCLUSIVE, "qpid.shared_msg_group": 1}
 
 
 @pytest.fixture
@@ -174,9 +175,7 @@ def test_only_so_many_empty_groups_are_remembered(host: Host) -> None:
 
 
 @pytest.mark.parametrize("arguments", [EXCLUSIVE, SHARED], ids=["exclusive", "shared"])
-def test_under_a_random_load_groups_are_never_split(
-    host: Host, arguments: dict[str, object]
-) -> None:
+def test_under_a_random_load_groups_are_never_split(host: Host, arguments: dict[str, Any]) -> None:
     random = Random(7)
     queue = host.queue(**arguments)
     takers = [Taker(queue, room=3).start() for _ in range(4)]

@@ -2,6 +2,7 @@
 """Queues that keep the last value of each key."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -221,7 +222,7 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
     ],
 )
 def test_contradictions_and_bad_values_name_the_arguments(
-    host: Host, arguments: dict[str, object], named: tuple[str, ...]
+    host: Host, arguments: dict[str, Any], named: tuple[str, ...]
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
         host.vhost.declare_queue("bad", arguments=arguments)

@@ -45,7 +45,7 @@ def test_what_comes_back_goes_to_where_it_sorts(host: Host, queue: Queue) -> Non
 def test_limits_go_by_place(host: Host) -> None:
     queue = host.queue(**{"qpid.queue_sort_key": "s", "x-max-length": 3})
     for key in "dcba":
-        host.enqueue(queue, key, priority=9 if key == "a" else 0, s=key)
+        host.enqueue(queue, key, 9 if key == "a" else 0, s=key)
     assert left(queue) == ["a", "b", "c"]
 
 
@@ -187,7 +187,7 @@ def test_what_comes_back_goes_to_its_level(host: Host) -> None:
     assert queue.ready_bytes == 0
 
 
-FAIR = {"qpid.priorities": 3, "qpid.fairshare": 2}
+FAIR: dict[str, Any] = {"qpid.priorities": 3, "qpid.fairshare": 2}
 
 
 def test_whoever_looks_at_a_fair_queue_goes_by_shares(host: Host) -> None:

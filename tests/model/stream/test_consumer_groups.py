@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ class Host:
         )
         self.groups: ConsumerGroups = self.vhost.groups
 
-    def stream(self, name: str = "s", **arguments: object) -> Stream:
+    def stream(self, name: str = "s", /, **arguments: Any) -> Stream:
         made = self.vhost.declare_queue(
             name, durable=True, arguments={"x-queue-type": "stream", **arguments}
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def vhost() -> VirtualHost:
     )
 
 
-def declare(vhost: VirtualHost, name: str = "s", **arguments: object) -> list[str]:
+def declare(vhost: VirtualHost, name: str = "s", **arguments: Any) -> list[str]:
     asked = {key.replace("_", "-"): value for key, value in arguments.items()}
     vhost.declare_exchange(name, KIND, durable=True, arguments=asked)
     return [p.stream.name for p in partitions_of(vhost.exchanges[name])]
@@ -126,7 +127,7 @@ def test_it_is_declared_again_only_as_it_is(vhost: VirtualHost) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    vhost: VirtualHost, arguments: dict[str, object], said: str
+    vhost: VirtualHost, arguments: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(PreconditionFailed, match=said):
         declare(vhost, **arguments)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,10 +54,10 @@ def batches(
     return batches_of(stream, names, blocks(records))
 
 
-def one(properties: BasicProperties) -> dict[str, object]:
+def one(properties: BasicProperties) -> dict[str, Any]:
     """The row that a record with these properties becomes."""
     (batch,) = batches("orders", ALL, [record(7, properties, b"body")])
-    row: dict[str, object] = batch.to_pylist()[0]
+    row: dict[str, Any] = batch.to_pylist()[0]
     return row
 
 
@@ -99,7 +100,7 @@ def test_a_record_without_properties_has_only_nulls() -> None:
 
 
 def test_headers_are_text_and_nested_ones_are_json() -> None:
-    headers = {
+    headers: dict[str, Any] = {
         "text": "ä",
         "number": -5,
         "yes": True,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -89,7 +90,7 @@ def test_messages_are_persistent_unless_told() -> None:
         ({"headers": [("k" * 256, "v")]}, "255"),
     ],
 )
-def test_a_bad_row_is_an_error_of_its_own(values: dict[str, object], reason: str) -> None:
+def test_a_bad_row_is_an_error_of_its_own(values: dict[str, Any], reason: str) -> None:
     types = {"headers": HEADERS}
     columns = {
         name: pa.array([good, value], types.get(name))

@@ -99,7 +99,7 @@ class Run(Lives):
     def publish(self, client: Client, pending: list[int], transactions: bool) -> list[int]:
         for number in pending:
             exchange, key = (("", "q"), ("", "s"), ("x", ""))[number % 3]
-            headers = {"x-publisher-name": "p", "x-publishing-id": number}
+            headers: dict[str, Any] = {"x-publisher-name": "p", "x-publishing-id": number}
             properties = BasicProperties(delivery_mode=2, headers=headers)
             body = number.to_bytes(8, "big")
             header = encode_content_header(V0_9_1, 60, 8, properties)
