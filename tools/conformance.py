@@ -156,8 +156,8 @@ def as_page(tests: dict[str, list[str]], reasons: dict[str, str]) -> str:
                 verdict = "<br>".join(f"`{node.removeprefix('tests/')}`" for node in tests[name])
             else:
                 verdict = reasons.get(name, "**open**")
-            short = name.partition("/")[2]
-            lines.append(f"| {short} | {rule.level} | {rule.where} | {verdict} |\n")
+            number = name.partition("/")[2]
+            lines.append(f"| {number} | {rule.level} | {rule.where} | {verdict} |\n")
     return "".join(lines)
 
 

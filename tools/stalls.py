@@ -94,7 +94,7 @@ def orphaned(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         vhost.declare_queue("other")
         vhost.bind("amq.fanout", (QUEUE, "other"))
-        filled(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})
+        filled(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})  # type: ignore[arg-type]
 
         def steps() -> Iterator[object]:
             yield vhost.delete_queue("q")
@@ -122,7 +122,8 @@ def owned(count: int, used: bool) -> Case:
                 vhost.deliver(new_message(BODY, 3, 200), [queue], False)
 
         def steps() -> Iterator[object]:
-            yield vhost.owner_gone(owner)
+            vhost.owner_gone(owner)
+            yield None
             yield from later(vhost)
 
         return steps
@@ -224,7 +225,7 @@ def measured(case: Case) -> float:
         journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
         list(journal.recover())
         counters = Counters(now_ms=1_000_000)
-        vhost = VirtualHost("/", store=journal, counters=counters, contents=BasicContents())
+        vhost = VirtualHost("/", store=journal, counters=counters, contents=BasicContents())  # type: ignore[arg-type]
         do = case(vhost)
         took = longest(do)
         journal.close()

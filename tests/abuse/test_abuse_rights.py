@@ -265,7 +265,7 @@ def test_who_loses_a_right_keeps_no_consumer(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         for version in VERSIONS:
             name = f"mine-{uuid.uuid4().hex}"
-            connection = stack.enter_context(until(partial(log_in, version), "the user"))
+            connection = stack.enter_context(until(partial(log_in, version), "the user"))  # type: ignore[arg-type]
             if connection.version is V0_10:
                 session = connection.session()
                 session.call(QueueDeclare(queue=name))

@@ -189,7 +189,7 @@ def published(octets: bytes) -> list[tuple[str, int, int]]:
                 body += len(frame.payload)
         publish = decode_method(V, frames[0].payload)
         seq = int.from_bytes(frames[2].payload[:8], "big")
-        found.append((publish.routing_key, seq, body))
+        found.append((publish.routing_key, seq, body))  # type: ignore[attr-defined]
     return found
 
 

@@ -75,7 +75,7 @@ def stand_still(monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
     """Let errands go no further than so many messages, until this is undone."""
     read = move.Errand._read
 
-    def some(errand: move.Errand) -> list[move.Message]:
+    def some(errand: move.Errand) -> list[move.Message]:  # type: ignore[name-defined]
         return read(errand)[: max(looked - errand._looked, 0)]
 
     monkeypatch.setattr(move.Errand, "_read", some)
@@ -274,7 +274,7 @@ def test_ctrl_c_leaves_everything_as_it_was(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(jobs.time, "sleep", interrupted)
+        patched.setattr(jobs.time, "sleep", interrupted)  # type: ignore[attr-defined]
         said = CliRunner().invoke(messages, ["move", *queues], env={"HEADRACE_URL": shared.url})
     assert said.exit_code == 1
     assert "the errand was cancelled; nothing was changed" in said.stderr

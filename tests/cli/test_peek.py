@@ -580,7 +580,7 @@ def test_a_browser_looks_back_for_a_while(
         "queue": {"qpid.ensure_nondestructive_consumers": True},
         "stream": {"x-queue-type": "stream"},
     }.get(look, {})
-    other.declare_queue(queue, durable=True, arguments=made)
+    other.declare_queue(queue, durable=True, arguments=made)  # type: ignore[arg-type]
     other.publish_many([b"0", b"1", b"2"], queue)
     how = {"x-filter-auto-close": True} | ({look: True} if look.startswith("x-") else {})
     assert shown(channel, queue, **how, **{REPLAY: 3600}) == "0 1 2"

@@ -54,7 +54,7 @@ def told(headrace_broker: LocalBroker, name: Name) -> Iterator[Told]:
             def told(*kinds: str) -> dict[str, Any]:
                 while True:
                     event = events.receive(PATIENCE_S)
-                    if event.routing_key in kinds and event.headers["name"].startswith(name()):
+                    if event.routing_key in kinds and event.headers["name"].startswith(name()):  # type: ignore[arg-type]
                         return dict(event.headers)
 
             yield told

@@ -120,7 +120,7 @@ def test_what_a_full_queue_does(
 
 @every
 def test_alerts_are_events(
-    channels: Channels, headrace_broker: LocalBroker, name: Callable[[str], str]
+    channels: Channels, headrace_broker: LocalBroker, name: Callable[..., str]
 ) -> None:
     queue, alerts, channel = name("q"), name("alerts"), channels()
     with blocking.connect(headrace_broker.url) as connection, connection.channel() as listener:
@@ -153,7 +153,7 @@ def test_what_comes_back_waits(channels: Channels, name: Callable[[], str]) -> N
 
 
 def test_auto_delete_queues_may_linger(
-    headrace_broker: LocalBroker, name: Callable[[str], str]
+    headrace_broker: LocalBroker, name: Callable[..., str]
 ) -> None:
     queues = []
     for version in VERSIONS:

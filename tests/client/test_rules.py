@@ -99,21 +99,21 @@ async def test_only_the_application_deletes_and_once() -> None:
             await peer.handshake()
             while True:
                 event = await peer.next_event()
-                method = event.method
+                method = event.method  # type: ignore[attr-defined]
                 name = getattr(method, "queue", None) or getattr(method, "exchange", "")
-                lives[number].append((type(method), name))
+                lives[number].append((type(method), name))  # type: ignore[arg-type]
                 if isinstance(method, QueueDeclare):
-                    peer.send(event.channel, QueueDeclareOk(queue=method.queue))
+                    peer.send(event.channel, QueueDeclareOk(queue=method.queue))  # type: ignore[attr-defined]
                 elif isinstance(method, BasicPublish):
                     if number == 0:
                         peer.hang_up()
                     return
                 elif type(method) in answers:
-                    peer.send(event.channel, answers[type(method)])
+                    peer.send(event.channel, answers[type(method)])  # type: ignore[attr-defined]
 
         return serve
 
-    async with scripted(life(0), life(1)) as broker:
+    async with scripted(life(0), life(1)) as broker:  # type: ignore[arg-type]
         connection = await connect(broker.url, reconnect=Reconnect(delay_s=0.001))
         channel = await connection.channel(confirm=False)
         for queue in ("kept", "gone"):

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tutorial import Tutorial, blocks_of, matches
+
+from support.tutorial import Tutorial, blocks_of, matches
 
 PAGES = Path(__file__).parents[2] / "docs" / "tutorials"
 

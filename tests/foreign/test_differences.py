@@ -24,7 +24,7 @@ from support.policies_of_both import OurLaws, TheirLaws
 from support.random_conversations import WEIGHTS, Maker, Pair, shrink, theme_of
 
 if TYPE_CHECKING:
-    from conftest import RabbitMQ
+    from foreign.conftest import RabbitMQ
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "1"))
 LENGTH = 40

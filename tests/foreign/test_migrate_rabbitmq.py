@@ -22,7 +22,7 @@ from support.broker_process import until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import RabbitMQ
+    from foreign.conftest import RabbitMQ
 
     Name = Callable[[str], str]
 

@@ -179,10 +179,10 @@ def run_split(chunks: list[bytes]) -> tuple[str, bytes]:
         client = shared.connect(rig.context, 2, True)
         written = b""
         for chunk in chunks:
-            written += rig.tell(client, chunk)
+            written += rig.tell(client, chunk)  # type: ignore[arg-type]
             holds(len(written) <= OUTPUT_MAX, f"{len(written)} octets of output")
         rig.check_witness()
-        state = rig.state(client)
+        state = rig.state(client)  # type: ignore[arg-type]
         client.end()
         shared.sessions.end_all()
         rig.scheduler.run(rig.counters.now_ms + 1_000_000_000)
@@ -325,7 +325,8 @@ class Mutator010(Edits):
             priority=pick.choice((None, 4, 9)),
         )
         message = codec.MessageProperties(
-            correlation_id=b"c", application_headers=pick.choice((None, {"k": [1, {"a": "b"}]}))
+            correlation_id=b"c",
+            application_headers=pick.choice((None, {"k": [1, {"a": "b"}]})),  # type: ignore[arg-type]
         )
         body = bytes(pick.choice((0, 1, 16, 16, 5000, 70_000)))
         segments = [(1, codec.encode_command(command, sync=pick.random() < 0.3))]

@@ -216,7 +216,7 @@ class Mutator(Edits):
         pick = self._random
         numbers = (0, 1, 2, 10, 255, 256, -1, 2**31, 2**40, 2**63 - 1)
         texts = ("", "q", "stream", "classic", "drop-head", "reject-publish", "first", "²D", "1D")
-        others = (None, True, False, 1.5, b"\xff", [1, {"a": "b"}], {"c": {}}, ["q"])
+        others = (None, True, False, 1.5, b"\xff", [1, {"a": "b"}], {"c": {}}, ["q"])  # type: ignore[var-annotated]
         return pick.choice((pick.choice(numbers), pick.choice(texts), pick.choice(others)))
 
     def _method(self) -> tuple[Method, bytes]:

@@ -159,7 +159,7 @@ def with_amqp(port: int) -> None:
 
 
 def with_amqpstorm(port: int) -> None:
-    with amqpstorm.Connection("127.0.0.1", "guest", "guest", port=port) as connection:
+    with amqpstorm.Connection("127.0.0.1", "guest", "guest", port=port) as connection:  # type: ignore[attr-defined]
         channel = connection.channel()
         channel.exchange.declare("fuzz.a", "fanout", auto_delete=True)
         channel.exchange.declare("fuzz.b", "headers", auto_delete=True)
@@ -169,7 +169,7 @@ def with_amqpstorm(port: int) -> None:
         channel.basic.publish("x", "", "fuzz.a", {"headers": HEADERS})
         channel.basic.qos(3, global_=True)
         message = channel.basic.get(name, no_ack=False)
-        if isinstance(message, amqpstorm.Message):
+        if isinstance(message, amqpstorm.Message):  # type: ignore[attr-defined]
             message.ack()
         channel.exchange.unbind("fuzz.b", "fuzz.a", "", arguments={"x": 1})
         channel.close()

@@ -147,7 +147,7 @@ def test_the_fuzzer_sees_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch) ->
 
     def with_a_bug(self: Rig) -> None:
         made(self)
-        self.vhost.declare_queue = broken
+        self.vhost.declare_queue = broken  # type: ignore[assignment,method-assign]
 
     monkeypatch.setattr(Rig, "__init__", with_a_bug)
     with pytest.raises(Finding, match=r"broken on purpose|internal error"):

@@ -188,7 +188,7 @@ async def test_errors_by_class(broker, name):
         assert f"no queue '{name}' in vhost '/'" in str(raised.value)
         channel = await connection.channel()
         await channel.declare_queue(name, exclusive=True)
-        with pytest.raises(ChannelPreconditionFailed) as raised:
+        with pytest.raises(ChannelPreconditionFailed) as raised:  # type: ignore[assignment]
             await channel.declare_queue(name, exclusive=True, auto_delete=True)
         assert "inequivalent arg 'auto_delete'" in str(raised.value)
         async with channel_of(broker) as other:

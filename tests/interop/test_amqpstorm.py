@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import amqpstorm
 import pytest
-from amqpstorm import AMQPChannelError, AMQPConnectionError, AMQPMessageError, Message
+from amqpstorm import AMQPChannelError, AMQPConnectionError, AMQPMessageError, Message  # type: ignore[attr-defined]
 
 from support.broker_process import until
 from support.timeouts import PATIENCE_S
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def connect(broker, **options: Any) -> amqpstorm.Connection:
-    return amqpstorm.Connection(broker.host, "guest", "guest", port=broker.port, **options)
+def connect(broker, **options: Any) -> amqpstorm.Connection:  # type: ignore[name-defined]
+    return amqpstorm.Connection(broker.host, "guest", "guest", port=broker.port, **options)  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def connection(broker) -> Iterator[amqpstorm.Connection]:
+def connection(broker) -> Iterator[amqpstorm.Connection]:  # type: ignore[name-defined]
     with connect(broker) as connection:
         yield connection
 
 
 @pytest.fixture
-def channel(connection) -> Iterator[amqpstorm.Channel]:
+def channel(connection) -> Iterator[amqpstorm.Channel]:  # type: ignore[name-defined]
     with connection.channel() as channel:
         yield channel
 
@@ -155,7 +155,7 @@ def test_errors_by_code_and_text(connection, name):
 
 def test_login_refused(broker):
     with pytest.raises(AMQPConnectionError) as raised:
-        amqpstorm.Connection(broker.host, "guest", "wrong", port=broker.port, timeout=PATIENCE_S)
+        amqpstorm.Connection(broker.host, "guest", "wrong", port=broker.port, timeout=PATIENCE_S)  # type: ignore[attr-defined]
     assert raised.value.error_code == 403
 
 

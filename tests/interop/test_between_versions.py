@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery
-from kombu import Connection as KombuConnection
+from kombu import Connection as KombuConnection  # type: ignore[attr-defined]
 
 from headrace import client
 from support.timeouts import PATIENCE_S

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import kombu
 import pytest
-from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu import Connection, Consumer, Exchange, Producer, Queue  # type: ignore[attr-defined]
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pools import producers
 
@@ -148,7 +148,7 @@ class Answering(ConsumerProducerMixin):
     def get_consumers(self, consumer: type[Consumer], channel: object) -> list[Consumer]:
         return [consumer([self.queue], on_message=self.on_message, prefetch_count=1)]
 
-    def on_message(self, message: kombu.Message) -> None:
+    def on_message(self, message: kombu.Message) -> None:  # type: ignore[name-defined]
         self.got.append(message.payload)
         message.ack()
         if message.payload == "stop":
@@ -171,7 +171,7 @@ def test_mixin_reconnects_after_a_restart(own_broker, name):
             Producer(channel).publish(body, routing_key=name)
 
     publish("first")
-    service.on_iteration = on_iteration
+    service.on_iteration = on_iteration  # type: ignore[method-assign]
     service.run()
     assert service.got == ["first", "stop"]
     with Connection(own_broker.url) as connection:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pika.exceptions
@@ -57,12 +57,12 @@ def pump(connection: pika.BlockingConnection, done: object, wanted: str) -> None
     until(step, wanted, PATIENCE_S)
 
 
-def take(channel: BlockingChannel, queue: str) -> tuple[object, BasicProperties, bytes]:
+def take(channel: BlockingChannel, queue: str) -> tuple[Any, BasicProperties, bytes]:
     """Get one message that must come."""
-    return until(lambda: some(channel.basic_get(queue)), f"a message in {queue}")
+    return until(lambda: some(channel.basic_get(queue)), f"a message in {queue}")  # type: ignore[return-value]
 
 
-def some(answer: tuple[object, object, object]) -> tuple[object, object, object] | None:
+def some(answer: tuple[Any, Any, bytes]) -> tuple[Any, Any, bytes] | None:
     return answer if answer[0] is not None else None
 
 

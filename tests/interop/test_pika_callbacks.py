@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
@@ -17,7 +17,7 @@ from pika.spec import Basic
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
 
 class Driver:
@@ -30,9 +30,9 @@ class Driver:
         self.connection: AsyncioConnection | SelectConnection | None = None
         self.closed: BaseException | None = None
         self._error: BaseException | None = None
-        self._steps: Generator[Callable[[Callable[..., None]], object], object, None] | None = None
+        self._steps: Generator[Any, Any, None] | None = None
 
-    def run(self, steps: Callable[[Driver], Iterator[object]]) -> None:
+    def run(self, steps: Callable[[Driver], Generator[Any, Any, None]]) -> None:
         extra = {"custom_ioloop": self._loop} if self._loop else {}
         self.connection = self._kind(
             pika.URLParameters(self._url),
@@ -52,7 +52,7 @@ class Driver:
         if self._error:
             raise self._error
 
-    def _start(self, steps: Callable[[Driver], Iterator[object]]) -> None:
+    def _start(self, steps: Callable[[Driver], Generator[Any, Any, None]]) -> None:
         self._steps = steps(self)
         self._advance()
 
@@ -78,7 +78,7 @@ class Waiting:
     """Collects callbacks and resumes the steps when enough have come."""
 
     def __init__(self) -> None:
-        self.got: deque[object] = deque()
+        self.got: deque[Any] = deque()
         self._wanted = 0
         self._resume: Callable[[], None] | None = None
 

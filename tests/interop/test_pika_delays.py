@@ -34,7 +34,7 @@ def take(channel: BlockingChannel, queue: str) -> tuple[int, BasicProperties, by
         method, properties, body = channel.basic_get(queue)
         return None if method is None else (method.delivery_tag, properties, body)
 
-    return until(some, f"a message in {queue}")
+    return until(some, f"a message in {queue}")  # type: ignore[return-value]
 
 
 def test_a_delayed_message_exchange(channel: BlockingChannel, name: str) -> None:

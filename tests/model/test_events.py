@@ -72,9 +72,9 @@ def test_listeners_are_bounded_and_one_that_fails_does_no_harm(
     events.tell("vhost.created", name="x")
     assert [event.kind for event in heard] == ["vhost.created"]
     for _ in range(LISTENERS_MAX - 2):
-        events.listen([].append)
+        events.listen([].append)  # type: ignore[arg-type]
     with pytest.raises(ResourceError):
-        events.listen([].append)
+        events.listen([].append)  # type: ignore[arg-type]
 
 
 def test_declarations_are_told(vhost: VirtualHost, heard: list[Event]) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deadlines are met in order, once, and cost nothing when they are gone."""
 
+from collections.abc import Callable
+
 import pytest
 
 from headrace.model.scheduler import Scheduler
@@ -11,7 +13,7 @@ def test_what_is_due_is_called_in_order() -> None:
     called: list[tuple[str, int]] = []
     scheduler = Scheduler(woken.append)
 
-    def note(name: str, again: int = 0) -> object:
+    def note(name: str, again: int = 0) -> Callable[[int], int]:
         def call(now_ms: int) -> int:
             called.append((name, now_ms))
             return again

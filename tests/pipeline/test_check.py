@@ -14,7 +14,7 @@ from headrace.pipeline.config.settings import Sink, Table
 from headrace.pipeline.ready.death import LetterRule
 
 if TYPE_CHECKING:
-    from conftest import Complain, Make
+    from pipeline.conftest import Complain, Make
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 MANUAL = DOCS / "guides" / "pipelines.md"

@@ -76,7 +76,7 @@ def cut(monkeypatch: pytest.MonkeyPatch, step: int) -> Callable[[], int]:
     monkeypatch.setattr(Path, "replace", counted(Path.replace))
     monkeypatch.setattr(Path, "mkdir", counted(Path.mkdir))
     monkeypatch.setattr(atomic_files, "sync_folder", counted(atomic_files.sync_folder))
-    monkeypatch.setattr(module.shutil, "rmtree", counted(module.shutil.rmtree))
+    monkeypatch.setattr(module.shutil, "rmtree", counted(module.shutil.rmtree))  # type: ignore[attr-defined]
     return lambda: count
 
 

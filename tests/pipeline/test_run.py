@@ -37,10 +37,10 @@ from support.timeouts import PATIENCE_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from conftest import Make
     from headrace.client import blocking
     from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import Status
+    from pipeline.conftest import Make
 
 pytestmark = pytest.mark.spark
 RunIt = Callable[["Pipeline"], "Status"]

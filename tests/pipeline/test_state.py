@@ -23,7 +23,7 @@ from headrace.pipeline.run.state import QueryStatus, State, Status
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from conftest import Make
+    from pipeline.conftest import Make
 
 
 def test_one_process_holds_a_pipeline(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def main(remote: str, uri: str, stream: str, queue: str, directory: str) -> None
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(WAIT_S)
+    assert query.awaitTermination(WAIT_S)  # type: ignore[arg-type]
     assert over.wait(WAIT_S)
     print("STREAM", sum(rows))
 

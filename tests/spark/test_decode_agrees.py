@@ -104,7 +104,7 @@ def spark_says(spark: SparkSession, name: str, bodies: list[str], ddl: str) -> p
     frame = spark.createDataFrame(list(enumerate(bodies)), "n INT, text STRING").select(
         "n", function("text", schema, {"columnNameOfCorruptRecord": "_bad"}).alias("v")
     )
-    names = [field.name for field in parse_schema(ddl).fields]
+    names = [field.name for field in parse_schema(ddl).fields]  # type: ignore[attr-defined]
     return (
         frame.orderBy("n")
         .select(F.struct(*(F.col(f"v.{one}") for one in names)).alias("v"), "v._bad")
@@ -139,7 +139,7 @@ def test_json_is_what_from_json_says(spark: SparkSession) -> None:
 
 def test_csv_is_what_from_csv_says(spark: SparkSession) -> None:
     bodies = csv_bodies(Random(2))
-    codec = CsvCodec(parse_schema(CSV_SCHEMA), dialect=Dialect())
+    codec = CsvCodec(parse_schema(CSV_SCHEMA), dialect=Dialect())  # type: ignore[arg-type]
     decoded = codec.decode([body.encode() for body in bodies])
     check(spark_says(spark, "from_csv", bodies, CSV_SCHEMA), decoded, bodies)
 

@@ -140,7 +140,7 @@ class Issuer:
         body = {key_: value for key_, value in body.items() if value is not None}
         made: str = jwt.encode(
             body,
-            None if algorithm == "none" else key or self.key,
+            None if algorithm == "none" else key or self.key,  # type: ignore[arg-type]
             algorithm,
             headers={"kid": self.kid, **(headers or {})},
         )

@@ -74,7 +74,7 @@ CONVERSATIONS: dict[str, list[Deed]] = {
             True,
             None,
         )
-        for deed in (declare(**{name: value}), call(QueueDelete(queue="q1")))
+        for deed in (declare(**{name: value}), call(QueueDelete(queue="q1")))  # type: ignore[arg-type]
     ],
     "expiration without a route": [publish("no", expiration="x"), publish("no", expiration="5")],
     "expiration before a queue's": letters(
@@ -430,7 +430,7 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         for deed in (
             declare(),
             exchange("x1", "headers"),
-            bind("q1", "x1", **({"x-match": way} if way else {}), a=1, **{"x-b": 2}),
+            bind("q1", "x1", **({"x-match": way} if way else {}), a=1, **{"x-b": 2}),  # type: ignore[arg-type]
             publish(to="x1", body=b"1", headers={"a": 1}),
             publish(to="x1", body=b"2", headers={"a": 1, "x-b": 2}),
             publish(to="x1", body=b"3", headers={"x-b": 2}),
@@ -449,7 +449,7 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         for deed in (
             declare(),
             exchange("x1", "headers"),
-            bind("q1", "x1", **{"x-match": way}),
+            bind("q1", "x1", **{"x-match": way}),  # type: ignore[arg-type]
             publish(to="x1", body=b"1", headers={"a": 1}),
             publish(to="x1", body=b"2"),
             get(),
@@ -461,12 +461,12 @@ CONVERSATIONS: dict[str, list[Deed]] = {
     "headers, odd matches": [
         deed
         for way in ("some", 1, 1.5, True, "", None, "ALL")
-        for deed in (declare(), exchange("x1", "headers"), bind("q1", "x1", **{"x-match": way}))
+        for deed in (declare(), exchange("x1", "headers"), bind("q1", "x1", **{"x-match": way}))  # type: ignore[arg-type]
     ],
     "headers, values without one": [
         declare(),
         exchange("x1", "headers"),
-        bind("q1", "x1", a=None, **{"x-match": "all"}),
+        bind("q1", "x1", a=None, **{"x-match": "all"}),  # type: ignore[arg-type]
         publish(to="x1", body=b"1", headers={"a": 5}),
         publish(to="x1", body=b"2", headers={"b": 5}),
         publish(to="x1", body=b"3", headers={"a": None}),

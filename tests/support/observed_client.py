@@ -199,7 +199,7 @@ class Link:
             self.events.append((channel, "return", fact))
             self.returned.setdefault(channel, set()).add(body)
             return
-        fact = (method.redelivered, method.exchange, key, properties, body)
+        fact = (method.redelivered, method.exchange, key, properties, body)  # type: ignore[assignment]
         if isinstance(method, BasicDeliver):
             self.events.append((channel, "delivery " + method.consumer_tag, fact))
             if not self.consumers.get(channel, {}).get(method.consumer_tag):
@@ -225,7 +225,7 @@ class Link:
         elif isinstance(method, BasicAck | BasicNack):
             kind = "ack" if isinstance(method, BasicAck) else "nack"
             returned = frozenset(self.returned.get(channel, ()))
-            fact = (kind, method.delivery_tag, method.multiple, returned)
+            fact = (kind, method.delivery_tag, method.multiple, returned)  # type: ignore[assignment]
             self.events.append((channel, "confirm", fact))
         elif isinstance(method, BasicCancel):
             self.events.append((channel, "cancel", method.consumer_tag))
@@ -427,8 +427,8 @@ class Peer:
                 if name not in self.names.values():
                     self.names[f"${len(self.names) + 1}"] = name
             for channel, kind, fact in link.events:
-                told = (kind, fact) if not self.names else self.masked((kind, fact))
-                self.seen.setdefault((number, channel), []).append(told)
+                event = (kind, fact) if not self.names else self.masked((kind, fact))
+                self.seen.setdefault((number, channel), []).append(event)
             link.events = []
         told: dict[Any, Any] = {}
         ended = {where[0] for where in self.seen if where[1] == 0}  # What else came may be late.

@@ -229,7 +229,7 @@ class Maker:
             arguments = self.headers()
             matches = ["all", "any", "all-with-x", "any-with-x"]
             if self.theme == "shapes":
-                matches += ["some", 1]
+                matches += ["some", 1]  # type: ignore[list-item]
             if self.maybe(0.7):
                 arguments["x-match"] = self.random.choice(matches)
         return {"routing_key": self.random.choice(PATTERNS), "arguments": arguments}
@@ -281,7 +281,7 @@ class Maker:
             extra = pick(("CC", "BCC")) if self.theme in OPEN else "CC"
             value = pick((["q1"], ["q2", "q3"], ["a.b", "q1"], [], ["q4"]))
             if self.theme == "shapes":
-                value = pick((value, "q1", [1]))
+                value = pick((value, "q1", [1]))  # type: ignore[arg-type]
                 found["user_id"] = "guest"  # So it goes to the default exchange.
             found.setdefault("headers", {})[extra] = value
         if self.maybe(0.3):
@@ -363,7 +363,7 @@ class Maker:
             arguments=arguments,
         )
         if self.theme == "stream":
-            return [
+            return [  # type: ignore[return-value]
                 Deed("call", link, channel, BasicQos(prefetch_count=100)),
                 Deed("call", link, channel, consume),
             ]
@@ -412,8 +412,8 @@ class Maker:
             "pattern": pick(("^q", "^q1$", "[12]", ".*", "q[2-9]")),
             "apply-to": pick(("queues", "all", "queues", "exchanges")),
             # Two of the same priority are not told apart the same way.
-            "priority": pick((0, 1, 5)) * 2 + (name == "two"),
-            "definition": {key: pick(choices[key]) for key in keys},
+            "priority": pick((0, 1, 5)) * 2 + (name == "two"),  # type: ignore[dict-item]
+            "definition": {key: pick(choices[key]) for key in keys},  # type: ignore[dict-item]
         }
         return Deed("policy", 0, 0, None, (component, name, policy))
 

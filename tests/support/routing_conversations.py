@@ -290,7 +290,7 @@ CONVERSATIONS: dict[str, list[Deed]] = {
         f"names with x-, {way}": [
             declare(),
             exchange("x1", "headers"),
-            bind("q1", "x1", **{"x-match": way, "x-a": 1, "b": 2, "X-c": 3, "x-": 4, "x": 5}),
+            bind("q1", "x1", **{"x-match": way, "x-a": 1, "b": 2, "X-c": 3, "x-": 4, "x": 5}),  # type: ignore[arg-type]
             consume(no_ack=True),
             several(
                 *[

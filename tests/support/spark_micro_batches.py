@@ -69,7 +69,7 @@ class Query:
 
     def available_now(self) -> int:
         """Run what is there now, as trigger(availableNow=True); the number of batches."""
-        self.reader.prepareForTriggerAvailableNow()
+        self.reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
         return self.run()
 
     def run(self, most: int = BATCHES_MAX) -> int:

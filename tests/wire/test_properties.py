@@ -18,6 +18,7 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.properties import CONTENT_CLASSES
 from headrace.spec.tables import V0_9_1
 from headrace.wire import properties as p
+from headrace.wire import property_bits
 from headrace.wire.errors import MalformedError
 from headrace.wire.frame import encode_frame
 from headrace.wire.table import encode_entry, encode_table, encode_timestamp
@@ -64,7 +65,7 @@ def scanned(payload: bytes) -> p.BasicScan | None:
 
 def test_the_flags_have_the_names_of_the_properties() -> None:
     for name, flag in FLAGS.items():
-        assert getattr(p, name.upper()) == flag
+        assert getattr(property_bits, f"HAS_{name.upper()}") == flag
 
 
 @given(PROPERTIES, st.integers(0, 2**64 - 1), st.binary(max_size=5), st.binary(max_size=5))
@@ -203,7 +204,7 @@ def test_a_header_that_is_malformed_or_would_be_is_left() -> None:
             p.with_header_entry_at(encode_frame(2, 1, payload), 0, entry)
     most = b"".join([b"\x05%05dV" % n for n in range(65536)])
     full = p.with_property(
-        encoded(BasicProperties()), p.HEADERS, len(most).to_bytes(4, "big") + most
+        encoded(BasicProperties()), property_bits.HAS_HEADERS, len(most).to_bytes(4, "big") + most
     )
     with pytest.raises(MalformedError):
         p.with_header_entry_at(encode_frame(2, 1, full), 0, entry)
@@ -213,7 +214,9 @@ def test_the_other_entries_keep_their_bytes() -> None:
     # Tags that our own encoder never writes: the rebuilt table must still have them.
     odd = b"\x01as\x00\x01\x01bu\x00\x02\x01cL" + bytes(8) + b"\x01df\x00\x00\x00\x00"
     table = len(odd).to_bytes(4, "big") + odd
-    payload = p.with_property(encoded(BasicProperties(priority=1)), p.HEADERS, table)
+    payload = p.with_property(
+        encoded(BasicProperties(priority=1)), property_bits.HAS_HEADERS, table
+    )
     changed = p.with_header_entry(payload, encode_entry("b", 1))
     scan = scanned(changed)
     assert scan is not None
@@ -224,7 +227,7 @@ def test_the_other_entries_keep_their_bytes() -> None:
 def test_nothing_changes_when_there_is_nothing_to_remove() -> None:
     payload = encoded(BasicProperties(headers={"a": 1}))
     assert p.without_header_entry(payload, b"b") == payload
-    assert p.without_property(payload, p.EXPIRATION) == payload
+    assert p.without_property(payload, property_bits.HAS_EXPIRATION) == payload
     bare = encoded(BasicProperties())
     assert p.without_header_entry(bare, b"b") == bare
 

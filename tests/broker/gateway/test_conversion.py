@@ -240,10 +240,10 @@ def test_streams_keep_what_every_version_publishes(rig: Rig, sender: str, receiv
     one.publish(said)
     large = Said(b"x" * 100_000, routing_key="s", timestamp=NOON)
     one.publish(large)
-    read = rig.vhost.queues["s"].log.read(0, 1 << 20)
+    read = rig.vhost.queues["s"].log.read(0, 1 << 20)  # type: ignore[attr-defined]
     assert [entry[3] for entry in read] == [4, 100_000]
     queue = rig.vhost.queues["s"]
-    assert queue.resolve("first") == 0
+    assert queue.resolve("first") == 0  # type: ignore[attr-defined]
     other.read_stream("s")
     heard = other.received()
     assert [message.body for message in heard] == [b"body", b"x" * 100_000]

@@ -92,7 +92,7 @@ def browse(client: Client) -> list[Any]:
     consumer, *deliveries, end = client.heard()
     assert isinstance(consumer, BasicConsumeOk)
     assert [type(each) for each in deliveries] == [BasicDeliver]
-    assert end.consumer_tag == consumer.consumer_tag
+    assert end.consumer_tag == consumer.consumer_tag  # type: ignore[attr-defined]
     return [type(end), getattr(end, "no_wait", None)]
 
 

@@ -253,9 +253,9 @@ def test_a_trickling_login_is_given_up_in_time(start: Callable[..., Served]) -> 
     broker = start("--handshake-s", "0.5", memory=True)
     raw = Raw(broker.host, broker.port)
     raw.send(raw.version.header)
-    start = start_ok("guest", "guest")
-    start.client_properties = {"information": "x" * 8192}  # Hours at this pace.
-    login = iter(method_frame(0, start))
+    start = start_ok("guest", "guest")  # type: ignore[assignment]
+    start.client_properties = {"information": "x" * 8192}  # type: ignore[attr-defined]  # Hours at this pace.
+    login = iter(method_frame(0, start))  # type: ignore[arg-type]
     raw._socket.settimeout(0.05)
 
     def dropped() -> bool:

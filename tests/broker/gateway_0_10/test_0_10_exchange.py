@@ -317,11 +317,11 @@ def test_arguments_of_a_binding_do_not_change(session: TalkSession, queue: str) 
     first, second = {"x-match": "all", "a": 1}, {"x-match": "all", "a": 2}
     for arguments in (first, second):
         session.call(
-            ExchangeBind(queue=queue, exchange="amq.headers", binding_key="k", arguments=arguments)
+            ExchangeBind(queue=queue, exchange="amq.headers", binding_key="k", arguments=arguments)  # type: ignore[arg-type]
         )
-    kept = session.call(ExchangeBound(exchange="amq.headers", queue=queue, arguments=first))
+    kept = session.call(ExchangeBound(exchange="amq.headers", queue=queue, arguments=first))  # type: ignore[arg-type]
     assert not kept.args_not_matched
-    other = session.call(ExchangeBound(exchange="amq.headers", queue=queue, arguments=second))
+    other = session.call(ExchangeBound(exchange="amq.headers", queue=queue, arguments=second))  # type: ignore[arg-type]
     assert other.args_not_matched
 
 
@@ -431,7 +431,7 @@ def test_an_alternate_exchange_is_the_same_in_every_version(
     with connect(broker.url) as connection, connection.channel() as channel:
         arguments: dict[str, Any] = {"alternate-exchange": "amq.fanout"}
         channel.declare_exchange(name, "direct", durable=False, arguments=arguments)
-        arguments: dict[str, Any] = {"alternate-exchange": name}
+        arguments: dict[str, Any] = {"alternate-exchange": name}  # type: ignore[no-redef]
         channel.declare_queue(name, durable=False, arguments=arguments)
         with pytest.raises(PreconditionFailed):
             channel.declare_queue(name, durable=False)

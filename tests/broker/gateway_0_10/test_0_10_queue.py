@@ -180,7 +180,7 @@ def test_an_exclusive_queue_is_its_session_s_own(
     session.call(QueueDeclare(queue=name, exclusive=True))
     session.subscribe(name)
     assert ask(session, name).exclusive
-    failed(other, make(name), 405, "queue")
+    failed(other, make(name), 405, "queue")  # type: ignore[call-arg]
 
 
 @rule("0-10/s188")

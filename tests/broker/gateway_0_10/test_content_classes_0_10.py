@@ -230,7 +230,7 @@ def test_no_more_is_sent_than_the_window_takes(
     one.declare(name)
     for n in range(4):
         one.publish_file(name, bytes((n,)) * 5, f"{name}-{n}")
-    other.send(FileQos(**limits))
+    other.send(FileQos(**limits))  # type: ignore[arg-type]
     other.heard(FileQosOk)
     other.consume_files(name)
     assert [other.receive()[2][0] for _ in range(2)] == [0, 1]
@@ -283,7 +283,7 @@ def test_what_cannot_be_delivered_comes_back(one: Client, name: str) -> None:
         (({"mandatory": True}, "nowhere", 312), ({"immediate": True}, name, 313))
     ):
         one.stage(f"i{n}", body, content_type="x/y")
-        one.send(FilePublish(routing_key=key, identifier=f"i{n}", **flags))
+        one.send(FilePublish(routing_key=key, identifier=f"i{n}", **flags))  # type: ignore[arg-type]
         returned, properties, got = one.heard(FileReturn)
         assert (returned.reply_code, returned.routing_key, got) == (code, key, body)
         assert properties.content_type == "x/y"
@@ -426,7 +426,7 @@ def test_packets_that_cannot_be_delivered_come_back(one: Client, name: str) -> N
         ({"mandatory": True}, "nowhere", 312),
         ({"immediate": True}, name, 313),
     ):
-        one.send(StreamPublish(routing_key=key, **flags), b"", b"packet")
+        one.send(StreamPublish(routing_key=key, **flags), b"", b"packet")  # type: ignore[arg-type]
         returned, _, body = one.heard(StreamReturn)
         assert (returned.reply_code, returned.routing_key, body) == (code, key, b"packet")
 

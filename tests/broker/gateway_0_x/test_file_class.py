@@ -451,7 +451,7 @@ def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
         )
     ):
         one.stage(f"i{n}", body, content_type="x/y")
-        one.send(FilePublish(routing_key=key, identifier=f"i{n}", **flags))
+        one.send(FilePublish(routing_key=key, identifier=f"i{n}", **flags))  # type: ignore[arg-type]
         _, returned = one.next()
         assert isinstance(returned, Content)
         assert isinstance(returned.method, FileReturn)

@@ -312,7 +312,7 @@ def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None
         ),
     ):
         with pytest.raises(ClientError, match=told):
-            speak().declare_queue(f"no-{version}", durable=True, arguments=arguments)
+            speak().declare_queue(f"no-{version}", durable=True, arguments=arguments)  # type: ignore[arg-type]
 
 
 @every

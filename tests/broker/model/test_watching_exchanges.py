@@ -179,7 +179,7 @@ def test_what_a_full_queue_refuses_may_come_again(rig: Rig, version: str) -> Non
         speaker.bind(name, "x", "")
     speaker.publish(with_id(b"1", "a"))
     queues = rig.vhost.queues
-    watch = rig.vhost.exchanges["x"].watch
+    watch = rig.vhost.exchanges["x"].watch  # type: ignore[attr-defined]
     if version not in ("0-10", "0-9 message"):  # There the client hears of it as of an error.
         speaker.publish(with_id(b"2", "b"))
         assert queues["roomy"].ready_count == 1

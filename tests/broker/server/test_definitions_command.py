@@ -210,7 +210,7 @@ def write(file: Path, value: Any) -> Path:
 
 def taken(data: Path, file: Path, *options: str) -> dict[str, Any]:
     words = ("definitions", "import", "--data", data, "--format", "json", *options, file)
-    report: dict[str, Any] = json.loads(works(*words))
+    report: dict[str, Any] = json.loads(works(*words))  # type: ignore[arg-type]
     return report
 
 
@@ -390,7 +390,7 @@ def test_each_argument_of_a_queue_and_each_key_of_a_policy_comes_back(
 ) -> None:
     known = {*QUEUE_ARGUMENTS, *QUEUE_ALIASES, DEAD_LETTERS}
     assert {*SAMPLES} == {name for name in known if not name.endswith(tuple("3456789"))}
-    asked = {f"q {name}": {name: SAMPLES[name], **BESIDE.get(name, {})} for name in SAMPLES}
+    asked = {f"q {name}": {name: SAMPLES[name], **BESIDE.get(name, {})} for name in SAMPLES}  # type: ignore[dict-item]
     queues = [
         {"name": name, "vhost": "/", "arguments": arguments} for name, arguments in asked.items()
     ]

@@ -187,7 +187,7 @@ def test_long_lists_are_made_in_slices(
 ) -> None:
     """Between two slices everybody else has a turn; a slice has a bounded number of steps."""
     taken: list[int] = []
-    real = management.asyncio.sleep
+    real = management.asyncio.sleep  # type: ignore[attr-defined]
 
     async def sleep(delay: float, *rest: Any) -> None:
         if delay == 0:
@@ -199,7 +199,7 @@ def test_long_lists_are_made_in_slices(
             yield {"n": number} if number % 2 else None
         return {}
 
-    monkeypatch.setattr(management.asyncio, "sleep", sleep)
+    monkeypatch.setattr(management.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
     monkeypatch.setitem(management_table(), "list many", many)
     rows = sum(1 for _ in listed(data / "management.sock", "list many"))
     assert rows == 50_000

@@ -26,7 +26,7 @@ from support.broker_process import until
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from headrace.client.blocking.channel import Channel
 
@@ -92,7 +92,7 @@ class Console:
             found += [item["_values"] for item in content]
         return found
 
-    def names(self, kind: str, field: str = "name") -> list[str]:
+    def names(self, kind: str, field: str = "name") -> Sequence[str]:
         return [values[field] for values in self.list(kind)]
 
 
@@ -421,7 +421,7 @@ def test_nonsense_is_refused_and_harms_nobody(
     assert (code, "No object found" in text) == (1, True)
     assert guest.refused("fly")[0] == 2
     assert guest.refused("shutdown")[0] == 3
-    body = deep(27)
+    body = deep(27)  # type: ignore[assignment]
     assert guest.call("echo", body=body) == {"body": body}
     guest.call("echo", body=deep(28))  # One level more than an answer has, beside its own.
     assert "Traceback" not in caplog.text

@@ -278,7 +278,7 @@ def test_a_certificate_that_expires_ends_its_connection(
 ) -> None:
     caller = Caller(broker, certificates, certificates.issue("ada"))
     with caller.connection, connect(broker.url, reconnect=None) as clear:
-        now_ms = revocation.clock_ms()
+        now_ms = revocation.clock_ms()  # type: ignore[attr-defined]
         monkeypatch.setattr(revocation, "clock_ms", lambda: now_ms + 86_400_001)
         until(lambda: caller.told, "its end")
         assert clear.is_ready

@@ -168,7 +168,7 @@ def backup(tmp_path: Path) -> Iterator[Path]:
             channel.declare_queue("q", durable=True)
             channel.publish_many([b"one", b"two"], "q")
         works("backup", tmp_path / "copy", "--data", tmp_path / "data")
-    return tmp_path / "copy"
+    return tmp_path / "copy"  # type: ignore[return-value]
 
 
 def test_a_backup_can_be_read_by_its_owner_alone(backup: Path) -> None:

@@ -234,7 +234,7 @@ def test_streams(url: str, name: Name) -> None:
         assert stream.offset_at(datetime.now(UTC) - timedelta(minutes=1)) == 0
         reading = stream.read(0, 120, batch_max=10)
         assert len(next(iter(reading))) <= 10
-        reading.close()
+        reading.close()  # type: ignore[attr-defined]
 
 
 def test_timeouts(url: str, name: Name) -> None:
@@ -280,7 +280,7 @@ def test_a_callback_must_not_block(headrace_broker: LocalBroker) -> None:
 
     def on_event(event: Event) -> None:
         try:
-            connection.channel()
+            connection.channel()  # type: ignore[attr-defined]
         except UsageError as error:
             caught.append(error)
         told.set()

@@ -15,7 +15,7 @@ from headrace.client.blocking.backlog import Backlog, Confirmation
 from headrace.client.blocking.loop_thread import LOOP
 
 
-def test_calls_keep_their_order(url: str, name: Callable[[str], str]) -> None:
+def test_calls_keep_their_order(url: str, name: Callable[..., str]) -> None:
     queue = name("order")
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.declare_queue(queue, durable=False, exclusive=True)
@@ -31,7 +31,7 @@ def test_calls_keep_their_order(url: str, name: Callable[[str], str]) -> None:
 
 
 def test_an_ack_does_not_overtake_a_publish(
-    url: str, name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    url: str, name: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = name("from"), name("to")
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
@@ -59,9 +59,7 @@ def test_an_ack_does_not_overtake_a_publish(
         assert sent == ["publish", "ack"] * 50
 
 
-def test_no_more_are_under_way_than_a_channel_may_have(
-    url: str, name: Callable[[str], str]
-) -> None:
+def test_no_more_are_under_way_than_a_channel_may_have(url: str, name: Callable[..., str]) -> None:
     queue = name("few")
     with connect(url, reconnect=None) as connection:
         with connection.channel(unconfirmed_max=10) as channel:
@@ -96,7 +94,7 @@ def test_a_thread_waits_for_room_and_gives_up_in_time() -> None:
     large.wait()
 
 
-def test_outcomes(url: str, name: Callable[[str], str]) -> None:
+def test_outcomes(url: str, name: Callable[..., str]) -> None:
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.publish("first", name("nowhere"))
         taken = channel.publish_soon("a", name("nowhere"))
@@ -112,7 +110,7 @@ def test_outcomes(url: str, name: Callable[[str], str]) -> None:
             channel.publish_soon("d", name("nowhere"))
 
 
-def test_a_refused_publish(url: str, name: Callable[[str], str]) -> None:
+def test_a_refused_publish(url: str, name: Callable[..., str]) -> None:
     queue = name("full")
     arguments: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
     with connect(url, reconnect=None) as connection:
@@ -123,7 +121,7 @@ def test_a_refused_publish(url: str, name: Callable[[str], str]) -> None:
                 channel.publish_soon("too much", queue).wait()
 
 
-def test_a_callback_may_not_publish(url: str, name: Callable[[str], str]) -> None:
+def test_a_callback_may_not_publish(url: str, name: Callable[..., str]) -> None:
     with connect(url, reconnect=None) as connection, connection.channel() as channel:
         channel.publish("first", name("q"))
 
@@ -134,7 +132,7 @@ def test_a_callback_may_not_publish(url: str, name: Callable[[str], str]) -> Non
             LOOP.run(call_back())
 
 
-def test_without_confirms_and_in_transactions(url: str, name: Callable[[str], str]) -> None:
+def test_without_confirms_and_in_transactions(url: str, name: Callable[..., str]) -> None:
     queue = name("q")
     with connect(url, reconnect=None) as connection:
         with connection.channel(confirm=False) as channel:

@@ -24,7 +24,7 @@ every = pytest.mark.parametrize("version", VERSIONS)
 @every
 @pytest.mark.parametrize("of", ["queue", "consumer"])
 async def test_what_is_held_for_too_long_goes_to_others(
-    url: str, version: str, name: Callable[[str], str], of: str
+    url: str, version: str, name: Callable[..., str], of: str
 ) -> None:
     queue = name(version)
     limit = {"x-consumer-timeout": TIMEOUT_MS}
@@ -53,7 +53,7 @@ async def test_what_is_held_for_too_long_goes_to_others(
 
 
 async def test_a_consumer_that_hangs_gets_no_more_than_its_prefetch(
-    url: str, name: Callable[[str], str]
+    url: str, name: Callable[..., str]
 ) -> None:
     queue = name()
     async with connect(url, reconnect=None) as connection:
@@ -74,7 +74,7 @@ async def test_a_consumer_that_hangs_gets_no_more_than_its_prefetch(
 
 
 @every
-async def test_the_channel_can_be_closed_instead(version: str, name: Callable[[str], str]) -> None:
+async def test_the_channel_can_be_closed_instead(version: str, name: Callable[..., str]) -> None:
     options: dict[str, Any] = {"ack_timeout_s": TIMEOUT_MS / 1000, "ack_timeout_closes": True}
     with LocalBroker(**options) as broker:
         async with connect(f"{broker.url}?version={version}", reconnect=None) as connection:
@@ -88,8 +88,8 @@ async def test_the_channel_can_be_closed_instead(version: str, name: Callable[[s
 
 
 @pytest.mark.parametrize("value", [-1, "soon", 1.5, True])
-async def test_a_timeout_is_a_number(url: str, name: Callable[[str], str], value: object) -> None:
+async def test_a_timeout_is_a_number(url: str, name: Callable[..., str], value: object) -> None:
     async with connect(url, reconnect=None) as connection, connection.channel() as channel:
         await channel.declare_queue(name())
         with pytest.raises(ClientError, match="x-consumer-timeout"):
-            await channel.consume(name(), arguments={"x-consumer-timeout": value}).start()
+            await channel.consume(name(), arguments={"x-consumer-timeout": value}).start()  # type: ignore[dict-item]

@@ -189,7 +189,7 @@ async def test_a_confirm_of_what_was_not_published_ends_the_connection(
         link = channel._link
         assert link is not None
         link.data_received(framed(1, channel.number, b"\0\x3c\0\x50" + b"\0" * 7 + b"\x09\0"))
-        assert [type(error) for error in links] == [ProtocolViolation]
+        assert [type(error) for error in links] == [ProtocolViolation]  # type: ignore[comparison-overlap]
         with pytest.raises(ConnectionLost):
             await channel.publish("b", name())
 

@@ -92,7 +92,7 @@ def no_body(publish: Callable[..., object], wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", [5, [1, 2], {"a": 1}], ids=["int", "list", "dict"])
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 def test_every_way_to_publish_without_asyncio(
-    headrace_broker: Any, name: Callable[[str], str], version: str, wrong: Any
+    headrace_broker: Any, name: Callable[..., str], version: str, wrong: Any
 ) -> None:
     url, queue = f"{headrace_broker.url}?version={version}", name("q")
     with blocking.connect(url, reconnect=None) as connection, connection.channel() as channel:

@@ -29,7 +29,7 @@ async def come_back(url: str, queue: str) -> Delivery:
 
 @every
 async def test_the_count_is_told_in_every_version(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queue = name(version)
     async with connect(f"{url}?version={version}", reconnect=None) as connection:

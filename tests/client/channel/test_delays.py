@@ -22,7 +22,7 @@ every = pytest.mark.parametrize("version", VERSIONS)
 
 
 @every
-async def test_a_delay_on_any_publish(url: str, version: str, name: Callable[[str], str]) -> None:
+async def test_a_delay_on_any_publish(url: str, version: str, name: Callable[..., str]) -> None:
     queue, exchange = name(version), name("x")
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
         async with connection.channel() as channel:
@@ -52,7 +52,7 @@ async def test_a_delay_on_any_publish(url: str, version: str, name: Callable[[st
 
 @every
 async def test_a_delay_that_makes_no_sense(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
         async with connection.channel() as channel:

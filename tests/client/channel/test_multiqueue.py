@@ -52,7 +52,7 @@ async def take(consumer: Consumer, count: int) -> list[Delivery]:
 
 @every
 async def test_one_prefetch_and_every_ack_finds_its_queue(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queues = [name(f"{version}-{letter}") for letter in "abc"]
     async with channel_of(url, version) as channel, channel_of(url, "0-9-1") as other:
@@ -78,7 +78,7 @@ async def test_one_prefetch_and_every_ack_finds_its_queue(
 
 @every
 async def test_without_acknowledgements_all_of_it_comes(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queues = [name(f"{version}-{letter}") for letter in "ab"]
     async with channel_of(url, version) as channel:
@@ -92,7 +92,7 @@ async def test_without_acknowledgements_all_of_it_comes(
 
 @every
 async def test_what_is_held_for_too_long_returns_to_its_queues(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queues = [name(f"{version}-{letter}") for letter in "ab"]
     async with channel_of(url, version) as channel, channel_of(url, "0-9-1") as other:
@@ -111,7 +111,7 @@ async def test_what_is_held_for_too_long_returns_to_its_queues(
 
 @every
 async def test_a_selector_holds_for_every_queue(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queues = [name(f"{version}-{letter}") for letter in "ab"]
     async with channel_of(url, version) as channel, channel_of(url, "0-9-1") as other:
@@ -133,7 +133,7 @@ async def test_a_selector_holds_for_every_queue(
 
 @every
 async def test_a_deleted_queue_leaves_and_the_last_one_ends_the_consumer(
-    url: str, version: str, name: Callable[[str], str]
+    url: str, version: str, name: Callable[..., str]
 ) -> None:
     queues = [name(f"{version}-{letter}") for letter in "ab"]
     async with channel_of(url, version) as channel, channel_of(url, "0-9-1") as other:
@@ -174,7 +174,7 @@ async def test_what_is_no_list_of_queues_is_refused(
             await channel.consume("", arguments={"x-multiqueue": listed}).start()
 
 
-async def test_streams_and_lookers_are_refused(url: str, name: Callable[[str], str]) -> None:
+async def test_streams_and_lookers_are_refused(url: str, name: Callable[..., str]) -> None:
     stream, queue = name("stream"), name("q")
     async with connect(url, reconnect=None) as connection:
         async with connection.channel() as channel:
@@ -184,4 +184,4 @@ async def test_streams_and_lookers_are_refused(url: str, name: Callable[[str], s
         for listed, more in (([queue, stream], {}), ([queue], {"x-browse": True})):
             channel = await connection.channel()
             with pytest.raises(ClientError, match=r"not taken from|not looked at"):
-                await channel.consume("", arguments={"x-multiqueue": listed, **more}).start()
+                await channel.consume("", arguments={"x-multiqueue": listed, **more}).start()  # type: ignore[dict-item]

@@ -98,7 +98,7 @@ class Events:
 
 
 async def test_the_handshake_says_who_we_are(name: Name) -> None:
-    seen: deque[object] = deque()
+    seen: deque[Any] = deque()
 
     async def script(peer: Peer) -> None:
         seen.extend(await peer.handshake(frame_max=8192, channel_max=10, heartbeat=33))
@@ -391,19 +391,19 @@ async def answer_topology(peer: Peer) -> list[object]:
     generated = 0
     while True:
         event = await peer.next_event()
-        method = event.method
-        peer.channel = event.channel
+        method = event.method  # type: ignore[attr-defined]
+        peer.channel = event.channel  # type: ignore[attr-defined]
         seen.append(method)
         if isinstance(method, QueueDeclare):
             generated += 1
             peer.send(
-                event.channel,
+                event.channel,  # type: ignore[attr-defined]
                 QueueDeclareOk(queue=method.queue or f"amq.gen-{id(peer)}-{generated}"),
             )
         elif isinstance(method, BasicConsume):
-            peer.send(event.channel, BasicConsumeOk(consumer_tag=method.consumer_tag))
+            peer.send(event.channel, BasicConsumeOk(consumer_tag=method.consumer_tag))  # type: ignore[attr-defined]
         elif type(method) in replies:
-            peer.send(event.channel, replies[type(method)])
+            peer.send(event.channel, replies[type(method)])  # type: ignore[attr-defined]
         elif not isinstance(method, ChannelClose):  # Which the machine answers itself.
             return seen
 

@@ -35,7 +35,7 @@ async def test_the_client_says_who_it_is() -> None:
         assert connection.version is V0_10
         assert connection.server_properties["product"] == "scripted"
     properties = said[0].client_properties
-    assert {"product", "version", "platform", "information"} <= set(properties)
+    assert {"product", "version", "platform", "information"} <= set(properties)  # type: ignore[arg-type]
     assert properties["connection_name"] == "me"
     assert said[0].response == b"\0guest\0guest"
     assert said[0].locale == "en_US"
@@ -201,7 +201,7 @@ async def test_a_connection_that_ends_without_a_word_is_reported(
     with caplog.at_level(logging.INFO, "headrace.client"):
         async with scripted(script) as url, connect(url, reconnect=None, on_event=note):
             await lost.wait()
-    assert isinstance(events[0].error, ConnectionLost)
+    assert isinstance(events[0].error, ConnectionLost)  # type: ignore[attr-defined]
     assert "was lost" in caplog.text
 
 

@@ -95,7 +95,7 @@ async def test_browse_acquire_release_reject(url: str, name: Names) -> None:
                 with pytest.raises(UsageError, match="acquired first"):
                     await settle(seen[0])
             async with session_on(url) as other:
-                for settle in (other.accept, other.reject, other.release, other.acquire):
+                for settle in (other.accept, other.reject, other.release, other.acquire):  # type: ignore[assignment]
                     with pytest.raises(UsageError, match="another session"):
                         await settle(seen[0])
             had = await session.acquire(*seen[:2])

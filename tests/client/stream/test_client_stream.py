@@ -41,7 +41,7 @@ async def fill(connection: Connection, stream: str, count: int, first: int = 0) 
 
 
 async def read_all(stream: Stream, first: int, last: int, **options: int) -> list[Record]:
-    return [record async for batch in stream.read(first, last, **options) for record in batch]
+    return [record async for batch in stream.read(first, last, **options) for record in batch]  # type: ignore[arg-type]
 
 
 async def test_offsets_and_ranges(url: str, name: Name) -> None:

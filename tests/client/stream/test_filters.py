@@ -38,7 +38,7 @@ def in_version(url: str, version: str) -> str:
 
 def valued(body: str, value: str | None) -> Message:
     headers = {"n": len(body)} if value is None else {"n": 1, "x-stream-filter-value": value}
-    return Message(body.encode(), headers=headers)
+    return Message(body.encode(), headers=headers)  # type: ignore[arg-type]
 
 
 async def fill(connection: Connection, stream: str, count: int) -> None:

@@ -73,7 +73,7 @@ def table_body(entries: list[tuple[str, bytes]]) -> bytes:
     return b"".join([shortstr(key) + value for key, value in entries])
 
 
-def unique(entries: st.SearchStrategy[bytes], size: int) -> st.SearchStrategy[list]:
+def unique(entries: st.SearchStrategy[bytes], size: int) -> st.SearchStrategy[list]:  # type: ignore[type-arg]
     return st.lists(st.tuples(keys, entries), max_size=size, unique_by=lambda entry: entry[0])
 
 
@@ -302,7 +302,7 @@ def test_a_cut_header_is_refused_with_a_reason(payload: bytes, data: st.DataObje
 
 @settings(max_examples=100, deadline=None)
 @given(transfer_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
-def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
+def test_a_bent_header_is_converted_or_refused(payload: bytes, bends: list) -> None:  # type: ignore[type-arg]
     bent = bytearray(payload)
     for at, value in bends:
         bent[at % len(bent)] = value[0]
@@ -321,7 +321,7 @@ def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes)
 
 @settings(max_examples=100, deadline=None)
 @given(basic_headers(), st.lists(st.tuples(st.integers(0, 10**6), octet), max_size=4))
-def test_a_bent_0_x_header_is_converted_or_refused(payload: bytes, bends: list) -> None:
+def test_a_bent_0_x_header_is_converted_or_refused(payload: bytes, bends: list) -> None:  # type: ignore[type-arg]
     bent = bytearray(payload)
     for at, value in bends:
         bent[at % len(bent)] = value[0]

@@ -63,7 +63,7 @@ def transfer(
 def too_deep() -> Properties:
     value = (VOID, b"")
     for _ in range(40):
-        value = (MAP, ((b"k", value),))
+        value = (MAP, ((b"k", value),))  # type: ignore[assignment]
     p = Properties()
     p.headers = [(b"deep", value)]
     return p

@@ -202,16 +202,16 @@ def test_groups_are_for_those_who_may_read_their_stream() -> None:
         stream = broker.vhost.declare_queue(
             name, durable=True, arguments={"x-queue-type": "stream"}
         )
-        broker.vhost.groups.begin(stream, "g", 0)
+        broker.vhost.groups.begin(stream, "g", 0)  # type: ignore[arg-type]
     Pipeline(broker.context, broker.vhost)
     for publisher in (1, 2):
-        for stream in ("open", "closed"):
+        for stream in ("open", "closed"):  # type: ignore[assignment]
             for what in ("get", "begin", "commit", "claim", "release", "delete", "list"):
                 request = {"do": f"group.{what}", "stream": stream, "group": "g", "position": 0}
                 broker.ask({"owner": "o", **request}, publisher, queue="amq.headrace.pipeline")
         broker.turn()
-        for stream in ("open", "closed"):
-            broker.vhost.groups.begin(broker.vhost.queues[stream], "g", 0)
+        for stream in ("open", "closed"):  # type: ignore[assignment]
+            broker.vhost.groups.begin(broker.vhost.queues[stream], "g", 0)  # type: ignore[arg-type]
         broker.ask({"do": "group.list"}, publisher, queue="amq.headrace.pipeline")
         broker.turn()
         answers = broker.answered()

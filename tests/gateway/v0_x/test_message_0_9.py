@@ -213,7 +213,7 @@ def test_what_class_basic_published_is_transferred(rig: Rig, product: str, seen:
         destination="here",
         routing_key="q",
         priority=3,
-        application_headers={"a": seen, "x-jms-type": "kind", "x-headrace-cluster-id": "c"},
+        application_headers={"a": seen, "x-jms-type": "kind", "x-headrace-cluster-id": "c"},  # type: ignore[dict-item]
         body=Content(b"body"),
     )
 

@@ -232,7 +232,7 @@ def test_one_without_room_for_this_message_is_not_overtaken(scene: Scene) -> Non
     scene.enqueue(*range(4))
     assert small.numbers == []
     assert small.parked
-    small.full = False
+    small.full = False  # type: ignore[attr-defined]
     scene.queue.unpark(small)
     assert small.numbers == [2, 3]
 

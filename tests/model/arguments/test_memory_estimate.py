@@ -119,7 +119,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
             if source.type == "x-super-stream" and not queue.is_stream:
                 return
             key = chance.choice(["a.b.c", "a.b.*", "a.#", "x"])
-            arguments: dict[str, Any] = {}
+            arguments: dict[str, Any] = {}  # type: ignore[no-redef]
             if source.type == "x-consistent-hash":
                 key = str(chance.randrange(1, 9))
             elif source.selects and chance.random() < 0.3:

@@ -146,7 +146,7 @@ def test_a_browser_ends_with_the_queue() -> None:
     queue = make()
 
     class Ending(Looker):
-        ended = False
+        ended = False  # type: ignore[assignment]
 
         def cancelled(self) -> None:
             self.ended = True
@@ -191,7 +191,7 @@ def test_whatever_is_acquired_and_returned_counts_stay_true(
         elif step == "settle" and held:
             queue.settle(held.pop(sorted(held)[number % len(held)]))
         elif step == "take":
-            message = queue.get(holder)
+            message = queue.get(holder)  # type: ignore[assignment]
             if message is None:
                 assert not ready
                 continue
@@ -207,6 +207,6 @@ def test_whatever_is_acquired_and_returned_counts_stay_true(
     assert len(shown) == len(set(shown))
     assert set(ready) <= set(shown)
     rest = []
-    while (message := queue.get(holder)) is not None:
+    while (message := queue.get(holder)) is not None:  # type: ignore[assignment]
         rest.append(message.seq)
     assert sorted(rest) == sorted(ready)

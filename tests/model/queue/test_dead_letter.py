@@ -31,7 +31,10 @@ DEAD_LETTERS_MAX = 64  # That queues send in one go.
 @pytest.fixture
 def vhost() -> VirtualHost:
     return VirtualHost(
-        "/", store=Store(), counters=Counters(now_ms=NOW_MS), contents=BasicContents()
+        "/",
+        store=Store(),
+        counters=Counters(now_ms=NOW_MS),
+        contents=BasicContents(),  # type: ignore[arg-type]
     )
 
 

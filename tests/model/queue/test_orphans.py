@@ -30,7 +30,10 @@ class Host:
     def __init__(self) -> None:
         self.counters = Counters(now_ms=1_000_000)
         self.vhost = VirtualHost(
-            "/", store=Store(), counters=self.counters, contents=BasicContents()
+            "/",
+            store=Store(),
+            counters=self.counters,
+            contents=BasicContents(),  # type: ignore[arg-type]
         )
         self.dead = self.vhost.declare_queue("dead")
         self.vhost.bind("amq.fanout", ("queue", "dead"))

@@ -248,7 +248,7 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
 
     def counting(listed: list[object]) -> None:
         sweeps.append(len(listed))
-        heapify(listed)
+        heapify(listed)  # type: ignore[type-var]
 
     monkeypatch.setattr("headrace.model.queue.retention.heapify", counting)
     many = 5000

@@ -88,7 +88,7 @@ def test_what_consumers_of_a_channel_may_hold_together_goes_around(
     client.events.clear()
     for tag in range(1, 7):
         client.send(BasicAck(delivery_tag=tag))
-    told = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]
+    told = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]  # type: ignore[attr-defined]
     assert sorted(told) == ["0", "1", "1", "2", "2"]  # The first had one before.
 
 

@@ -198,7 +198,7 @@ def test_under_a_random_load_groups_are_never_split(host: Host, arguments: dict[
         takers.remove(taker)
         takers.append(Taker(queue, room=3).start())
 
-    deeds: list[Callable[[Taker], None]] = [settle] * 8 + [give_back] * 3 + [replace]
+    deeds: list[Callable[[Taker], None]] = [settle] * 8 + [give_back] * 3 + [replace]  # type: ignore[assignment]
     for i in range(2500):
         if random.random() < 0.5 and len(sent) < 1000:
             sent.append(f"{random.choice('abcdefg')}{i}")

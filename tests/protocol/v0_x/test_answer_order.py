@@ -145,7 +145,7 @@ class Late:
 
     def published(self, channel: int, **address: str) -> bytes:
         header = encode_content_header(self.version, 60, 0, BasicProperties(delivery_mode=2))
-        return self.framed(channel, BasicPublish(**address)) + framed(2, channel, header)
+        return self.framed(channel, BasicPublish(**address)) + framed(2, channel, header)  # type: ignore[arg-type]
 
     def write(self, octets: bytes) -> None:
         self.there.receive(octets)

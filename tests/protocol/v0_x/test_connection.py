@@ -228,7 +228,7 @@ def test_a_soft_error_of_the_owner_closes_the_channel_only() -> None:
         def on_method(self, channel: object, number: int, method: MethodBase) -> None:
             if isinstance(method, QueueDeclare):
                 raise AmqpError(ReplyCode.NOT_FOUND, "no queue")
-            Connection.on_method(self, channel, number, method)
+            Connection.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
     pair.server = Owner(Role.SERVER, frame_max=FRAME_MAX)
@@ -252,7 +252,7 @@ def test_a_bug_of_the_owner_closes_the_connection_and_raises_nothing(
         def on_method(self, channel: object, number: int, method: MethodBase) -> None:
             if isinstance(method, QueueDeclare):
                 raise RuntimeError("our own fault")
-            Connection.on_method(self, channel, number, method)
+            Connection.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
     pair.server = Owner(Role.SERVER, frame_max=FRAME_MAX)

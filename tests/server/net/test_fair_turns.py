@@ -329,7 +329,7 @@ class TlsPeer:
     """A client over TLS, on a loop of asyncio that does a step at a time."""
 
     def __init__(self, broker: Broker, authority: trustme.CA) -> None:
-        self.loop: asyncio.AbstractEventLoop = broker.loop
+        self.loop: asyncio.AbstractEventLoop = broker.loop  # type: ignore[assignment]
         client = broker.rig.client()
         self.here, there = client.here, client.there
         near, far = socket.socketpair()
@@ -342,7 +342,7 @@ class TlsPeer:
         authority.issue_cert("localhost").configure_cert(theirs)
         self.transport = TlsTransport(broker.reactor, far, there)
         accepted = self.loop.create_task(
-            self.loop.connect_accepted_socket(lambda: self.transport, far, ssl=theirs)
+            self.loop.connect_accepted_socket(lambda: self.transport, far, ssl=theirs)  # type: ignore[type-var]
         )
         self.socket = ours.wrap_socket(
             near, server_hostname="localhost", do_handshake_on_connect=False

@@ -50,7 +50,7 @@ class Scene:
         self.events = Events(self.counters)
         self.told: list[Event] = []
         self.events.listen(self.told.append)
-        self.alarms = Alarms(self.reactor, transports, self.stores, self.events)
+        self.alarms = Alarms(self.reactor, transports, self.stores, self.events)  # type: ignore[arg-type]
 
     def held(self) -> tuple[bool, bool]:
         self.alarms.look()

@@ -32,7 +32,7 @@ fitting: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-(2**31), 2**31 - 1),
     "f": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53),
     "b": st.booleans(),
-    "s": st.text(st.characters(exclude_categories=("Cs",))),
+    "s": st.text(st.characters(exclude_categories=("Cs",))),  # type: ignore[arg-type]
     "d": st.decimals(-99999, 99999, places=2).map(float),
     "y": st.dates().map(lambda day: day.isoformat()),
     "t": moments,

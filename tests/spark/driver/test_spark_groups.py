@@ -107,7 +107,7 @@ def test_a_new_checkpoint_is_a_new_beginning(followed: Followed, broker: LocalBr
     followed.publish(0, 10)
     query = followed.query()
     query.available_now()
-    owner = query.reader.planner._owner
+    owner = query.reader.planner._owner  # type: ignore[attr-defined]
     followed.requests.ask("group.release", stream=followed.stream, group="readers", owner=owner)
     rows: dict[int, list[dict[str, Any]]] = {}
     start = f'{{"{followed.stream}": 4}}'

@@ -63,7 +63,7 @@ def one(properties: BasicProperties) -> dict[str, Any]:
 
 def test_every_property_has_its_place() -> None:
     moment = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
-    strings = {
+    strings: dict[str, Any] = {
         name: f"{name} ä"
         for name in (
             *("content_type", "content_encoding", "correlation_id", "reply_to", "message_id"),
@@ -71,7 +71,11 @@ def test_every_property_has_its_place() -> None:
         )
     }
     properties = BasicProperties(
-        **strings, delivery_mode=2, priority=255, expiration="1500", timestamp=moment
+        **strings,
+        delivery_mode=2,
+        priority=255,
+        expiration="1500",
+        timestamp=moment,  # type: ignore[arg-type]
     )
     row = one(properties)
     assert row == {

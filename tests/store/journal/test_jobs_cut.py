@@ -209,7 +209,7 @@ class Driver(Lives):
                 chosen.append(number_in(with_data.data))
             prepare(batch)
 
-        errand._copies.prepare = noting  # type: ignore[method-assign]
+        errand._copies.prepare = noting  # type: ignore[assignment,method-assign]
         what = {"do": do, "from": SOURCE, "to": to, "count": count, "selector": selector}
         return life.vhost.errands.begin(name, what, errand, 0)
 

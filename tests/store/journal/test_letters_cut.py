@@ -45,7 +45,7 @@ class Scene(NamedTuple):
 
     arguments: dict[str, Any]
     happens: Callable[[Torn, Client], None]
-    count: int = FEW
+    count: int = FEW  # type: ignore[assignment]
     dead: dict[str, Any] = {}  # noqa: RUF012 - arguments of the queue for dead letters
     died: int = FEW
 

@@ -53,14 +53,14 @@ def vhost(disk: CountingDisk) -> VirtualHost:
     assert list(journal.recover()) == []
     counters = Counters(now_ms=1_000)
     counters.memory_max = 0
-    return VirtualHost("/", store=journal, counters=counters, contents=BasicContents())
+    return VirtualHost("/", store=journal, counters=counters, contents=BasicContents())  # type: ignore[arg-type]
 
 
 def filled(
     vhost: VirtualHost, *, durable: bool = False, **arguments: Any
 ) -> tuple[list[Queue], CountingDisk]:
     """Queues whose messages lie between those of the others on the disk."""
-    disk = vhost.store.disk
+    disk = vhost.store.disk  # type: ignore[attr-defined]
     queues = [
         vhost.declare_queue(f"q{i}", durable=durable, arguments=arguments) for i in range(QUEUES)
     ]
@@ -81,12 +81,12 @@ def settled(vhost: VirtualHost) -> None:
     journal.kick()
     while journal.synced < journal.appended:
         journal.kick()
-        assert journal.writer.step()
+        assert journal.writer.step()  # type: ignore[attr-defined]
         journal.woken()
 
 
 def in_scratch(vhost: VirtualHost) -> int:
-    return sum(vhost.store.scratch.live.values())
+    return sum(vhost.store.scratch.live.values())  # type: ignore[attr-defined]
 
 
 def ready(queue: Queue) -> list[Message]:
@@ -185,7 +185,7 @@ def test_no_reader_reads_much_more_than_it_wants(
 
 
 def test_a_large_body_in_the_scratch_file_gives_all_its_room_back(vhost: VirtualHost) -> None:
-    scratch = vhost.store.scratch
+    scratch = vhost.store.scratch  # type: ignore[attr-defined]
     scratch.chunk = 10_000
     queue = vhost.declare_queue("q")
     for size in (95_000, 3_000, 25_000, 9_000):

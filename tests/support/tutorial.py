@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from patience import PATIENCE_S
-
 import headrace
+from support.timeouts import PATIENCE_S
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```\w", re.MULTILINE)
