@@ -49,7 +49,15 @@ from headrace.spec.commands import Struct as StructRow
 from headrace.spec.reply_0_10 import CloseCode, DetachCode, ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import ByteRanges, SequenceSet
-from headrace.wire.types_0_10 import MAP_BYTES_MAX, UInt64
+from headrace.wire.types_0_10 import (
+    MAP_BYTES_MAX,
+    Array,
+    Struct32,
+    UInt64,
+    VBin16,
+    decode_datetime,
+    encode_array,
+)
 
 TEXT = st.text(max_size=20)
 OCTETS = st.binary(max_size=20)
@@ -73,7 +81,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "uint32": st.integers(0, 2**32 - 1),
     "uint64": st.integers(0, 2**64 - 1),
     "sequence-no": st.integers(0, 2**32 - 1),
-    "datetime": st.integers(-(2**62), 2**62).map(codec.decode_datetime),  # type: ignore[attr-defined]
+    "datetime": st.integers(-(2**62), 2**62).map(decode_datetime),
     "uuid": st.uuids(),
     "str8": TEXT,
     "str16": TEXT,
@@ -165,7 +173,7 @@ def test_a_flag_for_a_field_that_does_not_exist(row: Command | StructRow) -> Non
             with pytest.raises(ExecutionError, match="flag"):
                 decode_headers(raw)
         elif row.control:
-            assert encode_control(value)[:2] == bytes(row.code)  # type: ignore[arg-type]
+            assert encode_control(value)[:2] == bytes(row.code)
             with pytest.raises(CloseError, match="flag"):
                 decode_control(bytes(row.code) + flags)
         else:
@@ -272,13 +280,13 @@ def test_xids_as_corrected_and_as_published() -> None:
 
 
 def test_arrays_of_the_wrong_type() -> None:
-    numbers = codec.encode_array(codec.Array(0x22, [1, 2]))  # type: ignore[attr-defined]
+    numbers = encode_array(Array(0x22, [1, 2]))
     with pytest.raises(CloseError, match="strings"):
         decode_control(b"\1\x08\1\0" + numbers)
-    fragments = codec.encode_array(codec.Array(0x90, [codec.VBin16(b"\0\0\0\1\0\0\0")]))  # type: ignore[attr-defined]
+    fragments = encode_array(Array(0x90, [VBin16(b"\0\0\0\1\0\0\0")]))
     with pytest.raises(CloseError, match="follow"):
         decode_control(b"\2\x08\3\0\0\0" + fragments)
-    xids = codec.encode_array(codec.Array(0xAB, [codec.Struct32(6, 4, b"\0\0\0")]))  # type: ignore[attr-defined]
+    xids = encode_array(Array(0xAB, [Struct32(6, 4, b"\0\0\0")]))
     with pytest.raises(MalformedError, match="xids"):
         decode_struct32((len(xids) + 4).to_bytes(4, "big") + b"\6\3\1\0" + xids)
 

@@ -9,7 +9,7 @@ the standard (a coded struct with a size of 32 bits); the standard's own form is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from headrace.spec.reply_0_10 import (
@@ -113,10 +113,11 @@ class Struct:
     size: int
     pack: int
     arguments: str
-    fields: tuple[Field10, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", _fields_of(self.arguments))
+    @property
+    def fields(self) -> tuple[Field10, ...]:
+        """The fields, read anew at each call: a broker needs those of a few rows."""
+        return _fields_of(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,11 @@ class Command:
     result: str = ""  # The struct that execution.result carries.
     segments: str = ""  # The structs of its header segment; a body follows it.
     extension: bool = False  # It is none of the standard's.
-    fields: tuple[Field10, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", _fields_of(self.arguments))
+    @property
+    def fields(self) -> tuple[Field10, ...]:
+        """The fields, read anew at each call: a broker needs those of a few rows."""
+        return _fields_of(self.arguments)
 
 
 # fmt: off

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds-checked reading and packing of the numbers, strings and moments of AMQP 0-10.
+
+A reader returns the value at a position and the position after it. It raises MalformedError for a
+string that is cut off, struct.error or IndexError for a number, UnicodeDecodeError for text that is
+not UTF-8. A packer raises struct.error for a value that does not fit.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from headrace.wire.errors import MalformedError
+from headrace.wire.types_0_10 import decode_datetime, encode_datetime
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+U8 = struct.Struct(">B")
+U16 = struct.Struct(">H")
+U32 = struct.Struct(">I")
+U64 = struct.Struct(">Q")
+_I64 = struct.Struct(">q")
+
+
+def _sized(d: bytes, start: int, size: int) -> tuple[bytes, int]:
+    end = start + size
+    if end > len(d):
+        raise MalformedError("a value is cut off")
+    return d[start:end], end
+
+
+def read_uint8(d: bytes, at: int) -> tuple[int, int]:
+    """Read 1 octet."""
+    return d[at], at + 1
+
+
+def read_uint16(d: bytes, at: int) -> tuple[int, int]:
+    """Read 2 octets."""
+    value: int = U16.unpack_from(d, at)[0]
+    return value, at + 2
+
+
+def read_uint32(d: bytes, at: int) -> tuple[int, int]:
+    """Read 4 octets."""
+    value: int = U32.unpack_from(d, at)[0]
+    return value, at + 4
+
+
+def read_uint64(d: bytes, at: int) -> tuple[int, int]:
+    """Read 8 octets."""
+    value: int = U64.unpack_from(d, at)[0]
+    return value, at + 8
+
+
+def read_vbin8(d: bytes, at: int) -> tuple[bytes, int]:
+    """Read up to 255 octets."""
+    return _sized(d, at + 1, d[at])
+
+
+def read_vbin16(d: bytes, at: int) -> tuple[bytes, int]:
+    """Read up to 65,535 octets."""
+    return _sized(d, at + 2, U16.unpack_from(d, at)[0])
+
+
+def read_vbin32(d: bytes, at: int) -> tuple[bytes, int]:
+    """Read octets with a size of 32 bits, all of which are in `d`."""
+    return _sized(d, at + 4, U32.unpack_from(d, at)[0])
+
+
+def read_str8(d: bytes, at: int) -> tuple[str, int]:
+    """Read UTF-8 of up to 255 octets."""
+    raw, at = _sized(d, at + 1, d[at])
+    return raw.decode(), at
+
+
+def read_str16(d: bytes, at: int) -> tuple[str, int]:
+    """Read UTF-8 of up to 65,535 octets."""
+    raw, at = _sized(d, at + 2, U16.unpack_from(d, at)[0])
+    return raw.decode(), at
+
+
+def read_datetime(d: bytes, at: int) -> tuple[datetime | int, int]:
+    """Read a moment; seconds when no datetime holds it."""
+    return decode_datetime(_I64.unpack_from(d, at)[0]), at + 8
+
+
+def read_uuid(d: bytes, at: int) -> tuple[UUID, int]:
+    """Read 16 octets."""
+    raw, at = _sized(d, at, 16)
+    return UUID(bytes=raw), at
+
+
+def pack_uint8(value: int) -> bytes:
+    """Return 1 octet."""
+    return U8.pack(value)
+
+
+def pack_datetime(moment: datetime | int) -> bytes:
+    """Return 8 octets: seconds since 1970."""
+    return _I64.pack(encode_datetime(moment))
+
+
+def pack_vbin8(raw: bytes) -> bytes:
+    """Return octets with a size of 8 bits."""
+    return U8.pack(len(raw)) + raw
+
+
+def pack_vbin16(raw: bytes) -> bytes:
+    """Return octets with a size of 16 bits."""
+    return U16.pack(len(raw)) + raw
+
+
+def pack_vbin32(raw: bytes) -> bytes:
+    """Return octets with a size of 32 bits."""
+    return U32.pack(len(raw)) + raw
+
+
+def pack_str8(text: str) -> bytes:
+    """Return UTF-8 with a size of 8 bits."""
+    return pack_vbin8(text.encode())
+
+
+def pack_str16(text: str) -> bytes:
+    """Return UTF-8 with a size of 16 bits."""
+    return pack_vbin16(text.encode())
