@@ -173,6 +173,7 @@ def test_a_flag_for_a_field_that_does_not_exist(row: Command | StructRow) -> Non
             with pytest.raises(ExecutionError, match="flag"):
                 decode_headers(raw)
         elif row.control:
+            assert isinstance(value, codec.Control)
             assert encode_control(value)[:2] == bytes(row.code)
             with pytest.raises(CloseError, match="flag"):
                 decode_control(bytes(row.code) + flags)
