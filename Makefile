@@ -78,6 +78,8 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(BIN)/python tools/compatibility.py --check
 	@$(BIN)/python tools/draw.py --check
+	@echo "== site"
+	@$(BIN)/python tools/site.py
 	@echo "== conformance"
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
@@ -99,6 +101,7 @@ fuzz: $(STAMP)
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py
 	@$(BIN)/python tools/draw.py
+	@$(BIN)/python tools/site.py
 
 conformance: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/conformance.py
