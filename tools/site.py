@@ -31,19 +31,23 @@ def build() -> str | None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=False,
     )
     return done.stdout if done.returncode else None
 
 
 def problems() -> list[str]:
     """Return what is wrong with the site that was built."""
-    found = []
-    for page in SITE.rglob("*.html"):
-        for address in LOADED.findall(page.read_text()):
-            found.append(f"{page.relative_to(SITE)} loads {address}")
-    for sheet in SITE.rglob("*.css"):
-        if STYLE.search(sheet.read_text()):
-            found.append(f"{sheet.relative_to(SITE)} loads a part of another host")
+    found = [
+        f"{page.relative_to(SITE)} loads {address}"
+        for page in SITE.rglob("*.html")
+        for address in LOADED.findall(page.read_text())
+    ]
+    found += [
+        f"{sheet.relative_to(SITE)} loads a part of another host"
+        for sheet in SITE.rglob("*.css")
+        if STYLE.search(sheet.read_text())
+    ]
     items = json.loads((SITE / "search.json").read_text())["items"]
     known = {item["location"].partition("#")[0] for item in items}
     for page in (ROOT / "docs").rglob("*.md"):
