@@ -10,7 +10,6 @@ python tools/site.py            # then: python -m http.server -d build/site
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "site"
 LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)="((?:https?:)?//[^"]+)"')
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
 STYLE = re.compile(r"@import|url\([\"']?(?:https?:)?//")
 
 
@@ -27,13 +27,13 @@ def build() -> str | None:
     done = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
         cwd=ROOT,
-        env={**os.environ, "NO_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    return done.stdout if done.returncode else None
+    said = COLOR.sub("", done.stdout).partition("Traceback")[0]
+    return said if done.returncode else None
 
 
 def problems() -> list[str]:
