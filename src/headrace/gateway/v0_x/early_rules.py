@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.model.errors import ModelError, NotAllowed, NotFound
+from headrace.model.errors import ModelError
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
 FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection when they fail,
 FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
 MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
-RESERVED_PREFIX = "amq."
 ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack")  # Capabilities.
 
 
@@ -37,26 +36,6 @@ def refusal(context: Any, error: Exception) -> Exception:
     return error
 
 
-def check_new_queue(vhost: Any, name: str) -> None:
-    """Refuse to make a queue with a reserved name (0-9/queue.declare.queue#reserved-prefix)."""
-    if name.startswith(RESERVED_PREFIX) and name not in vhost.queues:
-        raise NotAllowed(f"queue name '{name}' contains reserved prefix 'amq.*'")
-
-
-def check_binding(vhost: Any, exchange: str, queue: str) -> None:
-    """Refuse bindings that 0-9-1 allows (0-9/queue.bind#transient-exchange, #internal-exchange)."""
-    source, destination = vhost.exchanges.get(exchange), vhost.queues.get(queue)
-    if source is None or destination is None:
-        return
-    if source.internal:
-        raise NotAllowed(f"exchange '{exchange}' in vhost '{vhost.name}' is internal")
-    if destination.durable and not source.durable:
-        raise NotAllowed(
-            f"durable queue '{queue}' may not be bound to transient exchange '{exchange}' in "
-            f"vhost '{vhost.name}'"
-        )
-
-
 def check_undone(undone: bool, exchange: str, vhost: str) -> None:
     """Refuse to undo a binding that was not there (0-9/queue.unbind#01)."""
     if not undone:
@@ -65,9 +44,3 @@ def check_undone(undone: bool, exchange: str, vhost: str) -> None:
             f"no such binding to exchange '{exchange}' in vhost '{vhost}'",
             scope=Scope.CONNECTION,
         )
-
-
-def check_exists(kind: str, name: str, things: Any, vhost: str) -> None:
-    """Refuse to delete what is not there (0-9/queue.delete, 0-9/exchange.delete)."""
-    if name not in things:
-        raise NotFound(f"no {kind} '{name}' in vhost '{vhost}'")

@@ -1,33 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request by QMF, and who asks.
+"""One request by QMF and its user.
 
-Who asks stands in the place of a session for the commands of 0-10 that do the work
-(:mod:`headrace.gateway.v0_10`): so rights, quotas, names and arguments are judged as for anybody.
+The user changes the virtual host through :mod:`headrace.gateway.security.authorized_host`, as the
+clients of 0-10 do: the same permissions, quotas and rules for names and arguments hold.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.requests.requests import Call, Refused
-from headrace.protocol.errors_0_10 import ExecutionError
-from headrace.spec.reply_0_10 import ExecutionCode
+from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
+from headrace.model.errors import (
+    AccessRefused,
+    InvalidArgument,
+    LimitReached,
+    ModelError,
+    NotFound,
+    NotImplementedHere,
+    NotUnderstood,
+    ResourceError,
+    ResourceLocked,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.server.qmf.agent import Agent
 
 BAD_REQUEST = "bad-request"
 TEXT_OCTETS_MAX = 1024
 
-# What the codes of a failed command are among those of requests.
-CODES = {
-    ExecutionCode.UNAUTHORIZED_ACCESS: "refused",
-    ExecutionCode.RESOURCE_LOCKED: "refused",
-    ExecutionCode.NOT_FOUND: "not-found",
-    ExecutionCode.NOT_IMPLEMENTED: "not-implemented",
-    ExecutionCode.INVALID_ARGUMENT: BAD_REQUEST,
-    ExecutionCode.ILLEGAL_ARGUMENT: BAD_REQUEST,
-    ExecutionCode.RESOURCE_LIMIT_EXCEEDED: "limit",
+CODES: dict[type[Exception], str] = {  # All others are a failed precondition.
+    AccessRefused: "refused",
+    ResourceLocked: "refused",
+    NotFound: "not-found",
+    NotImplementedHere: "not-implemented",
+    NotUnderstood: "not-implemented",
+    InvalidArgument: BAD_REQUEST,
+    LimitReached: "limit",
+    ResourceError: "limit",
 }
 YES, NO = frozenset((True, 1, "1", "true", "yes")), frozenset((False, 0, "0", "false", "no"))
 
@@ -54,8 +67,6 @@ class Asking(Call):
         self.agent = agent
         self.what: tuple[str, str] = ("", "")  # Class and method,
         self.key = ""  # and of which object.
-        shared = agent.broker.shared_0_10
-        self.session = InPlaceOfSession(shared, agent.vhost, connection)
 
     def inner(self, field: str) -> dict[str, Any]:
         """Return a field that is a map; empty when it is missing."""
@@ -82,41 +93,29 @@ class Asking(Call):
             self.refuse(BAD_REQUEST, f"'{field}' is neither true nor false")
         return said in YES
 
-    def run(self, handler: Any, command: Any) -> None:
-        """Do what a command of 0-10 does.
+    @contextmanager
+    def host(self) -> Iterator[AuthorizedHost]:
+        """Give the virtual host, to change by the rules of 0-10 as the user may.
 
         Raises:
-            Refused: it cannot be done.
+            Refused: the change cannot be done.
         """
+        shared = self.agent.broker.shared_0_10
+        host = AuthorizedHost(
+            self.context,
+            self.vhost,
+            self.user,
+            self,
+            Dialect.V0_10,
+            strict=shared.strict_arguments,
+        )
         try:
-            handler(self.session, command, b"", ())
-        except ExecutionError as error:
-            raise Refused(CODES.get(error.error_code, "precondition"), error.text) from None
+            yield host
+        except ModelError as error:
+            raise Refused(code_of(error), error.text) from None
 
 
-class InPlaceOfSession:
-    """What the commands of 0-10 want to know of a session."""
-
-    def __init__(self, shared: Any, vhost: Any, connection: Any) -> None:
-        self.context = shared
-        self.vhost = vhost
-        self.connection = connection
-        self.user = connection.user
-        self.counters = vhost.counters
-
-    def check_access(self, permission: str, kind: str, name: str) -> None:
-        """Refuse what the user has no permission for."""
-        self.context.access.check(self.user, self.vhost.name, permission, kind, name)
-
-    def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
-        """Refuse a topic that the user may not publish to or bind."""
-        self.context.access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
-
-    def check_elsewhere(self, exchange: str, routing_key: Any = None, *, letters: bool) -> None:
-        """Refuse to let messages go on to where the user may not write."""
-        access = self.context.access
-        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)
-
-    def later(self) -> bool:
-        """Every answer waits for the disk."""
-        return False
+def code_of(error: ModelError) -> str:
+    """Return the code that an answer has for a refusal of the model."""
+    found = (CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+    return next(found, "precondition")

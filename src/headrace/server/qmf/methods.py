@@ -13,19 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.requests import messages
-from headrace.gateway.v0_10.commands import exchange as command_exchange
-from headrace.gateway.v0_10.commands import queue as command_queue
+from headrace.gateway.v0_10.arguments import plain
 from headrace.model.arguments.queue_lifetime import Plan
+from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Errand
-from headrace.protocol.codec_0_10 import (
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeUnbind,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-)
 from headrace.server.management import clients
 from headrace.server.qmf.asking import BAD_REQUEST
 from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
@@ -92,17 +83,20 @@ def create_queue(call: Asking) -> None:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
     if call.yes(said, "exclusive"):
         call.refuse(BAD_REQUEST, "an exclusive queue would be nobody's")
-    declare = QueueDeclare(
-        queue=name,
-        durable=call.yes(said, "durable"),
-        auto_delete=call.yes(said, "auto-delete") or call.yes(said, "autodelete"),
-        alternate_exchange=text_in(call, said, "alternate-exchange"),
-        arguments=said,
-    )
-    plan = Plan(said, False, declare.auto_delete, f"queue '{name}'")
+    durable = call.yes(said, "durable")
+    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
+    alternate = text_in(call, said, "alternate-exchange") or ""
+    plan = Plan(said, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
         call.refuse(BAD_REQUEST, "what goes with its session or connection would be nobody's")
-    call.run(command_queue.declare, declare)
+    with call.host() as host:
+        host.declare_queue(
+            name,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=plain(said),
+            alternate=alternate,
+        )
 
 
 def create_exchange(call: Asking) -> None:
@@ -110,48 +104,49 @@ def create_exchange(call: Asking) -> None:
     name, said = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.exchanges:
         call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
-    declare = ExchangeDeclare(
-        exchange=name,
-        type=text_in(call, said, "exchange-type") or "topic",
-        durable=call.yes(said, "durable"),
-        auto_delete=call.yes(said, "auto-delete") or call.yes(said, "autodelete"),
-        alternate_exchange=text_in(call, said, "alternate-exchange"),
-        arguments=said,
-    )
-    call.run(command_exchange.declare, declare)
+    kind = text_in(call, said, "exchange-type") or "topic"
+    durable = call.yes(said, "durable")
+    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
+    alternate = text_in(call, said, "alternate-exchange") or ""
+    with call.host() as host:
+        host.declare_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            arguments=plain(said),
+            alternate=alternate,
+        )
 
 
 def create_binding(call: Asking) -> None:
     """Bind a queue."""
     exchange, queue, key = binding_of(call)
-    arguments = dict(call.inner("properties"))
-    bind = ExchangeBind(exchange=exchange, queue=queue, binding_key=key, arguments=arguments)
-    call.run(command_exchange.bind, bind)
+    with call.host() as host:
+        host.bind(exchange, (QUEUE, queue), key, plain(call.inner("properties")))
 
 
 def delete_queue(call: Asking) -> None:
-    """Delete a queue, unless it is not to be in use or not empty, and is."""
-    said = dict(call.inner("options"))
-    command = QueueDelete(
-        queue=name_of(call),
-        if_unused=call.yes(said, "if_unused"),
-        if_empty=call.yes(said, "if_empty"),
-    )
-    call.run(command_queue.delete, command)
+    """Delete a queue."""
+    said, name = dict(call.inner("options")), name_of(call)
+    if_unused, if_empty = call.yes(said, "if_unused"), call.yes(said, "if_empty")
+    with call.host() as host:
+        host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
 
 
 def delete_exchange(call: Asking) -> None:
     """Delete an exchange."""
-    said = dict(call.inner("options"))
-    command = ExchangeDelete(exchange=name_of(call), if_unused=call.yes(said, "if_unused"))
-    call.run(command_exchange.delete, command)
+    said, name = dict(call.inner("options")), name_of(call)
+    if_unused = call.yes(said, "if_unused")
+    with call.host() as host:
+        host.delete_exchange(name, if_unused=if_unused)
 
 
 def delete_binding(call: Asking) -> None:
     """Undo a binding."""
     exchange, queue, key = binding_of(call)
-    command = ExchangeUnbind(exchange=exchange, queue=queue, binding_key=key)
-    call.run(command_exchange.unbind, command)
+    with call.host() as host:
+        host.unbind(exchange, (QUEUE, queue), key, {})
 
 
 def binding_of(call: Asking) -> tuple[str, str, str]:
@@ -190,7 +185,8 @@ def purge(call: Asking) -> Answered | Steps:
     """Messages of a queue go, so many or all."""
     call.request = {"from": call.key, **chosen(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
-        call.run(command_queue.purge, QueuePurge(queue=call.key))
+        with call.host() as host:
+            host.purge_queue(call.key)
         return {}
     return emptied(messages.delete(call))
 

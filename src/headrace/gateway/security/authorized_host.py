@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door through which clients change exchanges, queues and bindings.
+
+An :class:`AuthorizedHost` is a virtual host as one user may change it. Each method checks names,
+permissions and quotas by the rules of the client's version, and then has the model do the work.
+Clients of all versions and QMF go through it; they only translate arguments, answers and errors.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.gateway.security.permissions import KEYS_KEPT
+from headrace.model.arguments.aliases import ALTERNATES
+from headrace.model.arguments.values import QUEUE_ARGUMENTS, assert_same_arguments
+from headrace.model.errors import InvalidArgument, NotAllowed, NotFound, NotImplementedHere
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding
+from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.exchange.registry import TYPES, known_arguments
+from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue
+from headrace.model.vhost import super_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.security.limits import Quotas
+    from headrace.gateway.security.permissions import Rights
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+    #: Values of any type that a table of AMQP has; the model checks them.
+    Arguments = Mapping[str, Any]
+    Destination = tuple[str, str]  # Kind and name.
+
+RESERVED_PREFIX = "amq."
+ALTERNATE = "alternate-exchange"
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+DEAD_LETTER_KEY = "x-dead-letter-routing-key"
+
+
+class Dialect(Enum):
+    """Which version's rules hold for declarations."""
+
+    EARLY = 1  # 0-8 and 0-9.
+    V0_9_1 = 2
+    V0_10 = 3
+
+
+class Broker(Protocol):
+    """What is shared by all virtual hosts: a gateway's context."""
+
+    @property
+    def access(self) -> Rights:
+        """The permissions of users."""
+
+    @property
+    def quotas(self) -> Quotas:
+        """The limits of users and virtual hosts."""
+
+    @property
+    def vhosts(self) -> Mapping[str, Any]:
+        """All virtual hosts by name."""
+
+
+class User(Protocol):
+    """An authenticated user."""
+
+    @property
+    def name(self) -> str:
+        """The user's name."""
+
+
+class AuthorizedHost:
+    """A virtual host as one user may change it."""
+
+    __slots__ = ("access", "broker", "dialect", "owner", "part", "rebinds", "sticky", "strict",
+                 "user", "vhost")  # fmt: skip
+
+    def __init__(
+        self,
+        broker: Broker,
+        vhost: VirtualHost,
+        user: User,
+        owner: object,
+        dialect: Dialect,
+        *,
+        strict: bool = False,
+        sticky: bool = False,
+        rebinds: bool = False,
+    ) -> None:
+        """``owner`` owns exclusive queues: a connection, or a session of 0-10.
+
+        ``strict`` refuses unknown arguments unless the virtual host has a rule for them, ``sticky``
+        ignores what a second declaration asks for, ``rebinds`` has a binding to a topic exchange
+        replace that of the same queue and key.
+        """
+        self.broker = broker
+        self.access = broker.access
+        self.vhost = vhost
+        self.user = user
+        self.owner = owner
+        self.dialect = dialect
+        self.strict = strict
+        self.sticky = sticky
+        self.rebinds = rebinds
+        self.part = ""  # The field of 0-10's command to blame for an error raised now.
+
+    # --- Permissions ----------------------------------------------------------------------------
+
+    def check(self, permission: str, kind: str, name: str) -> None:
+        """Refuse a name on which the user lacks a permission."""
+        self.part = kind
+        self.access.check(self.user, self.vhost.name, permission, kind, name)
+
+    def check_any(self, kind: str, name: str) -> None:
+        """Refuse to answer questions about a name on which the user has no permission at all."""
+        self.part = kind
+        known = self.vhost.queues.get(name) if kind == QUEUE else None
+        name = name if known is None else known.access_name
+        self.access.check_any(self.user, self.vhost.name, kind, name)
+
+    def _check_onward(
+        self, kind: str, name: str, exchange: object, part: str, key: object = None, *,
+        letters: bool = False,
+    ) -> None:  # fmt: skip
+        """Refuse to let messages go from a queue or exchange on to another exchange."""
+        if isinstance(exchange, str):
+            self.check("read", kind, name)
+            self.part = part
+            self.access.check_elsewhere(self.user, self.vhost, exchange, key, letters=letters)
+
+    def _require_name(self, kind: str, name: str) -> None:
+        self.part = kind
+        if not name and self.dialect is Dialect.V0_10:
+            raise InvalidArgument(f"{'an' if kind == EXCHANGE else 'a'} {kind} has a name")
+
+    def _refuse_reserved(self, kind: str, name: str) -> None:
+        self.part = kind
+        if name.startswith(RESERVED_PREFIX):
+            raise NotAllowed(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+    # --- Queues ---------------------------------------------------------------------------------
+
+    def find_queue(self, name: str) -> Queue:
+        """Return a queue that the owner may use."""
+        self._require_name(QUEUE, name)
+        return self.vhost.find_queue(name, self.owner)
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments,
+        alternate: str = "",
+        kept: bool = False,
+        session: object = None,
+    ) -> Queue:
+        """Return a queue, made unless it exists; see ``VirtualHost.declare_queue``."""
+        vhost, later = self.vhost, self.dialect is Dialect.V0_10
+        self._require_name(QUEUE, name)
+        self.check("configure", QUEUE, name or "amq.gen-")
+        existing = vhost.queues.get(name) if name else None
+        self.part = "arguments"
+        if existing is None or later:
+            arguments = vhost.understand(arguments, name, strict=self.strict)
+            arguments = self._with_alternate(arguments, alternate)
+        if existing is None:
+            self._check_new_queue(name, arguments, alternate)
+            self.part = "arguments" if arguments else QUEUE
+        elif later:
+            return self._redeclare_queue(name, arguments, alternate, exclusive)
+        return vhost.declare_queue(
+            name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            owner=self.owner,
+            kept=kept,
+            sticky=self.sticky,
+            user=self.user.name,
+            session=session,
+        )
+
+    def _check_new_queue(self, name: str, arguments: Arguments, alternate: str) -> None:
+        if self.dialect is not Dialect.V0_9_1:
+            self._refuse_reserved(QUEUE, name)
+        if alternate:
+            self.part = "alternate_exchange"
+            self.vhost.find_exchange(alternate)
+        part = "alternate_exchange" if alternate else "arguments"
+        self._check_onward(QUEUE, name, arguments.get(ALTERNATE), part)
+        exchange, key = arguments.get(DEAD_LETTER_EXCHANGE), arguments.get(DEAD_LETTER_KEY)
+        self._check_onward(QUEUE, name, exchange, "arguments", key, letters=True)
+        if arguments.get(DEAD_LETTERS) == 1:
+            self.part = "arguments"
+            spare = dead_letter_queue(name)
+            self.access.check(self.user, self.vhost.name, "configure", QUEUE, spare)
+        self.part = QUEUE
+        self.broker.quotas.check_queue(self.broker.vhosts.values(), self.user.name, name)
+
+    def _redeclare_queue(
+        self, name: str, arguments: Arguments, alternate: str, exclusive: bool
+    ) -> Queue:
+        """Compare a queue with a second declaration; only 0-10/s185 and s189 are ignored."""
+        queue = self.find_queue(name)
+        self.part = "alternate_exchange"
+        if alternate and queue.alternate_exchange != alternate:
+            raise NotAllowed(f"queue '{name}' has another alternate-exchange")
+        self.part = "arguments"
+        known = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
+        what = f"queue '{name}' in vhost '{self.vhost.name}'"
+        assert_same_arguments(queue.arguments, arguments, known, what)
+        if exclusive:
+            self.part = "exclusive"
+            self.vhost.lock_queue(queue, self.owner)
+        queue.used_ms = self.vhost.counters.now_ms
+        return queue
+
+    def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> int:
+        """Delete a queue; return how many ready messages it had. 0-9-1 ignores a missing one."""
+        self._require_name(QUEUE, name)
+        self.check("configure", QUEUE, name)
+        if self.dialect is not Dialect.V0_9_1:
+            queue = self.vhost.find_queue(name, self.owner)
+            used = if_unused and queue.consumer_count()
+            self.part = "if_unused" if used else "if_empty" if if_empty else QUEUE
+        return self.vhost.delete_queue(name, if_unused, if_empty, self.owner)
+
+    def purge_queue(self, name: str) -> int:
+        """Drop the ready messages of a queue; return how many there were."""
+        self._require_name(QUEUE, name)
+        self.check("read", QUEUE, name)
+        queue = self.vhost.find_queue(name, self.owner)
+        if queue.is_stream:
+            what = f"stream '{queue.name}' in vhost '{self.vhost.name}'"
+            raise NotImplementedHere(f"purge of {what} is not served")
+        return self.vhost.purge_queue(queue)
+
+    # --- Exchanges ------------------------------------------------------------------------------
+
+    def find_exchange(self, name: str) -> Exchange:
+        """Return an exchange."""
+        self._require_name(EXCHANGE, name)
+        return self.vhost.find_exchange(name)
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Arguments,
+        alternate: str = "",
+    ) -> None:
+        """Make an exchange unless it exists."""
+        vhost = self.vhost
+        self._require_name(EXCHANGE, name)
+        self.check("configure", EXCHANGE, name)
+        if self.dialect is Dialect.V0_10:
+            arguments = self._with_alternate(arguments, alternate)
+            self._judge_exchange(name, kind, arguments, alternate)
+            if name in vhost.exchanges:
+                return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
+            arguments = known_arguments(kind, arguments)
+        if name not in vhost.exchanges:
+            if alternate:
+                self.part = "alternate_exchange"
+                vhost.find_exchange(alternate)
+            for onward in [arguments.get(argument) for argument in ALTERNATES]:
+                part = "alternate_exchange" if alternate else EXCHANGE
+                self._check_onward(EXCHANGE, name, onward, part)
+        for stream in super_stream.names(name, kind, arguments):
+            self.check("configure", QUEUE, stream)
+            self.check("write", QUEUE, stream)
+        self.part = EXCHANGE
+        vhost.declare_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+            sticky=self.sticky,
+        )
+
+    def _judge_exchange(self, name: str, kind: str, arguments: Arguments, alternate: str) -> None:
+        """Refuse what 0-10 does not allow a declaration of an exchange, new or not."""
+        self.part = "type"
+        if kind not in TYPES:
+            raise NotFound(f"there is no exchange type '{kind}'")
+        exchange = self.vhost.exchanges.get(name)
+        if exchange is None:
+            self._refuse_reserved(EXCHANGE, name)
+        else:
+            if exchange.type != kind:
+                raise NotAllowed(f"exchange '{name}' has the type '{exchange.type}'")
+            self.part = "alternate_exchange" if alternate else "arguments"
+            asked = next((arguments[each] for each in ALTERNATES if each in arguments), None)
+            if asked and exchange.alternate != asked:
+                raise NotAllowed(f"exchange '{name}' has another alternate-exchange")
+        self.part = "arguments"
+        self.vhost.judge_exchange(name, kind, arguments, strict=self.strict)
+
+    def _with_alternate(self, arguments: Arguments, alternate: str) -> Arguments:
+        """Return arguments with the alternate exchange, which in 0-10 is a field of its own."""
+        if not alternate:
+            return arguments
+        self.part = "arguments"
+        if arguments.get(ALTERNATE, alternate) != alternate:
+            text = f"invalid arg '{ALTERNATE}': it contradicts the field, '{alternate}'"
+            raise InvalidArgument(text)
+        return {**arguments, ALTERNATE: alternate}
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        """Delete an exchange. 0-9-1 ignores a missing one."""
+        vhost = self.vhost
+        self._require_name(EXCHANGE, name)
+        self.check("configure", EXCHANGE, name)
+        if self.dialect is not Dialect.V0_9_1:
+            exchange = vhost.find_exchange(name)
+            if self.dialect is Dialect.V0_10:
+                if vhost.serves_as_alternate(name):
+                    text = f"exchange '{name}' is the alternate-exchange of others"
+                    raise NotAllowed(text)
+                if name.startswith(RESERVED_PREFIX):
+                    text = f"exchange '{name}' in vhost '{vhost.name}'"
+                    raise NotAllowed(f"deletion of system {text} not allowed")
+            self.part = "if_unused" if if_unused and exchange.bindings else EXCHANGE
+        vhost.delete_exchange(name, if_unused)
+
+    # --- Bindings -------------------------------------------------------------------------------
+
+    def bind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> None:
+        """Bind a queue or an exchange to an exchange."""
+        self._check_ends(source, destination, key)
+        if destination[0] == EXCHANGE:
+            self.access.check_every_topic(self.user, self.vhost, destination[1], KEYS_KEPT)
+        if self.dialect is Dialect.EARLY:
+            self._check_early_binding(source, destination[1])
+        if self.dialect is Dialect.V0_10 and self._under_key(source, destination[1], key):
+            return
+        self.part = "arguments"
+        self.vhost.bind(source, destination, key, arguments, owner=self.owner, strict=self.strict)
+        if self.rebinds and self.vhost.exchanges[source].type == TopicExchange.type:
+            for binding in self._under_key(source, destination[1], key):
+                if binding != Binding(binding.source, binding.destination, key, arguments):
+                    self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
+
+    def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
+        """Undo a binding, or in 0-10 all under a key; return True if there was one.
+
+        In 0-9-1 a missing end is no error, as in RabbitMQ.
+
+        Raises:
+            NotFound: an end is missing, in other versions, or there is no binding, in 0-10.
+        """
+        self._check_ends(source, destination, key)
+        if self.dialect is not Dialect.V0_10:
+            try:
+                return self.vhost.unbind(source, destination, key, arguments, self.owner)
+            except NotFound:
+                if self.dialect is Dialect.EARLY:
+                    raise
+                return False
+        bindings = self._under_key(source, destination[1], key)
+        self.part = "binding_key"
+        if not bindings:
+            what = f"queue '{destination[1]}' is not bound to exchange '{source}'"
+            raise NotFound(f"{what} with key '{key}'")
+        for binding in bindings:
+            self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
+        return True
+
+    def bound(
+        self, exchange: Exchange, queue: Queue | None, key: str
+    ) -> list[tuple[str, Arguments]]:
+        """Return keys and arguments of an exchange's bindings, to all queues or one.
+
+        The default exchange has one for each queue; with a ``key`` only that queue's counts.
+        """
+        if exchange.name:
+            bindings = exchange.bindings if queue is None else self.vhost.bindings_to(queue)
+            return [(b.routing_key, b.arguments or {}) for b in bindings if b.source is exchange]
+        names = [queue.name] if queue is not None else [key] if key else list(self.vhost.queues)
+        return [(name, {}) for name in names if name in self.vhost.queues]
+
+    def _check_ends(self, source: str, destination: Destination, key: str) -> None:
+        """Check the permissions on both ends: write to the destination, read from the source."""
+        kind, name = destination
+        self._require_name(kind, name)
+        self._require_name(EXCHANGE, source)
+        self.check("write", kind, name)
+        self.check("read", EXCHANGE, source)
+        self.part = "binding_key"
+        self.access.check_topic(self.user, self.vhost, "read", source, key)
+        if self.dialect is Dialect.V0_10:
+            self.find_queue(name)
+            self.find_exchange(source)
+
+    def _under_key(self, source: str, queue: str, key: str) -> list[Binding]:
+        """Return the bindings of a queue to an exchange under one key."""
+        exchange, found = (
+            self.vhost.exchanges[source],
+            self.vhost.bindings_to(self.vhost.queues[queue]),
+        )
+        return [b for b in found if b.source is exchange and b.routing_key == key]
+
+    def _check_early_binding(self, exchange: str, queue: str) -> None:
+        """Refuse bindings that later versions allow.
+
+        These are 0-9/queue.bind#transient-exchange and #internal-exchange.
+        """
+        source, destination = self.vhost.exchanges.get(exchange), self.vhost.queues.get(queue)
+        if source is None or destination is None:
+            return
+        where = f"exchange '{exchange}' in vhost '{self.vhost.name}'"
+        if source.internal:
+            raise NotAllowed(f"{where} is internal")
+        if destination.durable and not source.durable:
+            raise NotAllowed(f"durable queue '{queue}' may not be bound to transient {where}")

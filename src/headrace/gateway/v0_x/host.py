@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtual host of a connection, as its user may change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+
+
+def host_of(connection: GatewayConnection) -> AuthorizedHost:
+    """Return the connection's virtual host, to change by the rules of its version and client."""
+    quirks = connection.quirks
+    return AuthorizedHost(
+        connection.context,
+        connection.vhost,
+        connection.user,
+        connection,
+        Dialect.EARLY if connection.early else Dialect.V0_9_1,
+        sticky=connection.early or quirks.redeclares,
+        rebinds=quirks.rebinds,
+    )
