@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands talk to a broker as a client does: by URL, with messages and requests."""
+"""Commands as clients of a broker: by URL, with messages and requests."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from headrace.cli.environment import FromEnvironment
+from headrace.cli.operations import Target
 from headrace.cli.output import printable
 
 if TYPE_CHECKING:
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
     from headrace.client import Event
     from headrace.client.blocking import Channel, Connection
     from headrace.client.blocking_pipeline import Requests
+    from headrace.wire.table import Value
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
-ANSWER_S = 30.0  # How long the broker may take for what it is asked.
-NAME = "headrace cli"  # What the broker knows the connection as.
+ANSWER_S = 30.0  # How long the broker may take to answer a request.
+NAME = "headrace cli"  # The name of our connections.
 NAME_OCTETS_MAX = 255
 OFFSET_MAX = (1 << 63) - 1
 
 
 def broker_option(function: Function) -> Function:
-    """The option that says which broker."""
+    """Add the option for the broker's URL."""
     return click.option(
         "--url",
         cls=FromEnvironment,
@@ -50,14 +52,14 @@ selector_option = click.option(
 
 
 class Name(click.types.StringParamType):
-    """The name of a queue, an exchange, a group: what every version of AMQP can carry.
+    """The name of a queue, an exchange or a group, as every version of AMQP can carry it.
 
-    TAB asks the broker on this machine, if one runs, for the names of that kind.
+    Completion asks the broker on this machine, if one runs, for names.
     """
 
     def __init__(self, kind: str = "", *, optional: bool = False) -> None:
-        self._optional = optional  # "" is a name.
-        self._kind = kind  # As `headrace list` has it; "" for names that are not asked for.
+        self._optional = optional  # "" is accepted.
+        self._kind = kind  # A kind of `headrace list`; "" for no completion.
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
@@ -88,7 +90,7 @@ EXCHANGE, QUEUE, STREAM = Name("exchanges"), Name("queues"), Name("streams")
 
 @contextlib.contextmanager
 def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
-    """A connection; what goes wrong ends the command with one sentence."""
+    """Connect; an error ends the command with one sentence."""
     from headrace.client import ClientError, ConnectFailed
     from headrace.client.blocking import connect
 
@@ -97,14 +99,14 @@ def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
             url, timeout_s=timeout_s, reconnect=None, name=NAME, on_event=tell_of_alarms
         ) as connection:
             yield connection
-    except (ClientError, TimeoutError, ValueError) as error:  # The last: it fits no frame.
+    except (ClientError, TimeoutError, ValueError) as error:  # ValueError: it fits no frame.
         usual = url == DEFAULT_URL and type(error) is ConnectFailed
         hint = " (--url or HEADRACE_URL says where another broker is)" if usual else ""
         raise click.ClickException(reason(error) + hint) from None
 
 
 def tell_of_alarms(event: Event) -> None:
-    """Say why the broker holds what is published, and when it goes on."""
+    """Print when the broker blocks publishers, and when it unblocks them."""
     from headrace.client import Blocked, Unblocked
 
     if isinstance(event, Blocked):
@@ -116,16 +118,16 @@ def tell_of_alarms(event: Event) -> None:
 
 @contextlib.contextmanager
 def open_channel(url: str) -> Iterator[Channel]:
-    """A channel with confirms; what goes wrong ends the command with one sentence."""
+    """Open a channel with confirms; an error ends the command with one sentence."""
     with connected(url) as connection, connection.channel() as channel:
         yield channel
 
 
 @contextlib.contextmanager
 def open_requests(url: str, queue: str = "") -> Iterator[Requests]:
-    """Requests to a broker, by its queue for those of pipelines unless another is named.
+    """Open the requests of a broker, by its queue for pipelines unless another is named.
 
-    What goes wrong ends the command with one sentence.
+    An error ends the command with one sentence.
     """
     from headrace.client.blocking_pipeline import Requests
     from headrace.client.requests import PIPELINE
@@ -137,8 +139,12 @@ def open_requests(url: str, queue: str = "") -> Iterator[Requests]:
         yield requests
 
 
+BY_CHANNEL = Target(broker_option, "url", open_channel)
+BY_REQUEST = Target(broker_option, "url", open_requests)
+
+
 def reason(error: Exception) -> str:
-    """What a person is told of an error: of a request only why it was refused, in one line."""
+    """Return the text of an error for people, in one line."""
     from headrace.client.requests import RequestRefused
 
     match error:
@@ -150,9 +156,9 @@ def reason(error: Exception) -> str:
             return printable(str(error))
 
 
-def chosen(selector: str, place: str | int | datetime | None) -> dict[str, Any]:
-    """The arguments of a consumer that wants only some messages, from some place on."""
-    arguments: dict[str, Any] = {}
+def chosen(selector: str, place: str | int | datetime | None) -> dict[str, Value]:
+    """Return the arguments of a consumer with a selector and a starting position."""
+    arguments: dict[str, Value] = {}
     if selector.strip():
         arguments["x-filter-jms-selector"] = selector
     if place is not None:
@@ -161,7 +167,7 @@ def chosen(selector: str, place: str | int | datetime | None) -> dict[str, Any]:
 
 
 def read_place(text: str, what: str) -> str | int | datetime:
-    """A place in a queue or a stream, as the option or argument ``what`` says it."""
+    """Read a position in a queue or stream; ``what`` names the option for errors."""
     if text in ("first", "last", "next"):
         return text
     if text.isascii() and text.isdigit() and int(text[:20]) <= OFFSET_MAX:

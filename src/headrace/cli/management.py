@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands talk to a running broker's management socket.
+"""Commands as clients of a broker's management socket.
 
-The socket is in the broker's data directory; whoever may open it is an operator
-(:mod:`headrace.server.management.socket`).
+See :mod:`headrace.server.management.socket`.
 """
 
 from __future__ import annotations
@@ -13,25 +12,26 @@ import itertools
 import json
 import os
 import socket as sockets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 
 from headrace.cli.data_option import Function, data_option
 from headrace.cli.environment import FromEnvironment
-from headrace.cli.output import printable
+from headrace.cli.operations import Target
+from headrace.cli.output import Answer, printable
 from headrace.server.config.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
-NAMES_S = 1.0  # How long TAB waits for a broker,
-NAMES_MAX = 500  # and how many names it looks at.
+NAMES_S = 1.0  # How long completion waits for a broker,
+NAMES_MAX = 500  # and how many names it reads.
 ELSEWHERE = "--data or --socket says where one does"
 
 
 def management_option(function: Function) -> Function:
-    """Give a command the options that say which broker, as the one argument ``socket``."""
+    """Add the options for the broker's directory or socket, as the argument ``socket``."""
 
     @data_option
     @click.option(
@@ -43,7 +43,7 @@ def management_option(function: Function) -> Function:
         help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
     )
     @functools.wraps(function)
-    def command(*args: Any, data: Path, where: Path | None, **options: Any) -> Any:
+    def command(*args: object, data: Path, where: Path | None, **options: object) -> object:
         from headrace.server.management.socket import FILE_NAME
 
         path = data / FILE_NAME if where is None else where
@@ -52,30 +52,33 @@ def management_option(function: Function) -> Function:
     return command  # type: ignore[return-value]  # It has one option less, and click adds two.
 
 
+BY_SOCKET = Target[Path](management_option, "socket", contextlib.nullcontext)
+
+
 def ask(
     socket: Path,
     do: str,
     *,
-    rows: Iterable[dict[str, Any]] | None = None,
+    rows: Iterable[Answer] | None = None,
     timeout_s: float | None = ANSWER_S,
-    **fields: Any,
-) -> dict[str, Any]:
-    """Have the broker do something, and return what it answers at the end.
+    **fields: object,
+) -> Answer:
+    """Send a request and return the final answer.
 
     ``rows`` are sent after the request, for operations that take them. Fields that are None are
-    left out. What goes wrong ends the command with one sentence.
+    left out. An error ends the command with one sentence.
     """
-    answer: dict[str, Any] = {}
-    for line in exchange(socket, do, rows=rows, timeout_s=timeout_s, **fields):
+    answer: Answer = {}
+    for line in exchange(socket, do, fields, rows=rows, timeout_s=timeout_s):
         answer = line.get("done", answer)
     return answer
 
 
 def listed(
-    socket: Path, do: str, *, timeout_s: float | None = ANSWER_S, **fields: Any
-) -> Iterator[dict[str, Any]]:
-    """Have the broker list something: give each item as it comes."""
-    for line in exchange(socket, do, timeout_s=timeout_s, **fields):
+    socket: Path, do: str, *, timeout_s: float | None = ANSWER_S, **fields: object
+) -> Iterator[Answer]:
+    """Send a request for a list; yield its items as they arrive."""
+    for line in exchange(socket, do, fields, timeout_s=timeout_s):
         if "item" in line:
             yield line["item"]
 
@@ -83,12 +86,12 @@ def listed(
 def exchange(
     socket: Path,
     do: str,
+    fields: Mapping[str, object],
     *,
-    rows: Iterable[dict[str, Any]] | None = None,
+    rows: Iterable[Answer] | None = None,
     timeout_s: float | None = ANSWER_S,
-    **fields: Any,
-) -> Iterator[dict[str, Any]]:
-    """Send a request; give each line of the answer, an object with ``item`` or ``done``."""
+) -> Iterator[Answer]:
+    """Send a request; yield the lines of the answer, objects with ``item`` or ``done``."""
     request = {"do": do, **{key: value for key, value in fields.items() if value is not None}}
     with open_socket(socket, timeout_s) as (write, answers):
         try:
@@ -98,7 +101,7 @@ def exchange(
                     write(row)
                 write({"end": True})
         except (BrokenPipeError, ConnectionResetError):
-            pass  # It has answered before the end, and that says why.
+            pass  # It has answered before the last row, with an error to read.
         except OSError as error:
             raise failed(socket, error) from None
         while True:
@@ -108,10 +111,10 @@ def exchange(
                 raise failed(socket, error) from None
             if not line:
                 raise click.ClickException(f"the broker at {socket} ended the conversation")
-            answer: dict[str, Any] = json.loads(line)
+            answer: Answer = json.loads(line)
             if "error" in answer:
                 raise click.ClickException(printable(str(answer["error"])))
-            if "busy" in answer:  # It goes on, and has found nothing lately.
+            if "busy" in answer:  # Sent to show that a long search goes on.
                 continue
             yield answer
             if "done" in answer:
@@ -119,7 +122,7 @@ def exchange(
 
 
 def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list[str]:
-    """Return names of a kind that begin so, for TAB; none when no broker can be asked."""
+    """Return names of a kind with this beginning, for completion; none without a broker."""
     from headrace.server.management.socket import FILE_NAME
 
     said = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
@@ -138,8 +141,8 @@ def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list
 @contextlib.contextmanager
 def open_socket(
     path: Path, timeout_s: float | None
-) -> Iterator[tuple[Callable[[dict[str, Any]], None], IO[bytes]]]:
-    """Connect; give what sends an object, and the file of answers."""
+) -> Iterator[tuple[Callable[[Answer], None], IO[bytes]]]:
+    """Connect; yield a function that sends an object, and the file of answers."""
     from headrace.server.management.socket import short_address
 
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as end:
@@ -150,7 +153,7 @@ def open_socket(
         except OSError as error:
             raise failed(path, error) from None
 
-        def write(value: dict[str, Any]) -> None:
+        def write(value: Answer) -> None:
             end.sendall(json.dumps(value).encode() + b"\n")
 
         with end.makefile("rb") as answers:
@@ -158,7 +161,7 @@ def open_socket(
 
 
 def failed(path: Path, error: OSError) -> click.ClickException:
-    """Return what is said when a broker cannot be asked."""
+    """Return the error of a broker that cannot be reached."""
     where = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")

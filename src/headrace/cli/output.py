@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands print of lists: tables on a terminal, lines with tabs elsewhere, JSON if asked for.
+"""Output of commands: tables on a terminal, lines with tabs elsewhere, JSON on request.
 
-Names come from clients, so nothing is printed that a terminal would obey: what cannot be printed is
-written as an escape.
+Names come from clients, so control characters are printed as escapes.
 """
 
 from __future__ import annotations
@@ -13,24 +12,28 @@ import json
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
+
+Row: TypeAlias = Mapping[str, object]
+Answer: TypeAlias = dict[str, Any]  # Decoded JSON: the request says what is in it.
 
 ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table begins.
-TEXT_WIDTH_MIN = 16  # A terminal that is narrower than the table costs no text less than this.
+TEXT_WIDTH_MIN = 16  # Columns of text are not cut below this.
 GAP = "  "  # Between columns.
 
-STDOUT = Path("-")  # As a file that is written.
-BARE = "bare"  # As tsv, without the line of names.
+STDOUT = Path("-")  # In place of a file.
+BARE = "bare"  # tsv without its header.
 
 
 def format_option(function: Function) -> Function:
-    """Give a command the options that say how it prints, as the one argument ``form``."""
+    """Add the options for the output format, as the argument ``form``."""
 
     @click.option(
         "--format",
@@ -43,8 +46,8 @@ def format_option(function: Function) -> Function:
     @click.option("--no-header", is_flag=True, help="Values with tabs, without their names above.")
     @functools.wraps(function)
     def command(
-        *args: Any, form: str | None, as_json: bool, no_header: bool, **options: Any
-    ) -> Any:
+        *args: object, form: str | None, as_json: bool, no_header: bool, **options: object
+    ) -> object:
         form = chosen_form(form, as_json)
         if no_header:
             if form not in (None, "tsv"):
@@ -56,7 +59,7 @@ def format_option(function: Function) -> Function:
 
 
 def text_option(function: Function) -> Function:
-    """Give a command that prints a report the options for text or JSON, as ``form``."""
+    """Add the options for text or JSON of a report, as the argument ``form``."""
 
     @click.option(
         "--format",
@@ -66,21 +69,21 @@ def text_option(function: Function) -> Function:
     )
     @json_flag
     @functools.wraps(function)
-    def command(*args: Any, form: str | None, as_json: bool, **options: Any) -> Any:
+    def command(*args: object, form: str | None, as_json: bool, **options: object) -> object:
         return function(*args, form=chosen_form(form, as_json) or "text", **options)
 
     return command  # type: ignore[return-value]  # As above.
 
 
 def json_flag(function: Function) -> Function:
-    """The flag that every command has which prints JSON."""
+    """Add the flag ``--json`` of all commands that print JSON."""
     return click.option(
         "--json", "as_json", is_flag=True, help="One JSON object a line; as --format json."
     )(function)
 
 
 def json_file_option(words: str) -> Callable[[Function], Function]:
-    """The option of commands that measure or check: JSON, printed or written, as ``json_path``."""
+    """Add ``--json [FILE]`` of commands that measure or check, as ``json_path``."""
     return click.option(
         "--json",
         "json_path",
@@ -92,10 +95,10 @@ def json_file_option(words: str) -> Callable[[Function], Function]:
     )
 
 
-def give_json(path: Path | None, found: Any) -> bool:
-    """Write to the file of ``--json`` what was found, or print it, of a list an object a line.
+def give_json(path: Path | None, found: object) -> bool:
+    """Write a result to the file of ``--json``, or print it, a line for each item of a list.
 
-    Return whether it was printed, for then nothing else is.
+    Return True if it was printed: then nothing else is.
     """
     if path == STDOUT:
         for one in found if isinstance(found, list) else [found]:
@@ -107,19 +110,16 @@ def give_json(path: Path | None, found: Any) -> bool:
 
 
 def chosen_form(form: str | None, as_json: bool) -> str | None:
-    """Return the format that is meant by ``--format`` and ``--json``."""
+    """Return the format of ``--format`` and ``--json``."""
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other")
     return "json" if as_json else form
 
 
 def print_rows(
-    rows: Iterable[dict[str, Any]], columns: Sequence[str], form: str | None, *, wide: bool = False
+    rows: Iterable[Row], columns: Sequence[str], form: str | None, *, wide: bool = False
 ) -> int:
-    """Print rows as they come; return how many they were.
-
-    JSON has every field unless ``wide`` is false and ``columns`` were asked for; see the commands.
-    """
+    """Print rows as they arrive; return their number. JSON has the columns, or all if ``wide``."""
     form = form or ("table" if sys.stdout.isatty() else "tsv")
     if form == "json":
         count = 0
@@ -130,7 +130,7 @@ def print_rows(
     if form in ("tsv", BARE):
         count = 0
         stream = iter(rows)
-        first = list(itertools.islice(stream, 1))  # What is refused is refused before a header.
+        first = list(itertools.islice(stream, 1))  # An error comes before the header.
         if form == "tsv":
             click.echo("\t".join(columns))
         for row in itertools.chain(first, stream):
@@ -140,8 +140,8 @@ def print_rows(
     return print_tables(rows, columns)
 
 
-def print_tables(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> int:
-    """Print rows as tables for people, with their titles even when there is none."""
+def print_tables(rows: Iterable[Row], columns: Sequence[str]) -> int:
+    """Print rows as tables, with the titles even without rows; return their number."""
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = 0
     stream = iter(rows)
@@ -156,8 +156,8 @@ def print_tables(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> int:
     return count
 
 
-def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], room: int | None) -> None:
-    """Print one table, numbers to the right; ``room`` is how wide it should be."""
+def print_table(rows: Sequence[Row], columns: Sequence[str], room: int | None) -> None:
+    """Print one table, numbers to the right; ``room`` is its width, in characters."""
     titles = [name.replace("_", " ") for name in columns]
     cells = [[shown(row.get(name)) for name in columns] for row in rows]
     numeric = [bool(rows) and all(is_number(row.get(name)) for row in rows) for name in columns]
@@ -174,9 +174,9 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], room: in
 
 
 def fit(widths: list[int], least: Sequence[int], numeric: Sequence[bool], room: int) -> None:
-    """Make the widest columns of text narrower until all have room, or none may be narrower.
+    """Narrow the widest columns of text until the table fits, down to ``TEXT_WIDTH_MIN``.
 
-    Numbers, and texts up to ``TEXT_WIDTH_MIN``, are never cut.
+    Numbers are never cut.
     """
     over = sum(widths) + len(GAP) * (len(widths) - 1) - room
     floors = [
@@ -192,7 +192,7 @@ def fit(widths: list[int], least: Sequence[int], numeric: Sequence[bool], room: 
 
 
 def padded(text: str, width: int, right: bool) -> str:
-    """Return a text in a column: cut with an ellipsis where it is too wide."""
+    """Return a text padded to a width, or cut with an ellipsis."""
     missing = width - cells_of(text)
     if missing < 0:
         while text and cells_of(text) >= width:
@@ -203,17 +203,17 @@ def padded(text: str, width: int, right: bool) -> str:
 
 
 def cells_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text on a terminal, in cells."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
     return len(text) + wide - sum(unicodedata.combining(one) != 0 for one in text)
 
 
-def print_facts(facts: dict[str, Any], form: str | None) -> None:
-    """Print what is known of one thing: a line for each fact, or one JSON object."""
+def print_facts(facts: Row, form: str | None) -> None:
+    """Print the facts of one object: a line each, or one JSON object."""
     if form == "json":
-        click.echo(json.dumps(facts))
+        click.echo(json.dumps(dict(facts)))
         return
     width = max(map(len, facts), default=0) if form not in ("tsv", BARE) else 0
     for name, value in facts.items():
@@ -225,13 +225,13 @@ def print_facts(facts: dict[str, Any], form: str | None) -> None:
             click.echo(f"{name}{gap}{shown(value)}")
 
 
-def is_number(value: Any) -> bool:
-    """Tell whether a value is printed as a number."""
+def is_number(value: object) -> bool:
+    """Return True for a number, but not for a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def shown(value: Any) -> str:
-    """Return a value as text in which every character can be printed."""
+def shown(value: object) -> str:
+    """Return a value as printable text."""
     if value is None or value == "" or value == {} or value == []:
         return "-"
     if isinstance(value, bool):
@@ -242,10 +242,17 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return a text with escapes for what cannot be printed, but for characters in ``kept``."""
+    """Return a text with control characters escaped, except those in ``kept``."""
     if text.isprintable():
         return text
     return "".join(
         one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
         for one in text
     )
+
+
+def moment(ms: object) -> str | None:
+    """Return Unix time in milliseconds in ISO 8601; None for 0."""
+    if not isinstance(ms, int) or not ms:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

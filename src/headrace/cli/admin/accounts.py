@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace user``, ``vhost`` and ``permission``: who may use the broker of a data directory.
+"""``headrace user``, ``vhost`` and ``permission``: accounts of a data directory.
 
-They work on the directory itself, whether or not a broker runs on it. A running broker takes the
-changes over within a second or two.
+They change the directory itself, whether or not a broker runs on it. A running broker applies the
+changes within a second or two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import click
 
 from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
-from headrace.cli.output import format_option, print_rows, printable
+from headrace.cli.operations import Target
+from headrace.cli.output import Row, printable
 
 if TYPE_CHECKING:
     from headrace.store.catalog.users import UserDirectory
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 # As the model has them; a test compares.
 QUEUE_TYPES = ("classic", "quorum", "stream")
 UNKNOWN_ARGUMENTS = ("default", "refuse", "log", "ignore")
-UNTOLD = ("data", "password", "form", "definition")  # Secrets, and what events tell.
+UNTOLD = ("data", "password", "form", "definition")  # Secrets, and values that events have.
 
 
 @contextlib.contextmanager
 def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]:
-    """The users of a data directory; what goes wrong ends the command with one sentence.
+    """Open the users of a data directory; an error ends the command with one sentence.
 
-    With ``make`` it is made when it is not there, for a broker that will start with it.
+    With ``make`` a missing directory is made, for a broker that will start on it.
     """
     from headrace.model.policy.accounts import AccountError
     from headrace.store.catalog.database import FILE_NAME as DATABASE
@@ -58,7 +59,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
 
 
 def told() -> str:
-    """The command that runs, for the audit log: its words, and of its options no secret."""
+    """Return the running command for the audit log, without secrets."""
     context = click.get_current_context()
     given = [
         f"{name}={value!r}"
@@ -83,7 +84,7 @@ def check_schema(data: Path) -> None:
 
 
 def read_password(given: str | None) -> str:
-    """The password: given, typed twice, or the first line of standard input."""
+    """Return the password: given, typed twice, or the first line of standard input."""
     if given is not None:
         return given
     if sys.stdin.isatty():
@@ -96,134 +97,123 @@ PASSWORD = click.option(
 )
 
 
+BY_DIRECTORY = Target(data_option, "data", open_directory)
+VHOST = click.option("--vhost", default="/", show_default=True)
+PERMISSION = ("user", "vhost", "configure", "write", "read")
+TOPIC_PERMISSION = ("user", "vhost", "exchange", "write", "read")
+NAME = click.argument("name")
+USER = click.argument("name", metavar="USER")
+
+
 @click.group(cls=Group)
 def user() -> None:
-    """Users that may log in."""
+    """Add, change, delete and list the users that may log in."""
 
 
-@user.command("add")
-@data_option
+@BY_DIRECTORY.command(user, "add", make=True)
 @PASSWORD
 @click.option("--tag", "tags", multiple=True, help="A word to note; it gives no rights.")
-@click.argument("name")
-def add_user(data: Path, password: str | None, tags: tuple[str, ...], name: str) -> None:
+@NAME
+def add_user(
+    directory: UserDirectory, password: str | None, tags: tuple[str, ...], name: str
+) -> None:
     """Add the user NAME; permissions are given with `headrace permission set`."""
     from headrace.gateway.security.passwords import make_account
 
-    with open_directory(data, make=True) as directory:
-        if any(not tag or any(character.isspace() for character in tag) for tag in tags):
-            raise click.ClickException("a tag is one word")
-        directory.add_user(make_account(name, read_password(password), tags))
+    if any(not tag or any(character.isspace() for character in tag) for tag in tags):
+        raise click.ClickException("a tag is one word")
+    directory.add_user(make_account(name, read_password(password), tags))
 
 
-@user.command("delete")
-@data_option
-@click.argument("name")
-def delete_user(data: Path, name: str) -> None:
+@BY_DIRECTORY.command(user, "delete")
+@NAME
+def delete_user(directory: UserDirectory, name: str) -> None:
     """Delete the user NAME; connections of that user are closed."""
-    with open_directory(data) as directory:
-        directory.delete_user(name)
+    directory.delete_user(name)
 
 
-@user.command("password")
-@data_option
+@BY_DIRECTORY.command(user, "password")
 @PASSWORD
-@click.argument("name")
-def change_password(data: Path, password: str | None, name: str) -> None:
+@NAME
+def change_password(directory: UserDirectory, password: str | None, name: str) -> None:
     """Change the password of the user NAME."""
     from headrace.gateway.security.passwords import make_account
 
-    with open_directory(data) as directory:
-        account = make_account(name, read_password(password))
-        directory.set_password(name, account.password_hash, account.scram)
+    account = make_account(name, read_password(password))
+    directory.set_password(name, account.password_hash, account.scram)
 
 
-@user.command("list")
-@data_option
-@format_option
-def list_users(data: Path, form: str | None) -> None:
+@BY_DIRECTORY.command(user, "list", columns=("name", "tags"))
+def list_users(directory: UserDirectory) -> list[Row]:
     """Print each user and its tags."""
-    with open_directory(data) as directory:
-        found = directory.snapshot().accounts.values()
-    rows = [{"name": account.name, "tags": " ".join(account.tags)} for account in found]
-    print_rows(rows, ("name", "tags"), form)
+    found = directory.snapshot().accounts.values()
+    return [{"name": account.name, "tags": " ".join(account.tags)} for account in found]
 
 
 @click.group(cls=Group)
 def vhost() -> None:
-    """Virtual hosts."""
+    """Add, configure, delete and list virtual hosts."""
 
 
-@vhost.command("add")
-@data_option
-@click.argument("name")
-def add_vhost(data: Path, name: str) -> None:
+@BY_DIRECTORY.command(vhost, "add", make=True)
+@NAME
+def add_vhost(directory: UserDirectory, name: str) -> None:
     """Add the virtual host NAME."""
-    with open_directory(data, make=True) as directory:
-        directory.add_vhost(name)
+    directory.add_vhost(name)
 
 
-@vhost.command("set")
-@data_option
+@BY_DIRECTORY.command(vhost, "set")
 @click.option("--default-queue-type", type=click.Choice(QUEUE_TYPES))
 @click.option(
     "--unknown-arguments",
     type=click.Choice(UNKNOWN_ARGUMENTS),
-    help="What arguments of queues do that the broker does not know.",
+    help="What to do about unknown arguments of queues.",
 )
 @click.option("--description")
-@click.argument("name")
-def set_vhost(data: Path, name: str, **given: str | None) -> None:
-    """Say what holds in the virtual host NAME, where that is not what the settings say."""
+@NAME
+def set_vhost(directory: UserDirectory, name: str, **given: str | None) -> None:
+    """Set defaults of the virtual host NAME, in place of the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
     from headrace.model.policy.parameters import Key
     from headrace.model.policy.rules import METADATA, METADATA_NAME, read_metadata
 
-    with open_directory(data) as directory:
-        key = Key(name, METADATA, METADATA_NAME)
-        before = directory.parameters.all().get(key, {})
-        value = before | {field: text for field, text in given.items() if text is not None}
-        try:
-            read_metadata(value)
-        except InvalidArgument as error:
-            raise AccountError(error.text) from None
-        directory.parameters.change({key: value})
+    key = Key(name, METADATA, METADATA_NAME)
+    before = directory.parameters.all().get(key, {})
+    value = before | {field: text for field, text in given.items() if text is not None}
+    try:
+        read_metadata(value)
+    except InvalidArgument as error:
+        raise AccountError(error.text) from None
+    directory.parameters.change({key: value})
 
 
-@vhost.command("delete")
-@data_option
-@click.argument("name")
-def delete_vhost(data: Path, name: str) -> None:
+@BY_DIRECTORY.command(vhost, "delete")
+@NAME
+def delete_vhost(directory: UserDirectory, name: str) -> None:
     """Delete the virtual host NAME with everything in it."""
-    with open_directory(data) as directory:
-        directory.delete_vhost(name)
+    directory.delete_vhost(name)
 
 
-@vhost.command("list")
-@data_option
-@format_option
-def list_vhosts(data: Path, form: str | None) -> None:
+@BY_DIRECTORY.command(vhost, "list", columns=("name",))
+def list_vhosts(directory: UserDirectory) -> list[Row]:
     """Print each virtual host."""
-    with open_directory(data) as directory:
-        found = directory.snapshot().vhosts
-    print_rows([{"name": name} for name in found], ("name",), form)
+    return [{"name": name} for name in directory.snapshot().vhosts]
 
 
 @click.group(cls=Group)
 def permission() -> None:
-    """What users may do: regular expressions of the names they may configure, write and read."""
+    """Set, clear and list permissions: regular expressions for configure, write and read."""
 
 
-@permission.command("set")
-@data_option
-@click.option("--vhost", default="/", show_default=True)
-@click.argument("name", metavar="USER")
+@BY_DIRECTORY.command(permission, "set")
+@VHOST
+@USER
 @click.argument("configure")
 @click.argument("write")
 @click.argument("read")
 def set_permission(
-    data: Path, vhost: str, name: str, configure: str, write: str, read: str
+    directory: UserDirectory, vhost: str, name: str, configure: str, write: str, read: str
 ) -> None:
     """Give USER permissions in a virtual host, such as `set ada "" "^orders" ".*"`.
 
@@ -232,48 +222,40 @@ def set_permission(
     from headrace.gateway.security.access import check_permission
     from headrace.model.policy.accounts import Permission
 
-    with open_directory(data) as directory:
-        given = Permission(configure, write, read)
-        check_permission(given)
-        directory.set_permission(name, vhost, given)
+    given = Permission(configure, write, read)
+    check_permission(given)
+    directory.set_permission(name, vhost, given)
 
 
-@permission.command("clear")
-@data_option
-@click.option("--vhost", default="/", show_default=True)
-@click.argument("name", metavar="USER")
-def clear_permission(data: Path, vhost: str, name: str) -> None:
-    """Take the permissions in a virtual host from USER."""
-    with open_directory(data) as directory:
-        directory.clear_permission(name, vhost)
+@BY_DIRECTORY.command(permission, "clear")
+@VHOST
+@USER
+def clear_permission(directory: UserDirectory, vhost: str, name: str) -> None:
+    """Remove the permissions of USER in a virtual host."""
+    directory.clear_permission(name, vhost)
 
 
-@permission.command("list")
-@data_option
-@format_option
-def list_permissions(data: Path, form: str | None) -> None:
+@BY_DIRECTORY.command(permission, "list", columns=PERMISSION)
+def list_permissions(directory: UserDirectory) -> list[Row]:
     """Print user, virtual host, configure, write and read of each permission."""
-    with open_directory(data) as directory:
-        found = directory.snapshot().permissions
-    columns = ("user", "vhost", "configure", "write", "read")
+    found = directory.snapshot().permissions
     fields = ((*key, given.configure, given.write, given.read) for key, given in found.items())
-    print_rows([dict(zip(columns, row, strict=True)) for row in fields], columns, form)
+    return [dict(zip(PERMISSION, row, strict=True)) for row in fields]
 
 
 @permission.group()
 def topic() -> None:
-    """Routing keys that users may publish and bind with at a topic exchange; without any, all."""
+    """Restrict the routing keys of users at topic exchanges; without restriction, all."""
 
 
-@topic.command("set")
-@data_option
-@click.option("--vhost", default="/", show_default=True)
-@click.argument("name", metavar="USER")
+@BY_DIRECTORY.command(topic, "set")
+@VHOST
+@USER
 @click.argument("exchange")
 @click.argument("write")
 @click.argument("read")
 def set_topic_permission(
-    data: Path, vhost: str, name: str, exchange: str, write: str, read: str
+    directory: UserDirectory, vhost: str, name: str, exchange: str, write: str, read: str
 ) -> None:
     """Restrict USER at EXCHANGE, such as `topic set ada amq.topic "^{username}[.]" ".*"`.
 
@@ -282,30 +264,25 @@ def set_topic_permission(
     from headrace.gateway.security.access import check_topic_permission
     from headrace.model.policy.accounts import TopicPermission
 
-    with open_directory(data) as directory:
-        given = TopicPermission(write, read)
-        check_topic_permission(given)
-        directory.set_topic_permission(name, vhost, exchange, given)
+    given = TopicPermission(write, read)
+    check_topic_permission(given)
+    directory.set_topic_permission(name, vhost, exchange, given)
 
 
-@topic.command("clear")
-@data_option
-@click.option("--vhost", default="/", show_default=True)
-@click.argument("name", metavar="USER")
+@BY_DIRECTORY.command(topic, "clear")
+@VHOST
+@USER
 @click.argument("exchange", required=False)
-def clear_topic_permission(data: Path, vhost: str, name: str, exchange: str | None) -> None:
-    """End the restriction of USER at EXCHANGE, or at all exchanges of a virtual host."""
-    with open_directory(data) as directory:
-        directory.clear_topic_permission(name, vhost, exchange)
+def clear_topic_permission(
+    directory: UserDirectory, vhost: str, name: str, exchange: str | None
+) -> None:
+    """Remove the restriction of USER at EXCHANGE, or at all exchanges of a virtual host."""
+    directory.clear_topic_permission(name, vhost, exchange)
 
 
-@topic.command("list")
-@data_option
-@format_option
-def list_topic_permissions(data: Path, form: str | None) -> None:
+@BY_DIRECTORY.command(topic, "list", columns=TOPIC_PERMISSION)
+def list_topic_permissions(directory: UserDirectory) -> list[Row]:
     """Print user, virtual host, exchange, write and read of each restriction."""
-    with open_directory(data) as directory:
-        found = directory.snapshot().topic_permissions
-    columns = ("user", "vhost", "exchange", "write", "read")
+    found = directory.snapshot().topic_permissions
     fields = ((*key, given.write, given.read) for key, given in found.items())
-    print_rows([dict(zip(columns, row, strict=True)) for row in fields], columns, form)
+    return [dict(zip(TOPIC_PERMISSION, row, strict=True)) for row in fields]

@@ -100,7 +100,7 @@ def take_running(
     lines: list[dict[str, Any]] = []
     report: dict[str, Any] = {}
     rows = batches(document)
-    for answer in exchange(socket, "import definitions", rows=rows, timeout_s=None, **fields):
+    for answer in exchange(socket, "import definitions", fields, rows=rows, timeout_s=None):
         if "item" in answer:
             lines.append(answer["item"])
         report = answer.get("done", report)

@@ -6,22 +6,31 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import click
 
-from headrace.cli.broker_url import EXCHANGE, OFFSET_MAX, QUEUE, STREAM, broker_option, open_channel
+from headrace.cli.broker_url import (
+    BY_CHANNEL,
+    EXCHANGE,
+    OFFSET_MAX,
+    QUEUE,
+    STREAM,
+    broker_option,
+    open_channel,
+)
 from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts
 from headrace.server.config.settings import size_of
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Channel
+    from headrace.wire.table import Value
 
-    _Type = click.ParamType[Any]
+    _Type = click.ParamType[object]
 else:
     _Type = click.ParamType  # Before click 8.4 it has no parameter.
 
@@ -31,20 +40,23 @@ class Size(_Type):
 
     name = "bytes"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = value if isinstance(value, int) else size_of(value)
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        found = value if isinstance(value, int) else size_of(str(value))
         if found is None or not 0 <= found <= OFFSET_MAX:
             self.fail(f"{value!r} is no number of bytes, such as 1048576 or 1MiB", param, ctx)
         return found
 
 
 COUNT = click.IntRange(0)
-# The options that stand for an argument of a queue, a stream, an exchange.
-OF_BOTH: dict[str, tuple[str, Any, str]] = {
+# Options for arguments of queues, streams and exchanges: argument, type, help.
+Table: TypeAlias = "dict[str, tuple[str, click.ParamType[object] | None, str]]"
+OF_BOTH: Table = {
     "max_length": ("x-max-length", COUNT, "Messages it holds; then as --overflow says."),
     "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes of bodies it holds, such as 1GiB."),
 }
-OF_QUEUES = OF_BOTH | {
+OF_QUEUES: Table = OF_BOTH | {
     "overflow": (
         "x-overflow",
         click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
@@ -55,7 +67,7 @@ OF_QUEUES = OF_BOTH | {
     "dead_letter_exchange": (
         "x-dead-letter-exchange",
         None,
-        "Where rejected, expired and dropped messages go.",
+        "The exchange for rejected, expired and dropped messages.",
     ),
     "dead_letter_routing_key": (
         "x-dead-letter-routing-key",
@@ -65,7 +77,7 @@ OF_QUEUES = OF_BOTH | {
     "delivery_limit": (
         "x-delivery-limit",
         COUNT,
-        "Returns to a quorum queue that a message may make.",
+        "Redeliveries of a message by a quorum queue.",
     ),
     "max_priority": (
         "x-max-priority",
@@ -73,28 +85,31 @@ OF_QUEUES = OF_BOTH | {
         "Of a classic queue: the highest priority, up to 255.",
     ),
 }
-OF_STREAMS = {
+OF_STREAMS: Table = {
     "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes it keeps, such as 1GiB."),
     "max_age": ("x-max-age", None, "How long it keeps records: 30s, 10m, 12h, 7D, 1M, 1Y."),
 }
-OF_EXCHANGES = {
+OF_EXCHANGES: Table = {
     "alternate_exchange": (
         "alternate-exchange",
         None,
-        "Where messages go that it cannot route.",
+        "The exchange for messages that it cannot route.",
     ),
 }
 
 
+Given: TypeAlias = "tuple[str, Value]"  # An argument and its value.
+
+
 class Argument(_Type):
-    """NAME=VALUE; a value that is JSON has its type, any other is a text."""
+    """NAME=VALUE; a JSON value has its type, any other is text."""
 
     name = "argument"
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
-        name, separator, text = value.partition("=")
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Given:
+        name, separator, text = str(value).partition("=")
         if not separator or not name:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
         try:
@@ -112,18 +127,18 @@ arg_option = click.option(
     help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a text.',
 )
 passive_option = click.option(
-    "--passive", is_flag=True, help="Change nothing; fail unless it is there."
+    "--passive", is_flag=True, help="Change nothing; fail unless it exists."
 )
 durable_option = click.option(
-    "--durable/--transient", default=True, help="Whether it survives a restart. [durable]"
+    "--durable/--transient", default=True, help="Keep it over restarts, or not. [durable]"
 )
 auto_delete_option = click.option(
-    "--auto-delete", is_flag=True, help="Delete it when its last user has gone."
+    "--auto-delete", is_flag=True, help="Delete it after its last use."
 )
 
 
-def argument_options(table: dict[str, tuple[str, Any, str]]) -> Callable[[Function], Function]:
-    """Give a command the options that stand for arguments."""
+def argument_options(table: Table) -> Callable[[Function], Function]:
+    """Add the options for arguments."""
 
     def decorate(function: Function) -> Function:
         for name, (_, kind, words) in reversed(table.items()):
@@ -136,14 +151,14 @@ def argument_options(table: dict[str, tuple[str, Any, str]]) -> Callable[[Functi
 
 
 def arguments_of(
-    table: dict[str, tuple[str, Any, str]],
-    options: dict[str, Any],
-    given: tuple[tuple[str, Any], ...],
-    **fixed: Any,
-) -> dict[str, Any]:
-    """Return the arguments that options and ``--arg`` say; each may be said once."""
+    table: Table,
+    options: dict[str, Value],
+    given: tuple[Given, ...],
+    **fixed: Value,
+) -> dict[str, Value]:
+    """Return the arguments of options and ``--arg``; each may be given once."""
     said = [(table[name][0], value) for name, value in options.items() if value is not None]
-    found: dict[str, Any] = {}
+    found: dict[str, Value] = {}
     for name, value in (*fixed.items(), *said, *given):
         if name in found:
             raise click.UsageError(f"the argument {name} is given twice")
@@ -153,9 +168,9 @@ def arguments_of(
 
 @click.group(cls=Group)
 def declare() -> None:
-    """Make queues, streams, exchanges and bindings, unless they are there as described.
+    """Declare a queue, a stream, an exchange or a binding.
 
-    The broker refuses (406) to declare what is there and is different.
+    The broker refuses (406) a declaration that differs from an existing object.
     """
 
 
@@ -179,11 +194,11 @@ def declare_queue(
     kind: str | None,
     durable: bool,
     auto_delete: bool,
-    given: tuple[tuple[str, Any], ...],
+    given: tuple[Given, ...],
     passive: bool,
     form: str | None,
     name: str,
-    **options: Any,
+    **options: Value,
 ) -> None:
     """Declare QUEUE; print how many messages and consumers it has."""
     fixed = {} if kind is None else {"x-queue-type": kind}
@@ -203,9 +218,9 @@ def declare_queue(
 @passive_option
 @click.argument("name", metavar="STREAM", type=STREAM)
 def declare_stream(
-    url: str, given: tuple[tuple[str, Any], ...], passive: bool, name: str, **options: Any
+    url: str, given: tuple[Given, ...], passive: bool, name: str, **options: Value
 ) -> None:
-    """Declare STREAM, a queue that keeps what was read; it is durable."""
+    """Declare STREAM, a durable queue that keeps messages after they were read."""
     arguments = arguments_of(OF_STREAMS, options, given, **{"x-queue-type": "stream"})
     with open_channel(url) as channel:
         channel.declare_queue(name, passive=passive, arguments=arguments)
@@ -218,7 +233,7 @@ def declare_stream(
 )  # fmt: skip
 @durable_option
 @auto_delete_option
-@click.option("--internal", is_flag=True, help="Take messages of other exchanges only.")
+@click.option("--internal", is_flag=True, help="Accept messages of other exchanges only.")
 @argument_options(OF_EXCHANGES)
 @arg_option
 @passive_option
@@ -229,10 +244,10 @@ def declare_exchange(
     durable: bool,
     auto_delete: bool,
     internal: bool,
-    given: tuple[tuple[str, Any], ...],
+    given: tuple[Given, ...],
     passive: bool,
     name: str,
-    **options: Any,
+    **options: Value,
 ) -> None:
     """Declare EXCHANGE."""
     arguments = arguments_of(OF_EXCHANGES, options, given)
@@ -249,12 +264,12 @@ def declare_exchange(
 
 
 def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> Callable[..., None]:
-    """Make a command of the method of a channel that does something with a binding."""
+    """Make a command of a channel's method that takes the fields of a binding."""
 
     @functools.wraps(method)
     def command(
         url: str,
-        given: tuple[tuple[str, Any], ...],
+        given: tuple[Given, ...],
         to_exchange: bool,
         source: str,
         destination: str,
@@ -279,65 +294,62 @@ def binding_command(method: Callable[[Channel, bool], Callable[..., None]]) -> C
 @declare.command("binding")
 @binding_command
 def declare_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
-    """Have the exchange SOURCE route ROUTING_KEY to the queue DESTINATION."""
+    """Bind the queue DESTINATION to the exchange SOURCE with ROUTING_KEY."""
     return channel.bind_exchange if to_exchange else channel.bind_queue
 
 
 @click.group(cls=Group)
 def delete() -> None:
-    """Delete queues, streams, exchanges and bindings; what is not there is no error."""
+    """Delete a queue, a stream, an exchange or a binding; a missing one is no error."""
 
 
 def removal_options(function: Function) -> Function:
-    """The conditions under which a queue or a stream is deleted."""
+    """Add the conditions for deleting a queue or a stream."""
     unused = click.option("--if-unused", is_flag=True, help="Only if it has no consumers.")
     empty = click.option("--if-empty", is_flag=True, help="Only if it has no messages.")
-    return broker_option(unused(empty(function)))
+    return unused(empty(function))
 
 
-@delete.command("queue")
+@BY_CHANNEL.command(delete, "queue")
 @removal_options
 @click.argument("name", metavar="QUEUE", type=QUEUE)
-def delete_queue(url: str, if_unused: bool, if_empty: bool, name: str) -> None:
-    """Delete QUEUE with its messages; say how many were deleted."""
-    with open_channel(url) as channel:
-        count = channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
+def delete_queue(channel: Channel, if_unused: bool, if_empty: bool, name: str) -> None:
+    """Delete QUEUE; print how many messages it had."""
+    delete_any(channel, if_unused, if_empty, name)
+
+
+@BY_CHANNEL.command(delete, "stream")
+@removal_options
+@click.argument("name", metavar="STREAM", type=STREAM)
+def delete_stream(channel: Channel, if_unused: bool, if_empty: bool, name: str) -> None:
+    """Delete STREAM; print how many records it had."""
+    delete_any(channel, if_unused, if_empty, name)
+
+
+def delete_any(channel: Channel, if_unused: bool, if_empty: bool, name: str) -> None:
+    """Delete a queue or a stream; print how many messages it had."""
+    count = channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
     click.echo(f"{count} messages deleted", err=True)
 
 
-@delete.command("stream")
-@removal_options
-@click.argument("name", metavar="STREAM", type=STREAM)
-@click.pass_context
-def delete_stream(
-    context: click.Context, url: str, if_unused: bool, if_empty: bool, name: str
-) -> None:
-    """Delete STREAM with its records; say how many were deleted."""
-    context.invoke(delete_queue, url=url, if_unused=if_unused, if_empty=if_empty, name=name)
-
-
-@delete.command("exchange")
-@broker_option
+@BY_CHANNEL.command(delete, "exchange")
 @click.option("--if-unused", is_flag=True, help="Only if it has no bindings.")
 @click.argument("name", metavar="EXCHANGE", type=EXCHANGE)
-def delete_exchange(url: str, if_unused: bool, name: str) -> None:
+def delete_exchange(channel: Channel, if_unused: bool, name: str) -> None:
     """Delete EXCHANGE with its bindings."""
-    with open_channel(url) as channel:
-        channel.delete_exchange(name, if_unused=if_unused)
+    channel.delete_exchange(name, if_unused=if_unused)
 
 
 @delete.command("binding")
 @binding_command
 def delete_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
-    """Take back the binding of DESTINATION to SOURCE with ROUTING_KEY."""
+    """Unbind DESTINATION from SOURCE with ROUTING_KEY."""
     return channel.unbind_exchange if to_exchange else channel.unbind_queue
 
 
-@click.command()
-@broker_option
+@BY_CHANNEL.command(None, "purge")
 @click.argument("name", metavar="QUEUE", type=QUEUE)
-def purge(url: str, name: str) -> None:
-    """Delete the ready messages of QUEUE; those that consumers hold stay theirs."""
-    with open_channel(url) as channel:
-        count = channel.purge_queue(name)
+def purge(channel: Channel, name: str) -> None:
+    """Delete the ready messages of QUEUE; unacked ones stay with their consumers."""
+    count = channel.purge_queue(name)
     click.echo(f"{count} messages deleted", err=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace policy``, ``operator-policy`` and ``limits``: what operators lay down at run time.
+"""``headrace policy``, ``operator-policy`` and ``limits``: rules that operators set at run time.
 
-Like ``headrace user`` they work on the data directory, whether or not a broker runs on it; a
-running broker takes the changes over within a second or two.
+Like ``headrace user`` they change the data directory, whether or not a broker runs on it; a running
+broker applies the changes within a second or two.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from headrace.cli.admin.accounts import open_directory
+from headrace.cli.admin.accounts import BY_DIRECTORY, NAME, VHOST, open_directory
 from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
-from headrace.cli.output import format_option, print_rows
 
 if TYPE_CHECKING:
+    from headrace.cli.output import Answer, Row
     from headrace.model.policy.parameters import Key
+    from headrace.store.catalog.users import UserDirectory
+
+Value = TypeVar("Value")
 
 # As the model has them; a test compares.
 POLICY, OPERATOR_POLICY = "policy", "operator_policy"
@@ -29,11 +32,10 @@ LIMITS = (
     *("max-connections", "max-channels", "max-queues", "max-message-rate", "max-message-size"),
     "max-definitions-size",
 )
-vhost_option = click.option("--vhost", default="/", show_default=True)
 
 
-def checked(component: str, name: str, value: Any) -> Any:
-    """Return the value of a parameter; what is wrong with it ends the command."""
+def checked(component: str, name: str, value: Value) -> Value:
+    """Return the value of a parameter; a mistake in it ends the command."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.rules import check_parameter
 
@@ -44,8 +46,8 @@ def checked(component: str, name: str, value: Any) -> Any:
     return value
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; a name that is there twice says two things at once."""
+def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object; a repeated name ends the command."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -54,7 +56,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_definition(text: str) -> Any:
+def read_definition(text: str) -> object:
     """Return the JSON of a definition; `-` is standard input."""
     from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX as CHARACTERS_MAX
 
@@ -63,29 +65,27 @@ def read_definition(text: str) -> Any:
     if len(text) > CHARACTERS_MAX:
         raise click.ClickException(f"a definition has {CHARACTERS_MAX} characters at most")
     try:
-        return json.loads(text, object_pairs_hook=once)
+        found: object = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise click.ClickException(f"the definition is no JSON: {error}") from None
+    return found
 
 
 def group_for(component: str, title: str, words: str) -> click.Group:
     """Make the commands of one kind of policy."""
-
-    @click.group(cls=Group, help=words)
-    def group() -> None:
-        """See ``words``."""
+    group = Group(component.replace("_", "-"), help=words)
 
     @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
     @data_option
-    @vhost_option
-    @click.option("--priority", type=int, default=0, show_default=True, help="The highest counts.")
+    @VHOST
+    @click.option("--priority", type=int, default=0, show_default=True, help="The highest wins.")
     @click.option(
         "--apply-to",
         type=click.Choice(list(APPLY_TO)),
         default="all" if component == POLICY else "queues",
         show_default=True,
     )
-    @click.argument("name")
+    @NAME
     @click.argument("pattern")
     @click.argument("definition")
     def set_one(
@@ -114,29 +114,22 @@ def group_for(component: str, title: str, words: str) -> click.Group:
                 raise AccountError(f"there are {others} of these already, which is the limit")
             directory.parameters.set(vhost, component, name, value)
 
-    @group.command("clear", help=f"Take the {title} NAME away.")
-    @data_option
-    @vhost_option
-    @click.argument("name")
-    def clear_one(data: Path, vhost: str, name: str) -> None:
-        with open_directory(data) as directory:
-            directory.parameters.clear(vhost, component, name)
+    def clear_one(directory: UserDirectory, vhost: str, name: str) -> None:
+        directory.parameters.clear(vhost, component, name)
 
-    @group.command("list", help=f"Print each {title}, in the order in which they count.")
-    @data_option
-    @click.option("--vhost", help="Only those of this virtual host. [all]")
-    @format_option
-    def list_all(data: Path, vhost: str | None, form: str | None) -> None:
-        with open_directory(data) as directory:
-            found = directory.parameters.all()
-        rows = [
+    def list_all(directory: UserDirectory, vhost: str | None) -> list[Answer]:
+        rows: list[Answer] = [
             {"vhost": key.vhost, "name": key.name, **value}
-            for key, value in found.items()
+            for key, value in directory.parameters.all().items()
             if key.component == component and vhost in (None, key.vhost)
         ]
-        rows.sort(key=lambda row: (row["vhost"], -row.get("priority", 0), row["name"]))
-        print_rows(rows, COLUMNS, form)
+        return sorted(rows, key=lambda row: (row["vhost"], -row.get("priority", 0), row["name"]))
 
+    clear_one.__doc__ = f"Remove the {title} NAME."
+    list_all.__doc__ = f"Print each {title}, by descending priority."
+    only = click.option("--vhost", help="Only those of this virtual host. [all]")
+    BY_DIRECTORY.command(group, "clear")(VHOST(NAME(clear_one)))
+    BY_DIRECTORY.command(group, "list", columns=COLUMNS)(only(list_all))
     return group
 
 
@@ -159,11 +152,11 @@ operator_policy = group_for(
 
 @click.group(cls=Group)
 def limits() -> None:
-    """How much virtual hosts and users may have."""
+    """Set, clear and list the limits of virtual hosts and users."""
 
 
 def limits_key(vhost: str | None, user: str | None) -> Key:
-    """The parameter that holds the limits of a virtual host or a user."""
+    """Return the parameter that holds the limits of a virtual host or a user."""
     from headrace.model.policy.parameters import EVERYWHERE, Key
     from headrace.model.policy.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS
 
@@ -184,8 +177,8 @@ def limits_key(vhost: str | None, user: str | None) -> Key:
 def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
     """Set a limit of a virtual host or a user, such as `set --user ada max-connections 10`.
 
-    Rates are messages a second, sizes bytes. A negative number is no limit. What is there already
-    stays, even if it is more.
+    Rates are messages a second, sizes bytes. A negative number is no limit. Existing objects above
+    the limit stay.
     """
     from headrace.model.policy.accounts import AccountError
 
@@ -204,7 +197,7 @@ def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, numbe
 @click.option("--user")
 @click.argument("limit", type=click.Choice(list(LIMITS)), required=False)
 def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | None) -> None:
-    """Take a limit of a virtual host or a user away, or all of them."""
+    """Remove a limit of a virtual host or a user, or all of them."""
     from headrace.model.policy.accounts import AccountError
 
     key = limits_key(vhost, user)
@@ -222,19 +215,15 @@ def clear_limit(data: Path, vhost: str | None, user: str | None, limit: str | No
             directory.parameters.clear(*key)
 
 
-@limits.command("list")
-@data_option
-@format_option
-def list_limits(data: Path, form: str | None) -> None:
-    """Print the limits of every virtual host and user that has some."""
+@BY_DIRECTORY.command(limits, "list", columns=("of", "name", *LIMITS))
+def list_limits(directory: UserDirectory) -> list[Row]:
+    """Print the limits of all virtual hosts and users that have some."""
     from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
 
-    with open_directory(data) as directory:
-        found = directory.parameters.all()
-    rows = []
-    for key, value in found.items():
+    rows: list[Row] = []
+    for key, value in directory.parameters.all().items():
         if key.component == VHOST_LIMITS:
             rows.append({"of": "vhost", "name": key.vhost, **value})
         elif key.component == USER_LIMITS:
             rows.append({"of": "user", "name": key.name, **value})
-    print_rows(rows, ("of", "name", *LIMITS), form)
+    return rows

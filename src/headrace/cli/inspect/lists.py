@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace list`` and ``headrace show``: what is in a running broker; ``headrace close``."""
+"""``headrace list`` and ``headrace show``: objects of a running broker; ``headrace close``."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from headrace.cli.commands import Group, OneOf
-from headrace.cli.management import ask, listed, management_option
-from headrace.cli.output import format_option, print_facts, print_rows
+from headrace.cli.management import BY_SOCKET, ask, listed, management_option
+from headrace.cli.output import Row, format_option, print_facts, print_rows
 
-# What is shown of each kind unless columns are chosen.
+# Columns of each kind, unless --columns chooses others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "connections": (
         *("id", "user", "vhost", "host", "port", "protocol", "tls", "state", "channels", "name"),
@@ -42,10 +41,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
 }
 OF_USERS = ("connections", "channels", "consumers", "permissions")
-EVERYWHERE = ("users",)  # Kinds that no virtual host has.
+EVERYWHERE = ("users",)  # Kinds outside virtual hosts.
 QUEUE, STREAM = "queue", "stream"
-WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Of these more is known than a list tells.
-# Of the others it is what the list tells; by these columns they are found.
+WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Kinds with an operation "show".
+# Other kinds are found in their list, by these columns.
 FOUND: dict[str, tuple[str, ...]] = {
     "channel": ("number", "name"),
     "consumer": ("tag",),
@@ -60,9 +59,9 @@ FOUND: dict[str, tuple[str, ...]] = {
 
 @click.command("list")
 @management_option
-@click.option("--vhost", help="Only what is in this virtual host. [all]")
+@click.option("--vhost", help="Only objects of this virtual host. [all]")
 @click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
-@click.option("--columns", help="What to show, separated by commas; `all` for everything.")
+@click.option("--columns", help="Columns, separated by commas; `all` for all.")
 @format_option
 @click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS)))
 def list_kind(
@@ -99,8 +98,8 @@ def list_kind(
     print_rows(checked(rows, wanted), wanted, form, wide=columns is None)
 
 
-def checked(rows: Iterator[dict[str, Any]], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Pass rows on; a column that they do not have ends the command."""
+def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows; an unknown column ends the command."""
     known = False
     for row in rows:
         if not known:
@@ -148,24 +147,23 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
         raise click.ClickException(f"there is no {kind} '{name}'")
 
 
-def names_of(row: dict[str, Any], fields: Sequence[str]) -> Iterator[str]:
-    """The names by which a row is found."""
+def names_of(row: Row, fields: Sequence[str]) -> Iterator[str]:
+    """Yield the names by which a row is found."""
     for field in fields:
         yield f"{row['connection']}:{row['number']}" if field == "number" else str(row[field])
 
 
 @click.group(cls=Group)
 def close() -> None:
-    """Close connections of clients, who are told why."""
+    """Close client connections with a reason."""
 
 
 REASON = click.option(
-    "--reason", help="What the client is told, with code 320. [closed by an operator]"
+    "--reason", help="The reason that clients get, with code 320. [closed by an operator]"
 )
 
 
-@close.command("connection")
-@management_option
+@BY_SOCKET.command(close, "connection")
 @REASON
 @click.argument("number", metavar="ID", type=int)
 def close_connection(socket: Path, reason: str | None, number: int) -> None:
@@ -173,20 +171,19 @@ def close_connection(socket: Path, reason: str | None, number: int) -> None:
     ask(socket, "close connection", id=number, reason=reason)
 
 
-@close.command("connections")
-@management_option
+@BY_SOCKET.command(close, "connections")
 @REASON
-@click.option("--user", help="Those of this user.")
-@click.option("--vhost", help="Those in this virtual host.")
-@click.option("--all", "everyone", is_flag=True, help="All of them.")
+@click.option("--user", help="The connections of this user.")
+@click.option("--vhost", help="The connections in this virtual host.")
+@click.option("--all", "everyone", is_flag=True, help="All connections.")
 def close_connections(
     socket: Path, reason: str | None, user: str | None, vhost: str | None, everyone: bool
-) -> None:
-    """Close all connections of a user, in a virtual host, or simply all; print how many."""
+) -> str:
+    """Close the connections of a user, of a virtual host, or all; print their number."""
     if user is None and vhost is None and not everyone:
         raise click.UsageError("give --user, --vhost or --all")
     answer = ask(socket, "close connections", user=user, vhost=vhost, all=everyone, reason=reason)
-    click.echo(f"{answer['closed']} connections closed")
+    return f"{answer['closed']} connections closed"
 
 
 def number_of(text: str) -> int:

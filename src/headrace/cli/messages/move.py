@@ -13,7 +13,7 @@ from headrace.cli.commands import Group
 from headrace.cli.messages.jobs import errand
 from headrace.cli.output import json_flag, print_facts
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def options(function: Function) -> Function:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import State
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 STOP_POLL_S: Final = 0.1
 

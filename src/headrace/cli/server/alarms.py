@@ -1,44 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace alarm``: which publishers are held and why, and holding them by hand."""
+"""``headrace alarm``: alarms that block publishers, and setting one by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.commands import Group
-from headrace.cli.management import ask, listed, management_option
-from headrace.cli.output import format_option, print_rows
+from headrace.cli.management import BY_SOCKET, ask, listed
 
-COLUMNS = ("source", "vhost", "reason", "since")
+if TYPE_CHECKING:
+    from headrace.cli.output import Row
 
 
 @click.group(cls=Group)
 def alarm() -> None:
-    """Alarms: publishers wait, consumers go on."""
+    """List, set and clear alarms, which block publishers but not consumers."""
 
 
-@alarm.command("list")
-@management_option
-@format_option
-def list_alarms(socket: Path, form: str | None) -> None:
-    """Print each alarm: what it comes from, the virtual host it is for, the reason, since when."""
-    print_rows(listed(socket, "list alarms"), COLUMNS, form)
+@BY_SOCKET.command(alarm, "list", columns=("source", "vhost", "reason", "since"))
+def list_alarms(socket: Path) -> Iterator[Row]:
+    """Print source, virtual host, reason and start time of each alarm."""
+    return listed(socket, "list alarms")
 
 
-@alarm.command("set")
-@management_option
-@click.option("--vhost", help="Hold the publishers of this virtual host only. [all]")
-@click.option("--reason", help="What clients are told. [set by an operator]")
+@BY_SOCKET.command(alarm, "set")
+@click.option("--vhost", help="Block the publishers of this virtual host only. [all]")
+@click.option("--reason", help="The reason that clients get. [set by an operator]")
 def set_alarm(socket: Path, vhost: str | None, reason: str | None) -> None:
-    """Hold publishers until the alarm is cleared, or the broker ends."""
+    """Block publishers until the alarm is cleared, or the broker ends."""
     ask(socket, "set alarm", vhost=vhost, reason=reason)
 
 
-@alarm.command("clear")
-@management_option
+@BY_SOCKET.command(alarm, "clear")
 @click.option("--vhost", help="The alarm of this virtual host. [the one of all]")
 def clear_alarm(socket: Path, vhost: str | None) -> None:
-    """Let publishers go on that `alarm set` holds; those of memory and disk end by themselves."""
+    """Clear an alarm of `alarm set`; alarms of memory and disk clear themselves."""
     ask(socket, "clear alarm", vhost=vhost)

@@ -6,51 +6,41 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from headrace.cli.data_option import data_option
-from headrace.cli.management import exchange, management_option
-from headrace.cli.output import format_option, print_facts
+from headrace.cli.management import BY_SOCKET, ask
+from headrace.cli.output import Answer, format_option, print_facts
 
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-@click.command()
-@management_option
-@click.option(
-    "--base", type=DIRECTORY, help="An earlier backup: what it has is linked, not copied."
-)
-@click.option("--verify/--no-verify", default=True, help="Read all of it again, and compare.")
-@format_option
+@BY_SOCKET.command(None, "backup", facts=True)
+@click.option("--base", type=DIRECTORY, help="An earlier backup, whose files are linked.")
+@click.option("--verify/--no-verify", default=True, help="Read the backup again, and compare.")
 @click.argument("directory", type=DIRECTORY)
-def backup(
-    socket: Path, base: Path | None, verify: bool, form: str | None, directory: Path
-) -> None:
+def backup(socket: Path, base: Path | None, verify: bool, directory: Path) -> Answer:
     """Make a backup of a running broker in DIRECTORY, which must be new or empty.
 
-    Everything that was confirmed before is in it. The broker writes it, so its system user needs
-    the right to.
+    It has everything that was confirmed before. The broker writes it, so its system user needs
+    write access.
     """
-    for line in exchange(
+    return ask(
         socket,
         "back up",
         timeout_s=None,
         directory=str(directory.absolute()),
         base=None if base is None else str(base.absolute()),
         verify=verify,
-    ):
-        if "done" in line:
-            print_facts(line["done"], form)
+    )
 
 
 @click.command("verify-data")
 @format_option
 @click.argument("directory", type=DIRECTORY)
 def verify_data(form: str | None, directory: Path) -> None:
-    """Read all of the backup in DIRECTORY, compare it with what was written, and tell what a broker
-    would find in it.
+    """Verify the checksums of the backup in DIRECTORY, and print what a broker would find in it.
 
     DIRECTORY may also be a data directory on which no broker runs. Nothing is changed.
     """
@@ -58,7 +48,7 @@ def verify_data(form: str | None, directory: Path) -> None:
     from headrace.store.backup.dry_run import examine
     from headrace.store.errors import StoreError
 
-    facts: dict[str, Any] = {}
+    facts: Answer = {}
     wrong = ""
     try:
         if backups.is_backup(directory) or not (directory / "lock").exists():
@@ -84,14 +74,16 @@ def verify_data(form: str | None, directory: Path) -> None:
 @click.command()
 @data_option
 @click.option(
-    "--new-identity", is_flag=True, help="Let clients that remember these data not know them."
+    "--new-identity",
+    is_flag=True,
+    help="Give the data a new id, which tells them from the backed-up ones.",
 )
 @format_option
 @click.argument("directory", type=DIRECTORY)
 def restore(data: Path, new_identity: bool, form: str | None, directory: Path) -> None:
-    """Make a data directory, which must be new or empty, of the backup in DIRECTORY.
+    """Restore the backup in DIRECTORY to a data directory, which must be new or empty.
 
-    Each octet is compared on the way. Then start a broker on it.
+    Checksums are verified. Then start a broker on it.
     """
     from headrace.store.backup import backup as backups
     from headrace.store.errors import StoreError

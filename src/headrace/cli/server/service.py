@@ -10,19 +10,17 @@ from pathlib import Path
 import click
 
 from headrace.cli.commands import Group
-from headrace.cli.management import ask, exchange, management_option
-from headrace.cli.output import format_option, json_flag, print_facts
+from headrace.cli.management import BY_SOCKET, ask, exchange, management_option
+from headrace.cli.output import Answer, format_option, json_flag, print_facts
 
 CHECKS = ("ready", "listeners", "alarms", "store")
-CLOSING_S = 60.0  # What draining takes beside the grace.
+CLOSING_S = 60.0  # How long draining may take after the grace period.
 
 
-@click.command()
-@management_option
-@format_option
-def status(socket: Path, form: str | None) -> None:
-    """Print what the broker is, where it listens, and how much it holds."""
-    print_facts(ask(socket, "status"), form)
+@BY_SOCKET.command(None, "status", facts=True)
+def status(socket: Path) -> Answer:
+    """Print version, addresses, and counts of the broker."""
+    return ask(socket, "status")
 
 
 @click.command()
@@ -33,10 +31,10 @@ def status(socket: Path, form: str | None) -> None:
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
 @format_option
 def health(socket: Path, checks: tuple[str, ...], timeout_s: float, form: str | None) -> None:
-    """Print how the broker is; exit with 0 when all is well, else with 1.
+    """Check the broker; exit with 0 if all checks pass, else with 1.
 
-    ready: it takes clients. listeners: its ports are open. alarms: no publisher has to wait. store:
-    what is to be kept can be written. A broker that does not answer is not well.
+    ready: it accepts clients. listeners: its ports are open. alarms: no publisher is blocked.
+    store: its files can be written. A broker that does not answer fails.
     """
     answer = ask(socket, "health", checks=list(checks) or None, timeout_s=timeout_s)
     if form == "json":
@@ -54,18 +52,19 @@ def health(socket: Path, checks: tuple[str, ...], timeout_s: float, form: str | 
     type=click.IntRange(0, 3600),
     default=0,
     show_default=True,
-    help="How long clients may take to go by themselves.",
+    help="How long clients may take to leave by themselves.",
 )
-@click.option("--reason", help="What the others are told.")
+@click.option("--reason", help="The reason that the others get.")
 @json_flag
 def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None:
-    """Take the broker out of service: no new clients, and those who are here go.
+    """Take the broker out of service: accept no clients, and close the connected ones.
 
-    The ports are closed. After the grace nothing more is read from who is left, what they published
-    is confirmed, and they are closed with code 320. `headrace resume` opens the ports again.
+    The ports are closed. After the grace period the broker reads no more from the remaining
+    clients, confirms what they published, and closes them with code 320. `headrace resume` opens
+    the ports again.
     """
-    most_s = grace_s + CLOSING_S
-    for line in exchange(socket, "drain", timeout_s=most_s, grace_s=grace_s, reason=reason):
+    fields = {"grace_s": grace_s, "reason": reason}
+    for line in exchange(socket, "drain", fields, timeout_s=grace_s + CLOSING_S):
         if as_json:
             click.echo(json.dumps(line.get("item") or line["done"]))
         elif "item" in line:
@@ -85,7 +84,7 @@ def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None
 def resume(socket: Path, as_json: bool) -> None:
     """Take the broker back into service after `headrace drain`.
 
-    Prints the addresses of its ports, as JSON in any case.
+    Prints the addresses of its ports, always as JSON.
     """
     answer = ask(socket, "resume")
     click.echo(json.dumps(answer if as_json else answer["listens"]))
@@ -97,7 +96,7 @@ def resume(socket: Path, as_json: bool) -> None:
 def reload(socket: Path, as_json: bool) -> None:
     """Have the broker read its settings again: flags, variables, and the file of --config.
 
-    Prints what changed, and what waits for a restart, with the reason. Connections stay.
+    Prints what changed, and what needs a restart, with the reason. Connections stay open.
     """
     answer = ask(socket, "reload")
     if as_json:
@@ -114,19 +113,17 @@ def reload(socket: Path, as_json: bool) -> None:
 
 @click.group(cls=Group)
 def logs() -> None:
-    """The log file of the broker (log_file)."""
+    """Rotate or reopen the broker's log file (setting log_file)."""
 
 
-@logs.command()
-@management_option
+@BY_SOCKET.command(logs, "rotate")
 @click.option("--keep", type=click.IntRange(1, 100), default=7, show_default=True)
-def rotate(socket: Path, keep: int) -> None:
-    """Rename the log file to ….1, older ones one further, and begin a new one."""
-    click.echo(ask(socket, "rotate logs", keep=keep)["renamed"])
+def rotate(socket: Path, keep: int) -> str:
+    """Rename the log file to ….1, older ones one number up, and begin a new one."""
+    return str(ask(socket, "rotate logs", keep=keep)["renamed"])
 
 
-@logs.command()
-@management_option
+@BY_SOCKET.command(logs, "reopen")
 def reopen(socket: Path) -> None:
-    """Have the broker go on in the file of that name, for programs that rename it themselves."""
+    """Reopen the log file by its name, for programs that rename it themselves."""
     ask(socket, "reopen logs")

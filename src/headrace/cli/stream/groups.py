@@ -1,76 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace groups``: where the readers of streams stand, and setting it by hand."""
+"""``headrace groups``: positions of stream readers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.broker_url import NAMED, broker_option, open_requests, read_place
+from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests, read_place
 from headrace.cli.commands import Group
-from headrace.cli.output import format_option, print_facts, print_rows
+from headrace.cli.output import Row, moment
 
 if TYPE_CHECKING:
-    from headrace.client.groups import GroupState
+    from headrace.client.blocking_pipeline import Requests
 
 LISTED = ("stream", "group", "position", "lag", "lag_bytes", "owner", "pin")
+STREAM = click.argument("stream", type=NAMED)
+GROUP = click.argument("group", type=NAMED)
 
 
 @click.group(cls=Group)
 def groups() -> None:
-    """Groups of readers: where they stand in streams."""
+    """List, show and set the positions of stream readers."""
 
 
-@groups.command("list")
-@broker_option
+def printed(state: Row) -> Row:
+    """Return a group as a line of the list."""
+    owner = state["owner"] or "-"
+    owner = owner if state["claimed"] or not state["owner"] else f"({owner})"
+    pin = "pin" if state["pin"] else "-"
+    return {**state, "lag_bytes": state["lag_octets"], "owner": owner, "pin": pin}
+
+
+@BY_REQUEST.command(groups, "list", columns=LISTED, printed=printed)
 @click.option("--stream", default="", help="Only the groups of this stream.")
-@format_option
-def list_all(url: str, stream: str, form: str | None) -> None:
+def list_all(requests: Requests, stream: str) -> Iterator[Row]:
     """Print stream, group, position, lag in messages and bytes, owner, and pin.
 
-    The owner is in brackets when its claim is over.
+    An owner whose claim has expired is in brackets.
     """
     from headrace.client.blocking_pipeline import list_groups
 
-    with open_requests(url) as requests:
-        states = list_groups(requests, stream)
-        if form == "json":
-            print_rows(map(asdict, states), (), form, wide=True)
-        else:
-            rows = (dict(zip(LISTED, fields_of(state), strict=True)) for state in states)
-            print_rows(rows, LISTED, form)
+    return map(asdict, list_groups(requests, stream))
 
 
-@groups.command()
-@broker_option
-@format_option
-@click.argument("stream", type=NAMED)
-@click.argument("group", type=NAMED)
-def show(url: str, form: str | None, stream: str, group: str) -> None:
-    """Print all that is known of GROUP in STREAM."""
+@BY_REQUEST.command(groups, "show", facts=True)
+@STREAM
+@GROUP
+def show(requests: Requests, stream: str, group: str) -> Row:
+    """Print all facts of GROUP in STREAM."""
     from headrace.client.blocking_pipeline import Groups
 
-    with open_requests(url) as requests:
-        state = Groups(requests, group).get([stream])[stream]
-    facts = asdict(state)
-    del facts["committed_ms"]
-    print_facts({**facts, "committed_at": moment_of(state)}, form)
+    facts = asdict(Groups(requests, group).get([stream])[stream])
+    committed_ms = facts.pop("committed_ms")
+    return {**facts, "committed_at": moment(committed_ms)}
 
 
 @groups.command("set")
 @broker_option
-@click.option("--pin/--no-pin", default=None, help="Whether retention leaves what it has not read.")
-@click.argument("stream", type=NAMED)
-@click.argument("group", type=NAMED)
+@click.option("--pin/--no-pin", default=None, help="Have retention keep unread records.")
+@STREAM
+@GROUP
 @click.argument("position", required=False)
 def set_position(url: str, pin: bool | None, stream: str, group: str, position: str | None) -> None:
-    """Have GROUP go on in STREAM at POSITION: an offset, first, last, next, or a time (ISO 8601).
+    """Set the position of GROUP in STREAM: an offset, first, last, next, or a time (ISO 8601).
 
-    It is set whoever owns the group; readers that run do not notice. The group is made if it is not
-    there.
+    Ownership is not checked, and running readers do not notice. A missing group is made.
     """
     from headrace.client.blocking_pipeline import Groups
 
@@ -78,38 +75,21 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
         raise click.UsageError("give POSITION, --pin or --no-pin")
     place = None if position is None else read_place(position, "POSITION")
     with open_requests(url) as requests:
-        made = Groups(requests, group)
+        found = Groups(requests, group)
         if pin is not None:
-            made.begin({stream: "first" if place is None else place}, pin=pin)
+            found.begin({stream: "first" if place is None else place}, pin=pin)
         if place is not None:
-            made.commit({stream: place}, force=True)
-        state = made.get([stream])[stream]
-    click.echo("\t".join(map(str, fields_of(state))))
+            found.commit({stream: place}, force=True)
+        row = printed(asdict(found.get([stream])[stream]))
+    click.echo("\t".join(str(row[name]) for name in LISTED))
 
 
-@groups.command()
-@broker_option
-@click.option("--force", is_flag=True, help="Even while somebody has it.")
-@click.argument("stream", type=NAMED)
-@click.argument("group", type=NAMED)
-def delete(url: str, force: bool, stream: str, group: str) -> None:
-    """Forget GROUP in STREAM: its readers begin anew, and it pins nothing any more."""
+@BY_REQUEST.command(groups, "delete")
+@click.option("--force", is_flag=True, help="Even while a reader owns it.")
+@STREAM
+@GROUP
+def delete(requests: Requests, force: bool, stream: str, group: str) -> None:
+    """Delete GROUP in STREAM: its readers begin anew, and its pin ends."""
     from headrace.client.blocking_pipeline import Groups
 
-    with open_requests(url) as requests:
-        Groups(requests, group).delete([stream], force=force)
-
-
-def fields_of(state: GroupState) -> list[Any]:
-    """What a line of a list says."""
-    owner = state.owner if state.claimed else f"({state.owner})" if state.owner else "-"
-    pin = "pin" if state.pin else "-"
-    numbers = (state.position, state.lag, state.lag_octets)
-    return [state.stream, state.group, *numbers, owner, pin]
-
-
-def moment_of(state: GroupState) -> str | None:
-    """When the position was committed."""
-    if not state.committed_ms:
-        return None
-    return datetime.fromtimestamp(state.committed_ms / 1000, UTC).isoformat(timespec="seconds")
+    Groups(requests, group).delete([stream], force=force)

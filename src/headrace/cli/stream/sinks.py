@@ -1,54 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace sinks``: who writes staged batches, what is undecided, and giving that up by hand."""
+"""``headrace sinks``: writers of staged batches, and their undecided branches."""
 
-from datetime import UTC, datetime
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.broker_url import NAMED, broker_option, open_requests
+from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests
 from headrace.cli.commands import Group
-from headrace.cli.output import BARE, format_option, json_flag, print_facts, print_rows
+from headrace.cli.output import BARE, Row, json_flag, moment, print_facts, print_rows
+
+if TYPE_CHECKING:
+    from headrace.client.blocking_pipeline import Requests
 
 LISTED = ("sink", "last", "at", "branches", "messages", "epoch", "owner")
-
-
-def moment(ms: int) -> str:
-    """Return a time for people; ``-`` where there was none."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds") if ms else "-"
+SINK = click.argument("sink", type=NAMED)
 
 
 @click.group(cls=Group)
 def sinks() -> None:
-    """Sinks of staged batches: the last batch, what is staged, and who owns them."""
+    """List, show and abort sinks: the writers of staged batches."""
 
 
-@sinks.command("list")
-@broker_option
-@format_option
-def list_all(url: str, form: str | None) -> None:
-    """Print sink, last batch, when, branches and messages undecided, epoch and owner."""
-    with open_requests(url) as requests:
-        found = requests.ask("sink.list")["sinks"]
-    if form == "json":
-        print_rows(found, (), form, wide=True)
-    else:
-        print_rows(({**sink, "at": moment(sink["at_ms"])} for sink in found), LISTED, form)
+def printed(sink: Row) -> Row:
+    """Return a sink as a line of the list."""
+    return {**sink, "at": moment(sink["at_ms"]) or "-"}
+
+
+@BY_REQUEST.command(sinks, "list", columns=LISTED, printed=printed)
+def list_all(requests: Requests) -> Iterable[Row]:
+    """Print sink, last batch, its time, undecided branches and messages, epoch and owner."""
+    found: Iterable[Row] = requests.ask("sink.list")["sinks"]
+    return found
 
 
 @sinks.command()
 @broker_option
 @json_flag
-@click.argument("sink", type=NAMED)
+@SINK
 def show(url: str, as_json: bool, sink: str) -> None:
-    """Print SINK, and each branch that is undecided: batch, name, state, since, messages."""
+    """Print SINK and its undecided branches: batch, name, state, since, messages."""
     with open_requests(url) as requests:
         found = requests.ask("sink.show", sink=sink)
     if as_json:
         print_facts(found, "json")
         return
-    print_rows([{**found, "at": moment(found["at_ms"])}], LISTED, BARE)
+    print_rows([printed(found)], LISTED, BARE)
     for branch in found["staged"]:
-        since = moment(branch["since_ms"])
+        since = moment(branch["since_ms"]) or "-"
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])
         click.echo("\t".join(str(field) for field in fields))
 
@@ -56,10 +57,10 @@ def show(url: str, as_json: bool, sink: str) -> None:
 @sinks.command()
 @broker_option
 @click.option("--forget", is_flag=True, help="All batches, and the sink itself.")
-@click.argument("sink", type=NAMED)
+@SINK
 @click.argument("batch", type=int, required=False)
 def abort(url: str, forget: bool, sink: str, batch: int | None) -> None:
-    """Roll back what is staged for BATCH of SINK and undecided."""
+    """Roll back the undecided branches of BATCH of SINK."""
     if forget == (batch is not None):
         raise click.UsageError("say either BATCH or --forget")
     with open_requests(url) as requests:

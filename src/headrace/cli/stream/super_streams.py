@@ -3,17 +3,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.broker_url import NAMED, OFFSET_MAX, broker_option, open_channel, open_requests
+from headrace.cli.broker_url import (
+    BY_CHANNEL,
+    BY_REQUEST,
+    NAMED,
+    OFFSET_MAX,
+    broker_option,
+    open_channel,
+    open_requests,
+)
 from headrace.cli.commands import Group
-from headrace.cli.output import format_option, print_rows
 
 if TYPE_CHECKING:
-    from headrace.client.super_streams import SuperStream
+    from headrace.cli.output import Row
+    from headrace.client.blocking import Channel
+    from headrace.client.blocking_pipeline import Requests
+    from headrace.wire.table import Value
 
 TYPE = "x-super-stream"
 PARTITION = ("number", "stream", "key", "first", "next", "octets")
@@ -21,11 +32,10 @@ PARTITION = ("number", "stream", "key", "first", "next", "octets")
 
 @click.group(cls=Group, name="super-stream")
 def super_stream() -> None:
-    """Super streams: several streams behind one exchange."""
+    """Create, list and delete super streams: several streams behind one exchange."""
 
 
-@super_stream.command()
-@broker_option
+@BY_CHANNEL.command(super_stream, "create")
 @click.option("--partitions", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option(
     "--by",
@@ -38,57 +48,49 @@ def super_stream() -> None:
 @click.option("--max-age", help="Of each partition: 30s, 10m, 12h, 7D, 1M, 1Y.")
 @click.argument("name", type=NAMED)
 def create(
-    url: str, partitions: int, by: str, max_length_bytes: int | None, max_age: str | None, name: str
+    channel: Channel,
+    partitions: int,
+    by: str,
+    max_length_bytes: int | None,
+    max_age: str | None,
+    name: str,
 ) -> None:
     """Make the super stream NAME with partitions NAME-0, NAME-1 and so on."""
-    arguments: dict[str, Any] = {"x-partitions": partitions, "x-partition-by": by}
-    if max_length_bytes is not None:
-        arguments["x-max-length-bytes"] = max_length_bytes
-    if max_age is not None:
-        arguments["x-max-age"] = max_age
-    with open_channel(url) as channel:
-        channel.declare_exchange(name, TYPE, durable=True, arguments=arguments)
+    arguments: dict[str, Value] = {"x-partitions": partitions, "x-partition-by": by}
+    limits = {"x-max-length-bytes": max_length_bytes, "x-max-age": max_age}
+    arguments |= {key: value for key, value in limits.items() if value is not None}
+    channel.declare_exchange(name, TYPE, durable=True, arguments=arguments)
 
 
-@super_stream.command("list")
-@broker_option
-@format_option
-def list_all(url: str, form: str | None) -> None:
-    """Print the super streams and how many partitions each has."""
+@BY_REQUEST.command(super_stream, "list", columns=("name", "partitions"))
+def list_all(requests: Requests) -> Iterator[Row]:
+    """Print the super streams with their numbers of partitions."""
     from headrace.client.blocking_pipeline import list_super_streams
 
-    with open_requests(url) as requests:
-        found = list_super_streams(requests)
-    rows = ({"name": name, "partitions": count} for name, count in found.items())
-    print_rows(rows, ("name", "partitions"), form)
+    found = list_super_streams(requests)
+    return ({"name": name, "partitions": count} for name, count in found.items())
 
 
-@super_stream.command()
-@broker_option
-@format_option
+@BY_REQUEST.command(super_stream, "show", columns=PARTITION, wide=True)
 @click.argument("name", type=NAMED)
-def show(url: str, form: str | None, name: str) -> None:
-    """Print number, stream, binding key, first and next offset, and octets of each partition."""
+def show(requests: Requests, name: str) -> Iterator[Row]:
+    """Print number, stream, binding key, first and next offset, and bytes of each partition."""
     from headrace.client.blocking_pipeline import super_stream as ask_for
 
-    with open_requests(url) as requests:
-        tell(ask_for(requests, name), form)
+    return map(asdict, ask_for(requests, name).partitions)
 
 
-@super_stream.command()
-@broker_option
-@format_option
+@BY_REQUEST.command(super_stream, "add", columns=PARTITION, wide=True)
 @click.argument("name", type=NAMED)
 @click.argument("stream", default="")
-def add(url: str, form: str | None, name: str, stream: str) -> None:
+def add(requests: Requests, name: str, stream: str) -> Iterator[Row]:
     """Add a partition to the super stream NAME, called STREAM or NAME-number.
 
-    Where a hash picks the partition, many keys have another one from then on.
+    Where a hash picks the partition, many keys move to another one.
     """
     from headrace.client.blocking_pipeline import add_partition
 
-    with open_requests(url) as requests:
-        tell(add_partition(requests, name, stream), form)
+    return map(asdict, add_partition(requests, name, stream).partitions)
 
 
 @super_stream.command()
@@ -105,8 +107,3 @@ def delete(url: str, name: str) -> None:
         channel.delete_exchange(name)
         for partition in found.partitions:
             channel.delete_queue(partition.stream)
-
-
-def tell(found: SuperStream, form: str | None) -> None:
-    """Print the partitions of a super stream."""
-    print_rows(map(asdict, found.partitions), PARTITION, form, wide=form == "json")

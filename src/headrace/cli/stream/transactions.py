@@ -1,77 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace transaction``: see distributed transactions, and decide them.
+"""``headrace transaction``: list distributed transactions, and decide them.
 
-The command talks to a running broker as any client does: with a message to its queue
-``amq.headrace.transactions`` (see :mod:`headrace.gateway.requests.transactions`).
+Requests go to the queue ``amq.headrace.transactions``; see
+:mod:`headrace.gateway.requests.transactions`.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.broker_url import broker_option, open_requests
 from headrace.cli.commands import Group
-from headrace.cli.output import format_option, print_rows
+from headrace.cli.operations import Target
+
+if TYPE_CHECKING:
+    from headrace.cli.output import Row
+    from headrace.client.blocking_pipeline import Requests
 
 QUEUE = "amq.headrace.transactions"
 LISTED = ("xid", "state", "since", "publishes", "settles", "sessions")
-
-
-def ask(url: str, do: str, **request: Any) -> dict[str, Any]:
-    """Send a request to the broker and return its answer; an error ends the command."""
-    with open_requests(url, QUEUE) as requests:
-        return requests.ask(do, **request)
+BY_REQUEST = Target(broker_option, "url", lambda url: open_requests(url, QUEUE))
+XID = click.argument("xid")
+HEURISTIC = click.option(
+    "--heuristic",
+    is_flag=True,
+    help="Decide in place of the coordinator, which learns of it until `transaction forget`.",
+)
 
 
 @click.group(cls=Group)
 def transaction() -> None:
-    """Distributed transactions of a virtual host: see them, decide them."""
+    """List distributed transactions of a virtual host, and decide them."""
 
 
-@transaction.command("list")
-@broker_option
-@format_option
-def list_transactions(url: str, form: str | None) -> None:
-    """Print id, state, since when, publishes, acks and sessions at work, of each transaction."""
-    print_rows(ask(url, "list")["transactions"], LISTED, form, wide=True)
+@BY_REQUEST.command(transaction, "list", columns=LISTED, wide=True)
+def list_all(requests: Requests) -> Iterable[Row]:
+    """Print id, state, start time, publishes, acks and sessions of each transaction."""
+    found: Iterable[Row] = requests.ask("list")["transactions"]
+    return found
 
 
-HEURISTIC = click.option(
-    "--heuristic",
-    is_flag=True,
-    help="Decide in place of the coordinator, which will be told so until someone says forget.",
-)
-
-
-@transaction.command()
-@broker_option
-@click.argument("xid")
-def prepare(url: str, xid: str) -> None:
+@BY_REQUEST.command(transaction, "prepare")
+@XID
+def prepare(requests: Requests, xid: str) -> str:
     """Write the transaction XID to disk, to be committed or rolled back later."""
-    click.echo(ask(url, "prepare", xid=xid)["status"])
+    return str(requests.ask("prepare", xid=xid)["status"])
 
 
-@transaction.command()
-@broker_option
+@BY_REQUEST.command(transaction, "commit")
 @HEURISTIC
-@click.argument("xid")
-def commit(url: str, heuristic: bool, xid: str) -> None:
-    """Make the transaction XID happen, in one phase if it is not prepared."""
-    click.echo(ask(url, "commit", xid=xid, heuristic=heuristic)["status"])
+@XID
+def commit(requests: Requests, heuristic: bool, xid: str) -> str:
+    """Commit the transaction XID, in one phase if it is not prepared."""
+    return str(requests.ask("commit", xid=xid, heuristic=heuristic)["status"])
 
 
-@transaction.command()
-@broker_option
+@BY_REQUEST.command(transaction, "rollback")
 @HEURISTIC
-@click.argument("xid")
-def rollback(url: str, heuristic: bool, xid: str) -> None:
-    """Undo the transaction XID."""
-    click.echo(ask(url, "rollback", xid=xid, heuristic=heuristic)["status"])
+@XID
+def rollback(requests: Requests, heuristic: bool, xid: str) -> str:
+    """Roll back the transaction XID."""
+    return str(requests.ask("rollback", xid=xid, heuristic=heuristic)["status"])
 
 
-@transaction.command()
-@broker_option
-@click.argument("xid")
-def forget(url: str, xid: str) -> None:
+@BY_REQUEST.command(transaction, "forget")
+@XID
+def forget(requests: Requests, xid: str) -> None:
     """Forget the transaction XID, which an operator has decided."""
-    ask(url, "forget", xid=xid)
+    requests.ask("forget", xid=xid)
