@@ -6,6 +6,7 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.connection import Connection
 
@@ -15,7 +16,7 @@ class Peer(Connection):
 
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
-    line: Any  # The ConfirmLine of its virtual host's store.
+    line: ConfirmLine  # That of its virtual host's store.
     unflushed: list[Any]  # Channels with publishes of this read.
     speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
     plain_from: bytes | None  # The content header that was last made plain,

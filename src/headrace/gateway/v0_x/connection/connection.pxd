@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
+from headrace.model.counters cimport Counters
+from headrace.model.ports cimport Store
 from headrace.model.queue.dispatch cimport Consumer, ServedMessages
 from headrace.protocol.v0_x.connection cimport Connection
 from headrace.protocol.v0_x.channel cimport C_CLOSING
@@ -17,7 +20,11 @@ from headrace.protocol.v0_x.handshake cimport (
 cdef enum:
     C_ANSWER_NACK = 0x4000000000000000  # A shift would be one of C int.
 
-cdef class GatewayConnection(Publisher):
+cdef class GatewayConnection(Peer):
+    cdef public object context
+    cdef public Counters counters
+    cdef public Store store
+    cdef public Publisher publisher
     cdef public bint loopback
     cdef public str mechanism
     cdef public dict tickets
@@ -29,6 +36,15 @@ cdef class GatewayConnection(Publisher):
     cdef public dict client_properties
     cdef public object quirks
 
+    cpdef open_host(self, object vhost, Store store, object line)
+    cdef on_publish(
+        self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
+        Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
+    )
+    cpdef on_publish_large(
+        self, ProtocolChannel channel, bytes start, Py_ssize_t address_len, tuple parts,
+        unsigned long long body_size
+    )
     cpdef on_ack(self, ProtocolChannel channel, unsigned long long delivery_tag, int multiple)
     cdef settle(self, Channel channel, unsigned long long delivery_tag, int multiple)
     @cython.locals(waiting=list, channel=Channel)

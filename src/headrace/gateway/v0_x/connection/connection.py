@@ -6,11 +6,12 @@ control: typed methods, handled by the functions of ``control_*``.
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer
@@ -44,17 +45,40 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
 from headrace.protocol.v0_x.channel import FOR_OUTPUT
+from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_10
+
+if TYPE_CHECKING:
+    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.model.ports import Store
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
 
-class GatewayConnection(Publisher):
+class GatewayConnection(Peer):
     """One client."""
 
     def __init__(self, context: V0xContext, number: int, loopback: bool) -> None:
-        Publisher.__init__(self, context, number)
+        Peer.__init__(
+            self,
+            Role.SERVER,
+            pool=context.pool,
+            frame_max=context.frame_max,
+            channel_max=context.channel_max,
+            body_max=context.body_max,
+        )
+        self.context = context
+        self.counters = context.counters
+        self.number = number
+        self.limit(context.output_max)
+        self.hold_above = 2 * context.output_max
+        self.unacked = 0
+        self.prefetch = 0
+        self.unflushed = []
+        self.store: Store | None = None  # Of its virtual host.
+        self.publisher = Publisher(self, context)
         self.loopback = loopback
         self.mechanism = ""
         self.speaks_more = False
@@ -68,6 +92,42 @@ class GatewayConnection(Publisher):
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
         self.quirks: Any = NONE  # The Quirks of the client, once it has said who it is.
+
+    def open_host(self, vhost: "VirtualHost", store: "Store", line: "ConfirmLine") -> None:
+        """Let the client use a virtual host, whose store and confirm line these are."""
+        self.vhost = vhost
+        self.store = store
+        self.line = line
+        self.publisher.distributor.vhost = vhost
+        self.publisher.distributor.store = store
+
+    # --- Publishes ------------------------------------------------------------------------------
+
+    def on_publish(
+        self,
+        channel: ProtocolChannel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+    ) -> None:
+        self.publisher.publish(
+            cython.cast(Channel, channel), d, args, address_len, header, end, body_size
+        )
+
+    def on_publish_large(
+        self,
+        channel: ProtocolChannel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        self.publisher.publish_large(
+            cython.cast(Channel, channel), start, address_len, parts, body_size
+        )
 
     # --- Settlement -----------------------------------------------------------------------------
 
@@ -370,6 +430,5 @@ class GatewayConnection(Publisher):
             if not lost or not self.context.suspensions.suspend(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None
-        self.routes = {}
-        self.route = None
+        self.publisher.forget_routes()
         self.context.end_connection(self)

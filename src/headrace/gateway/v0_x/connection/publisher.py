@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a 0-8, 0-9 or 0-9-1 client publishes, from the frames to the queues.
 
-``on_publish`` is given offsets into the receive buffer. The address is looked up among the
-connection's routes (one memcmp when it repeats, one dict lookup when it is known), the header's
-flags say whether anything in it matters to us, and then it goes to its queues
-(:mod:`headrace.gateway.v0_x.connection.queue_fanout`), or is looked at more closely
+:meth:`Publisher.publish` is given offsets into the receive buffer. The address is looked up among
+the routes of the connection (one memcmp when it repeats, one dict lookup when it is known) and the
+flags of the header say whether it holds anything that matters to the broker. Most messages then go
+to their queues (:mod:`headrace.gateway.messages.distributor`); the others are cut out of the buffer
 (:mod:`headrace.gateway.v0_x.connection.special_publish`).
 """
 
@@ -13,9 +13,27 @@ import re
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.route import Route
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.messages.distributor import Distributor
+    from headrace.gateway.messages.publish import Publish
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher, at_once
+    from headrace.gateway.v0_x.connection.routes import Routes
+    from headrace.gateway.v0_x.connection.special_publish import (
+        ASKS as C_ASKS,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import (
+        COPIES as C_COPIES,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import (
+        DELAYED as C_DELAYED,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import (
+        IMMEDIATE as C_IMMEDIATE,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import (
+        NUMBERED as C_NUMBERED,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, same
     from headrace.wire.properties import BasicScan, scan_basic
@@ -28,7 +46,7 @@ if not cython.compiled:
         HAS_USER_ID,
     )
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.messages.direct_reply_to import answers_to
 from headrace.gateway.v0_x.connection.context import V0xContext
@@ -36,41 +54,32 @@ from headrace.model.arguments.expiration import EXPIRY_MS_MAX, deadline_of, is_m
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
+if TYPE_CHECKING:
+    from headrace.gateway.messages.route import Route
+
+PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
 DIGITS_MAX = 19  # Of a number of 64 bits with a sign.
+if not cython.compiled:
+    C_PERSISTENT_MODE = PERSISTENT_MODE
 
 
-class Publisher(SpecialPublisher):
-    """A connection, as far as it publishes."""
+class Publisher:
+    """The publishing side of one connection."""
 
-    def __init__(self, context: V0xContext, number: int) -> None:
-        SpecialPublisher.__init__(self, context, number)
+    def __init__(self, connection: Peer, context: V0xContext) -> None:
+        self.connection = connection
+        self.context = context
+        self.counters = context.counters
+        self.distributor = Distributor(connection, context.counters, connection.number)
+        self.routes = Routes(connection, context)
+        self.special = SpecialPublisher(connection, context, self.routes, self.distributor)
+        self.publishing = Publish()  # The message that is being published.
+        self.route: Route | None = None  # The route of the last one.
         self.scan = BasicScan()
-        self.asks = False  # It asks for an answer by direct reply-to.
+        self.marks = 0  # What its headers may ask for; see special_publish.
         self.takes_moments = False  # Large expirations are moments.
-
-    def on_publish(
-        self,
-        channel: Any,
-        d: bytes | bytearray,
-        args: int,
-        address_len: int,
-        header: int,
-        end: int,
-        body_size: int,
-    ) -> None:
-        self.publish(channel, d, args, address_len, header, end, body_size, None)
-
-    def on_publish_large(
-        self,
-        channel: Any,
-        start: bytes,
-        address_len: int,
-        parts: tuple[bytes, ...],
-        body_size: int,
-    ) -> None:
-        self.publish(channel, start, 0, address_len, address_len + 2, len(start), body_size, parts)
 
     def publish(
         self,
@@ -81,31 +90,33 @@ class Publisher(SpecialPublisher):
         header: int,
         end: int,
         body_size: int,
-        parts: tuple[bytes, ...] | None,
     ) -> None:
-        """Take one publish: check, route, keep, hand out. ``parts`` is a large body."""
-        self.current = BASIC_PUBLISH
+        """Take one publish: check, route, keep, hand out. A large body is in ``publishing``."""
+        self.connection.current = BASIC_PUBLISH
+        p = self.publishing
+        p.address_len = address_len
+        p.body_size = body_size
         flags = get16(d, header + 19)
         size = get32(d, header + 3)
         if flags == 0 and size == 14:
-            self.mode = 0
-            self.priority = 0
-            self.deadline_ms = 0
+            p.persistent = False
+            p.priority = 0
+            p.deadline_ms = 0
         elif flags == HAS_DELIVERY_MODE and size == 15:
-            self.mode = d[header + 21]
-            self.priority = 0
-            self.deadline_ms = 0
+            p.persistent = d[header + 21] == C_PERSISTENT_MODE
+            p.priority = 0
+            p.deadline_ms = 0
         else:
             self.examine(d, header + 7, header + 7 + size)
-            if self.asks:
+            if self.marks & C_ASKS:
                 question = self.with_reply_to(channel, d, args, header, end)
                 header -= args
                 end = len(question)
-                self.publish(channel, question, 0, address_len, header, end, body_size, parts)
+                self.publish(channel, question, 0, address_len, header, end, body_size)
                 return
-            if self.copied or self.numbered or self.delays:
-                p = self.taken(d, args, address_len, header, end, body_size, parts)
-                self.publish_marked(channel, p)
+            if self.marks:
+                special = self.special.cut_out(p, self.marks, d, args, header, end)
+                self.special.publish_marked(channel, special)
                 return
         route = self.route
         if (
@@ -114,42 +125,58 @@ class Publisher(SpecialPublisher):
             or not same(route.key, d, args, args + address_len)
         ):
             if channel.dtx:
-                p = self.taken(d, args, address_len, header, end, body_size, parts)
-                self.publish_in_branch(channel, p)
+                special = self.special.cut_out(p, 0, d, args, header, end)
+                self.special.publish_in_branch(channel, special)
                 return
-            route = self.find_route(cut(d, args, args + address_len), d, header + 7, size)
+            route = self.routes.find(cut(d, args, args + address_len), d, header + 7, size)
+            self.route = self.routes.last
             if route.interception is not None:
-                self.publishes = self.publishes or not route.serves
-                p = self.taken(d, args, address_len, header, end, body_size, parts)
-                p.route = route
-                self.publish_passing(channel, p)
+                self.connection.publishes = self.connection.publishes or not route.serves
+                special = self.special.cut_out(p, 0, d, args, header, end)
+                special.route = route
+                self.special.publish_intercepted(channel, special)
                 return
         if not route.uncommon:
-            self.publishes = True
+            self.connection.publishes = True
         else:
             if not route.serves:  # Requests may come while publishers wait: some make room.
-                self.publishes = True
+                self.connection.publishes = True
             if route.keeps:
-                self.mode = 2
+                p.persistent = True
         bits = d[args + address_len]
         if channel.tx:
-            p = self.taken(d, args, address_len, header, end, body_size, parts)
-            p.route = route
-            self.publish_later(channel, p)
+            special = self.special.cut_out(p, 0, d, args, header, end)
+            special.route = route
+            self.special.publish_later(channel, special)
             return
         refused = 0
-        if route.count and not bits & 2:
-            refused = self.spread(route, d, args, address_len, end, body_size, parts)
+        if route.count and not bits & C_IMMEDIATE:
+            refused = self.distributor.distribute(p, route, d, args, end)
         elif bits:
-            p = self.taken(d, args, address_len, header, end, body_size, parts)
-            p.route = route
-            refused = self.publish_rarely(channel, p)
+            special = self.special.cut_out(p, 0, d, args, header, end)
+            special.route = route
+            refused = self.special.publish_rarely(channel, special)
         else:
             self.counters.published += 1
         if refused:
-            self.refuse(channel, route)
+            self.special.refuse(channel, p, route)
         elif channel.confirms:
             channel.publish_seen()
+
+    def publish_large(
+        self,
+        channel: Channel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        """Take one publish with a large body; ``start`` is laid out as for :meth:`publish`."""
+        self.publishing.parts = parts
+        try:
+            self.publish(channel, start, 0, address_len, address_len + 2, len(start), body_size)
+        finally:
+            self.publishing.parts = None
 
     def publish_whole(
         self,
@@ -162,60 +189,57 @@ class Publisher(SpecialPublisher):
         """Take a publish that came by another class than basic, laid out as for that.
 
         Returns:
-            How many queues refused it; -1 when it is immediate and nobody takes it at once.
+            How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
         header = address_len + 2
+        p = self.publishing
+        p.address_len = address_len
+        p.body_size = body_size
         self.examine(data, header + 7, header + 7 + get32(data, header + 3))
-        if self.asks:
+        if self.marks & C_ASKS:
             data = self.with_reply_to(channel, data, 0, header, len(data))
-        p = self.taken(data, 0, address_len, header, len(data), body_size, parts)
-        self.look_closely(p)
-        if not p.route.serves:
-            self.publishes = True
-        bits = data[address_len]
-        if channel.tx:
-            self.publish_later(channel, p)
-            return 0
-        if p.delay_ms:
-            self.put_off(p)
-        elif p.route.interception is not None:
-            if bits & 2 and not at_once(p.route.queues):
-                return -1
-            return self.pass_on(channel, p, False)
-        if p.number is not None and not bits & 2:
-            return self.publish_once(channel, p)
-        route = p.route
-        if bits & 2:
-            ready = at_once(route.queues)
-            if not ready:
-                return -1
-            route = Route(route.key, ready, 0)
-        if route.count == 0:
-            self.counters.published += 1
-            return 0
-        return self.give(p, route)
+        special = self.special.cut_out(p, self.marks, data, 0, header, len(data))
+        special.parts = parts
+        return self.special.publish_whole(channel, special)
+
+    def commit(self, channel: Channel) -> None:
+        """Commit a channel's transaction.
+
+        Raises:
+            AmqpError: the disk is full, or a queue refused a publish.
+        """
+        self.special.commit(channel)
+
+    def forget_routes(self) -> None:
+        """Forget the remembered routes: the connection is over."""
+        self.routes.forget()
+        self.route = None
+
+    # --- What the headers say -------------------------------------------------------------------
 
     def examine(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """Read what matters to us from a content header that holds more than a delivery mode."""
+        """Read what the broker needs of a content header with more than a delivery mode."""
         scan = self.scan
+        p = self.publishing
         if not scan_basic(d, lo, hi, scan):
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "malformed content header")
-        self.mode = scan.delivery_mode if scan.flags & HAS_DELIVERY_MODE else 0
-        self.priority = scan.priority if scan.flags & HAS_PRIORITY else 0
-        self.deadline_ms = 0
-        self.asks = (
-            scan.flags & HAS_REPLY_TO != 0
-            and scan.reply_to_len == REPLY_TO_LEN
-            and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
+        p.persistent = (
+            scan.flags & HAS_DELIVERY_MODE != 0 and scan.delivery_mode == C_PERSISTENT_MODE
         )
+        p.priority = scan.priority if scan.flags & HAS_PRIORITY else 0
+        p.deadline_ms = 0
         marks = 0
         if scan.flags & HAS_HEADERS:
             marks = marked(d, scan.headers_at, scan.headers_end)
-        self.copied = marks & 1 != 0
-        self.numbered = marks & 2 != 0
-        self.delays = marks & 4 != 0
+        if (
+            scan.flags & HAS_REPLY_TO
+            and scan.reply_to_len == REPLY_TO_LEN
+            and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
+        ):
+            marks |= C_ASKS
+        self.marks = marks
         if scan.flags & HAS_EXPIRATION:
-            self.deadline_ms = self.expires_at(
+            p.deadline_ms = self.expires_at(
                 cut(d, scan.expiration_at, scan.expiration_at + scan.expiration_len)
             )
         if scan.flags & HAS_USER_ID:
@@ -234,19 +258,18 @@ class Publisher(SpecialPublisher):
         return self.counters.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:
-        """A message may only claim to come from the user who sends it, unless that may pose."""
-        if user_id != self.user.name and "impersonator" not in self.user.tags:
-            text = (
-                f"user_id property set to '{user_id}' but authenticated user was '{self.user.name}'"
-            )
-            self.context.refused(self, text)
+        """Refuse a message that claims to come from another user, unless the user may pose."""
+        user = self.connection.user
+        if user_id != user.name and "impersonator" not in user.tags:
+            text = f"user_id property set to '{user_id}' but authenticated user was '{user.name}'"
+            self.context.refused(self.connection, text)
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
 
     def with_reply_to(
         self, channel: Channel, d: bytes | bytearray, args: int, header: int, end: int
     ) -> bytes:
         """Return the publish with the name of the channel's own queue as its reply-to."""
-        self.asks = False
+        self.marks &= ~C_ASKS
         name = answers_to(channel).encode()
         at = self.scan.reply_to_at
         size = get32(d, header + 3) + len(name) - REPLY_TO_LEN
@@ -277,9 +300,9 @@ def expiration_ms(raw: bytes) -> int:
 
 
 def marked(d: bytes | bytearray, at: int, end: int) -> int:
-    """Tell what keys of ours a table may have: 1 CC or BCC, 2 x-publishing-id, 4 x-delay.
+    """Return the marks of the keys that a table may have: CC, BCC, x-publishing-id, x-delay.
 
-    When it only looks so, no harm is done.
+    A false mark does no harm: the key is looked for again.
     """
     found = 0
     end -= 3
@@ -289,13 +312,13 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             pass
         elif octet == 2:
             if d[at + 1] == 67 and d[at + 2] == 67:
-                found |= 1
+                found |= C_COPIES
         elif octet == 3:
             if d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
-                found |= 1
+                found |= C_COPIES
         elif octet == 7:
             if end - at > 4 and d[at + 1] == 120 and d[at + 3] == 100 and d[at + 7] == 121:
-                found |= 4  # x.d...y
+                found |= C_DELAYED  # x.d...y
         elif (
             octet == 15
             and end - at > 12
@@ -304,6 +327,6 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             and d[at + 12] == 103
             and d[at + 15] == 100
         ):
-            found |= 2
+            found |= C_NUMBERED
         at += 1
     return found

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes that need more than their route and their octets.
+"""Publishes that need more than their route and their bytes.
 
-Those with a publishing id, a delay or further routing keys, immediate ones, those that lead nowhere
-or that somebody looks at on their way, and those of transactions. Each is cut out of the buffer
-that it came in and becomes a :class:`Publish`; nothing in here happens to a usual message.
+Those with a publishing id, a delay or further routing keys, immediate ones, unroutable ones, those
+of an intercepted route, and those of transactions. Each is cut out of the receive buffer as a
+:class:`SpecialPublish`; a usual message takes no step in here.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.route import Route, will_last
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.messages.distributor import Distributor, at_once
+    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.connection.queue_fanout import Spreader
-    from headrace.model.message import LARGE as C_LARGE
-    from headrace.model.message import Message, new_message
-    from headrace.model.queue.queue import Queue
+    from headrace.gateway.v0_x.connection.routes import Routes
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut, get32
 
@@ -29,137 +29,148 @@ from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
     from headrace.model.transaction.transaction import Transaction
 
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
-TX_OCTETS_MAX = 256 << 20  # What one transaction may hold before its commit.
+TX_BYTES_MAX = 256 << 20  # Of the publishes of one transaction before its commit.
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 RETURNS = {NO_ROUTE: "NO_ROUTE", NO_CONSUMERS: "NO_CONSUMERS"}
+COPIES = 1  # Marks: the headers may have routing keys in CC and BCC,
+NUMBERED = 2  # a publishing id,
+DELAYED = 4  # a delay,
+ASKS = 8  # or direct reply-to.
 MANDATORY = 1  # The bits behind a publish's address.
 IMMEDIATE = 2
+if not cython.compiled:
+    C_COPIES = COPIES
+    C_NUMBERED = NUMBERED
+    C_DELAYED = DELAYED
+    C_ASKS = ASKS
+    C_MANDATORY = MANDATORY
+    C_IMMEDIATE = IMMEDIATE
 
 
-class Publish:
-    """One publish, and what is known of it."""
+class SpecialPublish(Publish):
+    """One publish that was cut out of its buffer."""
 
     def __init__(self) -> None:
+        Publish.__init__(self)
+        self.marks = 0  # What its headers may ask for: a sum of COPIES, NUMBERED, DELAYED.
         self.data = b""  # Laid out as in Message.data,
-        self.address_len = 0  # the octets of its address,
         self.header = 0  # and where its header frame starts.
-        self.body_size = 0
-        self.parts: tuple[bytes, ...] | None = None  # A large body.
-        self.mode = 0  # Its delivery mode.
-        self.priority = 0
-        self.deadline_ms = 0
         self.copies: tuple[str, ...] | None = None  # Further routing keys.
         self.number: tuple[bytes, int] | None = None  # A publisher's name, and its publishing id.
         self.delay_ms = 0
-        self.route: Any = None  # The Route, once it is known.
+        self.route: Route | None = None  # Once it is known.
+
+    def routed(self) -> Route:
+        """Return the route, which is known by now."""
+        assert self.route is not None
+        return self.route
+
+    def bits(self) -> int:
+        """Return the flags of basic.publish: mandatory and immediate."""
+        return self.data[self.address_len]
 
 
-class SpecialPublisher(Spreader):
-    """A connection that looks at publishes; the second of the three classes that publish."""
+class SpecialPublisher:
+    """Takes the special publishes of one connection."""
 
-    def __init__(self, context: V0xContext, number: int) -> None:
-        Spreader.__init__(self, context, number)
-        self.copied = False  # What is being published may have routing keys in CC and BCC,
-        self.numbered = False  # a publishing id,
-        self.delays = False  # or a delay.
+    def __init__(
+        self, connection: Peer, context: V0xContext, routes: Routes, distributor: Distributor
+    ) -> None:
+        self.connection = connection
+        self.context = context
+        self.routes = routes
+        self.distributor = distributor
 
-    def taken(
-        self,
-        d: bytes | bytearray,
-        args: int,
-        address_len: int,
-        header: int,
-        end: int,
-        body_size: int,
-        parts: tuple[bytes, ...] | None,
-    ) -> Publish:
-        """Return what is being published, cut out of its buffer."""
-        p = Publish()
-        p.data = cut(d, args, end)
-        p.address_len = address_len
-        p.header = header - args
-        p.body_size = body_size
-        p.parts = parts
-        p.mode = self.mode
-        p.priority = self.priority
-        p.deadline_ms = self.deadline_ms
-        return p
+    def cut_out(
+        self, p: Publish, marks: int, d: bytes | bytearray, args: int, header: int, end: int
+    ) -> SpecialPublish:
+        """Return the publish ``d[args:end]`` that ``p`` describes, cut out of its buffer."""
+        special = SpecialPublish()
+        special.persistent = p.persistent
+        special.priority = p.priority
+        special.deadline_ms = p.deadline_ms
+        special.address_len = p.address_len
+        special.body_size = p.body_size
+        special.parts = p.parts
+        special.marks = marks
+        special.data = cut(d, args, end)
+        special.header = header - args
+        return special
 
-    def look_closely(self, p: Publish) -> None:
+    def look_closely(self, p: SpecialPublish) -> None:
         """Take out of a publish's headers what they ask for, and route it."""
-        if self.numbered:
+        if p.marks & C_NUMBERED:
             p.data, p.number = take_number(p.data, p.header)
-        if self.delays:
+        if p.marks & C_DELAYED:
             p.delay_ms = delay_in(p.data, p.header)
-        if self.copied:
+        if p.marks & C_COPIES:
             data, p.copies = take_copies(p.data, p.header)
-            if not p.delay_ms:  # When its time has come, its headers are read again.
+            if not p.delay_ms:  # When the delay is over, its headers are read again.
                 p.data = data
         p.route = self.route_of(p)
-        if p.route.keeps:
-            p.mode = 2
+        if p.routed().keeps:
+            p.persistent = True
 
-    def route_of(self, p: Publish) -> Route:
+    def route_of(self, p: SpecialPublish) -> Route:
         """Return the route of a publish as of now."""
         size = get32(p.data, p.header + 3)
         if p.copies is None:
-            return self.find_route(p.data[: p.address_len], p.data, p.header + 7, size)
+            return self.routes.find(p.data[: p.address_len], p.data, p.header + 7, size)
         payload = p.data[p.header + 7 : p.header + 7 + size]
-        route: Route = route_copies(self, p.data[: p.address_len], p.copies, payload)
-        return route
+        return route_copies(self.connection, p.data[: p.address_len], p.copies, payload)
 
-    def message_of(self, p: Publish) -> Message:
-        """Return a publish as a message that is in no queue."""
-        message = new_message(p.data, p.address_len, p.body_size)
-        message.publisher = self.number
-        message.priority = p.priority
-        message.deadline_ms = p.deadline_ms
-        if p.parts is not None:
-            message.flags = C_LARGE
-            message.parts = p.parts
-        return message
+    def put_off(self, p: SpecialPublish) -> None:
+        """Route a delayed publish to the queue in which it waits."""
+        p.deadline_ms = self.distributor.counters.now_ms + p.delay_ms
+        p.route = delayed(self.connection.vhost, p.routed())
+        p.data = signed(p.data, p.header, account_of(self.connection.user))
 
-    def put_off(self, p: Publish) -> None:
-        """Let a publish go where it waits until its time has come."""
-        p.deadline_ms = self.counters.now_ms + p.delay_ms
-        p.route = delayed(self.vhost, p.route)
-        p.data = signed(p.data, p.header, account_of(self.user))
-
-    def give(self, p: Publish, route: Route) -> int:
+    def give(self, p: SpecialPublish, route: Route) -> int:
         """Give a publish to every queue of a route; return how many refused it."""
-        self.mode = p.mode
-        self.priority = p.priority
-        self.deadline_ms = p.deadline_ms
-        return self.spread(route, p.data, 0, p.address_len, len(p.data), p.body_size, p.parts)
+        return self.distributor.distribute(p, route, p.data, 0, len(p.data))
 
-    def finish(self, channel: Channel, p: Publish, refused: int) -> None:
-        """Say what became of a publish, where that is to be said."""
+    def finish(self, channel: Channel, p: SpecialPublish, refused: int) -> None:
+        """Confirm or refuse a publish."""
         if refused:
-            self.mode = p.mode
-            self.refuse(channel, p.route)
+            self.refuse(channel, p, p.routed())
         elif channel.confirms:
             channel.publish_seen()
 
+    def refuse(self, channel: Channel, p: Publish, route: Route) -> None:
+        """Nack a publish; without confirms, a full disk closes the channel.
+
+        So no persistent message is lost unsaid. An overflow policy needs no answer.
+        """
+        if channel.confirms:
+            channel.publish_refused()
+        elif p.persistent and route.durable and self.distributor.store.full:
+            raise AmqpError(
+                ReplyCode.RESOURCE_ERROR,
+                "the disk is full; a persistent message was not taken",
+                scope=Scope.CHANNEL,
+            )
+
     # --- The ways ---------------------------------------------------------------------------------
 
-    def publish_marked(self, channel: Channel, p: Publish) -> None:
-        """Take a publish whose headers name further routing keys, a number or a delay."""
-        self.publishes = True
-        self.work_left -= C_METHOD_WORK
+    def publish_marked(self, channel: Channel, p: SpecialPublish) -> None:
+        """Take a publish whose headers name further routing keys, a publishing id or a delay."""
+        self.connection.publishes = True
+        self.connection.work_left -= C_METHOD_WORK
         self.look_closely(p)
         if channel.tx:
             self.publish_later(channel, p)
             return
         if p.delay_ms:
             self.put_off(p)
-        elif p.route.interception is not None:
+        elif p.routed().interception is not None:
             self.finish(channel, p, self.pass_on(channel, p, False))
             return
         if p.number is not None:
@@ -167,113 +178,114 @@ class SpecialPublisher(Spreader):
         else:
             self.finish(channel, p, self.publish_rarely(channel, p))
 
-    def publish_passing(self, channel: Channel, p: Publish) -> None:
-        """Take a publish that somebody looks at on its way."""
+    def publish_intercepted(self, channel: Channel, p: SpecialPublish) -> None:
+        """Take a publish whose route has an interception."""
         if channel.tx:
             self.publish_later(channel, p)
         else:
             self.finish(channel, p, self.pass_on(channel, p, False))
 
-    def pass_on(self, channel: Channel, p: Publish, inside: bool) -> int:
+    def pass_on(self, channel: Channel, p: SpecialPublish, inside: bool) -> int:
         """Give a message to its interception; return how many queues refused it.
 
-        With ``inside`` a transaction is being committed, which sees to the number itself.
+        With ``inside`` a transaction is being committed, which sees to the publishing id itself.
         """
-        interception: Any = p.route.interception
+        connection = self.connection
+        interception = p.routed().interception
+        assert interception is not None
         number = None if inside else p.number
-        bits = p.data[p.address_len]
-        queues = p.route.queues
-        if bits & IMMEDIATE:
+        bits = p.bits()
+        queues = p.routed().queues
+        if bits & C_IMMEDIATE:
             queues = at_once(queues)
         if not queues and bits and not interception.is_duplicate():
-            nowhere = not p.route.count and bits & MANDATORY
+            nowhere = not p.routed().count and bits & C_MANDATORY
             self.send_back(channel, p, NO_ROUTE if nowhere else NO_CONSUMERS)
             if number is not None:
-                self.vhost.publishing_ids.refuse(number)
+                connection.vhost.publishing_ids.refuse(number)
                 number = None
-        source = Source(
-            self.user.name, self.context.telling.names.get(self.number, ""), channel.number
-        )
-        refused: int = interception.take(
-            self.message_of(p), queues, p.mode == 2, number=number, source=source, inside=inside
-        )
-        for queue in queues:
-            if queue.ready_count > queue.pace_above and (
-                queue.consumers is not None or queue.stopped
-            ):
-                self.pace = queue
-        return refused
+        name = self.context.telling.names.get(connection.number, "")
+        source = Source(connection.user.name, name, channel.number)
+        return self.distributor.pass_on(p, p.routed(), queues, p.data, number, source, inside)
 
-    def publish_once(self, channel: Channel, p: Publish) -> int:
-        """Take a publish with a number, unless it was taken before; return how many refused it.
+    def publish_once(self, channel: Channel, p: SpecialPublish) -> int:
+        """Take a publish with a publishing id, unless it was taken before.
 
-        Either all of its queues take it, or none does and its number is not used up.
+        Returns:
+            How many queues refused it: none takes it then, and its number is not used up.
         """
-        publishers = self.vhost.publishing_ids
-        number: Any = p.number
-        if publishers.knows(number):
+        publishing_ids = self.connection.vhost.publishing_ids
+        assert p.number is not None
+        if publishing_ids.knows(p.number):
             return 0
-        bits = p.data[p.address_len]
-        route = p.route
-        queues = route.queues
-        if bits & IMMEDIATE:
-            queues = at_once(queues)
-        if not queues:
+        bits = p.bits()
+        route = p.routed()
+        if bits & C_IMMEDIATE:
+            route = ready_part(route)
+        if not route.count:
             if bits:
-                publishers.refuse(number)
+                publishing_ids.refuse(p.number)
             return self.publish_rarely(channel, p)
-        lasting = will_last(queues, p.mode == 2)
-        if lasting and self.store.full:
-            publishers.refuse(number)
-            return 1
-        refusing = tuple([queue for queue in queues if queue.would_reject(p.body_size)])
-        if refusing:
-            publishers.refuse(number)
-            self.give(p, Route(route.key, refusing, 0))
-            return 1
-        publishers.check(number[0])
-        if len(queues) < route.count:
-            route = Route(route.key, queues, 0)
-        if not lasting:
-            self.give(p, route)
-            publishers.note(number, False)
-            return 0
-        self.store.begin()
-        try:
-            self.give(p, route)
-            publishers.note(number, True)
-        finally:
-            self.store.commit()
-        return 0
+        return self.distributor.publish_once(p, route, p.number, p.data, 0, len(p.data))
 
-    def publish_rarely(self, channel: Channel, p: Publish) -> int:
-        """Take a publish that is immediate, or may lead nowhere; return how many refused it."""
-        bits = p.data[p.address_len]
-        route = p.route
-        if route.count and bits & IMMEDIATE:
-            ready = at_once(route.queues)
-            if not ready:
+    def publish_rarely(self, channel: Channel, p: SpecialPublish) -> int:
+        """Take a publish that is immediate or unroutable; return how many queues refused it."""
+        bits = p.bits()
+        route = p.routed()
+        if route.count and bits & C_IMMEDIATE:
+            route = ready_part(route)
+            if not route.count:
                 self.send_back(channel, p, NO_CONSUMERS)
                 return 0
-            if len(ready) < route.count:
-                route = Route(route.key, ready, 0)
         if route.count == 0:
-            if bits & MANDATORY:
+            if bits & C_MANDATORY:
                 self.send_back(channel, p, NO_ROUTE)
-            elif bits & IMMEDIATE:
+            elif bits & C_IMMEDIATE:
                 self.send_back(channel, p, NO_CONSUMERS)
-            self.counters.published += 1
+            self.distributor.counters.published += 1
             return 0
         return self.give(p, route)
 
-    def send_back(self, channel: Channel, p: Publish, code: int) -> None:
+    def publish_whole(self, channel: Channel, p: SpecialPublish) -> int:
+        """Take a publish that came by another class than basic.
+
+        Returns:
+            How many queues refused it; -1 when it is immediate and no consumer takes it at once.
+        """
+        self.look_closely(p)
+        if not p.routed().serves:
+            self.connection.publishes = True
+        immediate = p.bits() & C_IMMEDIATE
+        if channel.tx:
+            self.publish_later(channel, p)
+            return 0
+        if p.delay_ms:
+            self.put_off(p)
+        elif p.routed().interception is not None:
+            if immediate and not at_once(p.routed().queues):
+                return -1
+            return self.pass_on(channel, p, False)
+        if p.number is not None and not immediate:
+            return self.publish_once(channel, p)
+        route = p.routed()
+        if immediate:
+            route = ready_part(route)
+            if not route.count:
+                return -1
+        if route.count == 0:
+            self.distributor.counters.published += 1
+            return 0
+        return self.give(p, route)
+
+    def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
+        connection = self.connection
         exchange, routing_key = split_address(p.data[: p.address_len])
-        self.write_frame(
-            1,
+        connection.write_frame(
+            FRAME_METHOD,
             channel.number,
             encode_method(
-                self.version,
+                connection.version,
                 BasicReturn(
                     reply_code=code,
                     reply_text=RETURNS[code],
@@ -282,29 +294,29 @@ class SpecialPublisher(Spreader):
                 ),
             ),
         )
-        self.reserve(len(p.data) - p.header)
+        connection.reserve(len(p.data) - p.header)
         channel.write_content(p.data, p.header, len(p.data))
         if p.parts is not None:
-            self.write_parts(channel.number, p.parts, self.frame_max)
+            connection.write_parts(channel.number, p.parts, connection.frame_max)
 
     # --- Transactions -----------------------------------------------------------------------------
 
-    def publish_later(self, channel: Channel, p: Publish) -> None:
+    def publish_later(self, channel: Channel, p: SpecialPublish) -> None:
         """In a transaction: keep the publish for the commit."""
         if channel.dtx:
             self.publish_in_branch(channel, p)
             return
         channel.tx_octets += p.body_size + len(p.data)
-        if channel.tx_octets > TX_OCTETS_MAX:
+        if channel.tx_octets > TX_BYTES_MAX:
             raise AmqpError(
-                ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_OCTETS_MAX} octets"
+                ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_BYTES_MAX} octets"
             )
         if channel.tx_publishes is None:
             channel.tx_publishes = []
         p.route = None  # It may lead elsewhere by then.
         channel.tx_publishes.append(p)
 
-    def publish_in_branch(self, channel: Channel, p: Publish) -> None:
+    def publish_in_branch(self, channel: Channel, p: SpecialPublish) -> None:
         """Route a publish now, if it is not yet, and leave it to the channel's branch."""
         transaction: Transaction = check_branch(channel)
         if p.number is not None:
@@ -319,26 +331,27 @@ class SpecialPublisher(Spreader):
                 return
         if p.delay_ms:
             self.put_off(p)
-        bits = p.data[p.address_len]
-        queues = p.route.queues
-        if bits & IMMEDIATE:
+        bits = p.bits()
+        queues = p.routed().queues
+        if bits & C_IMMEDIATE:
             queues = at_once(queues)
         if queues:
-            message = self.message_of(p)
-            if p.route.interception is not None:
-                message, queues = p.route.interception.join_branch(message, queues)
-            transaction.publish(message, queues, p.mode == 2)
+            message = self.distributor.message_of(p, p.data)
+            interception = p.routed().interception
+            if interception is not None:
+                message, queues = interception.join_branch(message, queues)
+            transaction.publish(message, queues, p.persistent)
             if transaction.counts:
                 transaction.seen += 1
         elif transaction.counts:
             transaction.note("no queue gets it" if bits else "")
-        elif bits & MANDATORY and p.route.count == 0:
+        elif bits & C_MANDATORY and p.routed().count == 0:
             self.send_back(channel, p, NO_ROUTE)
-        elif bits & IMMEDIATE:
+        elif bits & C_IMMEDIATE:
             self.send_back(channel, p, NO_CONSUMERS)
 
     def commit(self, channel: Channel) -> None:
-        """Make a transaction happen; it is durable once the store has synced.
+        """Commit a channel's transaction; it is durable once the store has synced.
 
         Raises:
             AmqpError: the disk is full, and nothing happened; or all of it did, but for publishes
@@ -346,17 +359,17 @@ class SpecialPublisher(Spreader):
         """
         publishes = channel.tx_publishes
         settles = channel.tx_settles
-        p: Publish
+        publishing_ids = self.connection.vhost.publishing_ids
         refused = 0
         if publishes:
-            for p in publishes:  # What cannot be, fails
+            for p in publishes:  # An impossible publish fails before anything has happened.
                 self.route_of(p)
-                if p.number is not None:  # before it all.
-                    self.vhost.publishing_ids.check(p.number[0])
+                if p.number is not None:
+                    publishing_ids.check(p.number[0])
         channel.tx_publishes = None
         channel.tx_settles = None
         channel.tx_octets = 0
-        store = self.store
+        store = self.distributor.store
         if store.full and publishes:
             channel.tx_publishes = publishes
             channel.tx_settles = settles
@@ -368,9 +381,9 @@ class SpecialPublisher(Spreader):
                 for p in publishes:
                     if p.number is None:
                         refused += self.publish_now(channel, p)
-                    elif not self.vhost.publishing_ids.knows(p.number):
+                    elif not publishing_ids.knows(p.number):
                         refused += self.publish_now(channel, p)
-                        self.vhost.publishing_ids.note(p.number, True)
+                        publishing_ids.note(p.number, True)
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
@@ -379,28 +392,29 @@ class SpecialPublisher(Spreader):
         finally:
             channel.tx = True
             store.commit()
-        if refused:  # Without confirms nobody would hear of it.
+        if refused:  # Without confirms the client would not hear of it.
             raise AmqpError(
                 ReplyCode.PRECONDITION_FAILED, "partial tx completion", scope=Scope.CHANNEL
             )
 
-    def publish_now(self, channel: Channel, p: Publish) -> int:
+    def publish_now(self, channel: Channel, p: SpecialPublish) -> int:
         """Route a publish of a transaction that is being committed; return how many refused it."""
         p.route = self.route_of(p)
-        if p.route.keeps:
-            p.mode = 2
+        if p.routed().keeps:
+            p.persistent = True
         if p.delay_ms:
             self.put_off(p)
-        elif p.route.interception is not None:
+        elif p.routed().interception is not None:
             return self.pass_on(channel, p, True)
-        if p.data[p.address_len] or p.route.count == 0:
+        if p.bits() or p.routed().count == 0:
             return self.publish_rarely(channel, p)
-        return self.give(p, p.route)
+        return self.give(p, p.routed())
 
 
-def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
-    """Return those of some queues in which a consumer takes a message at once."""
-    return tuple([queue for queue in queues if queue.has_ready_consumer()])
+def ready_part(route: Route) -> Route:
+    """Return a route to those of its queues in which a consumer takes a message at once."""
+    ready = at_once(route.queues)
+    return route if len(ready) == route.count else Route(route.key, ready, 0)
 
 
 def flaw_of(error: AmqpError | ModelError) -> str:

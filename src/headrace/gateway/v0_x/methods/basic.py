@@ -443,7 +443,7 @@ def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase
 def tx_commit(connection: Any, channel: Channel, method: TxCommit) -> None:
     """Make the transaction happen; the answer waits until it is durable."""
     check_tx(channel)
-    connection.commit(channel)
+    connection.publisher.commit(channel)
     connection.reply_when_durable(channel, TxCommitOk())
 
 

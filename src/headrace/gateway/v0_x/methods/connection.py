@@ -83,7 +83,7 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     connection.capabilities = capabilities
     connection.quirks = quirks_of(method.client_properties)
     connection.speaks_more = connection.early and connection.quirks.qpid
-    connection.takes_moments = connection.quirks.expiration_moment
+    connection.publisher.takes_moments = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
         context.not_offered(connection, mechanism)
@@ -204,9 +204,7 @@ def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> Method
             ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
         )
     context.quotas.admit(connection, context.vhosts[name])
-    connection.vhost = context.vhosts[name]
-    connection.store = context.stores[name]
-    connection.line = context.line(name)
+    connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
         connection.transport.opened()
     context.telling.connection_opened(connection, connection.version.label)

@@ -107,7 +107,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         start += b"".join(
             [framed(3, channel.number, body[at : at + limit]) for at in range(0, size, limit)]
         )
-    refused = connection.publish_whole(channel, start, len(address), size, large)
+    refused = connection.publisher.publish_whole(channel, start, len(address), size, large)
     if refused < 0:
         text = "no consumer takes it at once"
         side.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.messages.route cimport Route, will_last
+from headrace.model.counters cimport Counters
+from headrace.model.message cimport C_KIND_MASK, C_LARGE, C_PERSISTENT, Message, new_message
+from headrace.model.ports cimport Store
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.queue cimport Queue
+from headrace.protocol.endpoint cimport Endpoint
+from headrace.protocol.output cimport C_SHARE_MIN
+from headrace.wire.memory cimport cut
+
+cdef class Distributor:
+    cdef public Endpoint endpoint
+    cdef public Counters counters
+    cdef public Store store
+    cdef public object vhost
+    cdef public unsigned int number
+    cdef public bint verbatim
+    cdef public unsigned long long position
+
+    cdef bytes message_data(
+        self, Publish p, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    )
+    cdef bint put(
+        self, Publish p, Consumer consumer, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    ) except -1
+    @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong, flags=cython.uint,
+                   refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
+                   consumer=Consumer)
+    cdef int distribute(
+        self, Publish p, Route route, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    ) except -1
+    @cython.locals(message=Message)
+    cdef Message message_of(self, Publish p, bytes data)
+    @cython.locals(queue=Queue)
+    cpdef int pass_on(
+        self, Publish p, Route route, tuple queues, bytes data, tuple number, object source,
+        bint inside,
+    ) except -1
+    @cython.locals(queue=Queue, lasting=cython.bint)
+    cdef int publish_once(
+        self, Publish p, Route route, tuple number, const unsigned char* d, Py_ssize_t lo,
+        Py_ssize_t hi,
+    ) except -1
+    cdef pace(self, Queue queue)
+
+@cython.locals(queue=Queue)
+cpdef tuple at_once(tuple queues)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.messages.route cimport Route
+from headrace.model.counters cimport Counters
+from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.wire.memory cimport cut
+
+cdef Py_ssize_t ROUTES_MAX
+
+@cython.final
+cdef class Routes:
+    cdef Peer connection
+    cdef object context
+    cdef Counters counters
+    cdef public dict known
+    cdef public Route last
+
+    @cython.locals(generation=cython.ulonglong, route=Route)
+    cdef Route find(
+        self, bytes key, const unsigned char* d, Py_ssize_t header, Py_ssize_t size
+    )
+    cpdef forget(self)
