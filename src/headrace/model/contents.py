@@ -12,7 +12,7 @@ consumer rejected it on the way: nobody would ever end that circle. So is one th
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.arguments.values import as_list
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.message import Message
-    from headrace.model.selector import Values
+    from headrace.model.selector.values import Values
 
 REJECTED = "rejected"
 EXPIRED = "expired"
@@ -48,7 +48,7 @@ class Content(NamedTuple):
 
     exchange: str
     routing_key: str
-    headers: Mapping[str, Any]
+    headers: Mapping[str, object]
     expiration: str | None
     persistent: bool
     priority: int = 0
@@ -69,7 +69,7 @@ class Contents(Protocol):
         message: Message,
         exchange: str,
         routing_key: str,
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         *,
         expires: bool = False,
     ) -> Message:
@@ -82,7 +82,7 @@ class Contents(Protocol):
         """
 
     def stamped(
-        self, message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+        self, message: Message, headers: Mapping[str, object], timestamp_s: int | None
     ) -> Message:
         """Return the message with further headers, and with another timestamp unless it is None.
 
@@ -100,7 +100,7 @@ class Contents(Protocol):
         """
 
     def traced(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
         """Return a message of class basic with the same body, which tells of another in headers.
 
@@ -125,14 +125,14 @@ class Contents(Protocol):
             UnreadableError: it cannot be said so.
         """
 
-    def header(self, message: Message, name: str) -> Any:
+    def header(self, message: Message, name: str) -> object:
         """Return the value of a header of a message in memory; None when it has none."""
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message of class basic was published with."""
 
 
-def copies(headers: Mapping[str, Any]) -> list[str]:
+def copies(headers: Mapping[str, object]) -> list[str]:
     """The further routing keys of a CC header."""
     listed = as_list(headers.get("CC"))
     if not isinstance(listed, list):
@@ -142,7 +142,7 @@ def copies(headers: Mapping[str, Any]) -> list[str]:
 
 def with_death(
     content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the headers after one more death; ``rerouted`` tells that CC no longer counts.
 
     ``detail`` says why a message could not be converted.
@@ -185,7 +185,7 @@ def with_death(
     return headers
 
 
-def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
+def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
     """Tell whether a message has died in this queue, and no consumer rejected it since."""
     deaths = as_list(headers.get(X_DEATH))
     if not isinstance(deaths, list):
@@ -198,7 +198,7 @@ def is_cycle(queue: str, headers: Mapping[str, Any]) -> bool:
     return False
 
 
-def is_far(headers: Mapping[str, Any]) -> bool:
+def is_far(headers: Mapping[str, object]) -> bool:
     """Tell whether a message has died in too many places since a consumer rejected it."""
     deaths = headers.get(X_DEATH)
     if not isinstance(deaths, list) or len(deaths) < UNASKED_MAX:
@@ -207,7 +207,7 @@ def is_far(headers: Mapping[str, Any]) -> bool:
     return all(unasked[:UNASKED_MAX])
 
 
-def spread(headers: Mapping[str, Any], reason: str, count: int) -> int:
+def spread(headers: Mapping[str, object], reason: str, count: int) -> int:
     """Return how many letters one has become, with ``count`` of them now; 0 are too many."""
     before = headers.get(SPREAD, 1)
     if reason == REJECTED or not isinstance(before, int) or before < 1:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all queues of one broker share on the hot path: the time, the order, the memory in use."""
 
-from typing import Any
+from typing import Protocol
 
 import cython
 
@@ -19,6 +19,13 @@ if not cython.compiled:
     C_PAGED_WEIGHT = PAGED_WEIGHT
 
 
+class Waking(Protocol):
+    """A queue or stream that serves consumers at the end of a turn of the event loop."""
+
+    def drain(self) -> None:
+        """Deliver what consumers have room for."""
+
+
 class Counters:
     """Counters that every queue reads and writes, one object for a broker."""
 
@@ -30,7 +37,7 @@ class Counters:
             memory_max  # Octets; above it queues page out, at 1.25 times publishers block.
         )
         self.generation = 1  # Bumped by every change of bindings or permissions: routes are void.
-        self.waking: list[Any] = []  # Streams whose readers are served at the end of the turn.
+        self.waking: list[Waking] = []  # Streams whose readers are served at the end of the turn.
         self.published = 0
         self.delivered = 0  # By queues that are gone; each counts its own,
         self.acknowledged = 0  # and both are counted so.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.errors import NotRecorded, ResourceError
 
@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
     kind: str  # As ``queue.created``.
     at_ms: int  # Wall clock, milliseconds.
-    facts: Mapping[str, Any]  # Values of the kinds that a field table has.
+    facts: Mapping[str, object]  # Values of the kinds that a field table has.
 
 
 class Actor(Protocol):
@@ -94,7 +94,7 @@ class Events:
         if reason:
             raise NotRecorded(reason)
 
-    def tell(self, kind: str, /, **facts: Any) -> None:
+    def tell(self, kind: str, /, **facts: object) -> None:
         """Tell the listeners what happened.
 
         A fact that is None is not known, and left out. Without a fact
@@ -114,7 +114,7 @@ class Events:
                 log.exception("a listener failed at event %s", kind)
 
 
-def exchange_facts(exchange: Exchange, vhost: str) -> dict[str, Any]:
+def exchange_facts(exchange: Exchange, vhost: str) -> dict[str, object]:
     """Return what is told of a new exchange."""
     return {
         "name": exchange.name,
@@ -127,7 +127,7 @@ def exchange_facts(exchange: Exchange, vhost: str) -> dict[str, Any]:
     }
 
 
-def queue_facts(queue: Queue, vhost: str) -> dict[str, Any]:
+def queue_facts(queue: Queue, vhost: str) -> dict[str, object]:
     """Return what is told of a new queue."""
     return {
         "name": queue.name,
@@ -140,7 +140,7 @@ def queue_facts(queue: Queue, vhost: str) -> dict[str, Any]:
     }
 
 
-def binding_facts(binding: Binding, vhost: str) -> dict[str, Any]:
+def binding_facts(binding: Binding, vhost: str) -> dict[str, object]:
     """Return what is told of a binding that is made or undone."""
     destination = binding.destination
     return {
@@ -154,13 +154,13 @@ def binding_facts(binding: Binding, vhost: str) -> dict[str, Any]:
     }
 
 
-def tell_purged(vhost: Any, queue: Queue, messages: int) -> None:
+def tell_purged(events: Events, vhost: str, queue: Queue, messages: int) -> None:
     """Tell that the ready messages of a queue were dropped at a client's wish."""
-    if vhost.events.heard:
-        vhost.events.tell("queue.purged", name=queue.name, vhost=vhost.name, messages=messages)
+    if events.heard:
+        events.tell("queue.purged", name=queue.name, vhost=vhost, messages=messages)
 
 
-def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, Any]:
+def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, object]:
     """Return what is told of a new consumer."""
     return {
         **consumer_name(consumer, vhost),
@@ -171,7 +171,7 @@ def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, Any]:
     }
 
 
-def consumer_name(consumer: Consumer, vhost: str) -> dict[str, Any]:
+def consumer_name(consumer: Consumer, vhost: str) -> dict[str, object]:
     """Return what tells one consumer from the others."""
     connection = f"connection/{consumer.publisher}" if consumer.publisher else None
     channel = getattr(getattr(consumer, "channel", None), "number", None)

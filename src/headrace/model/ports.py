@@ -7,12 +7,15 @@ for it. ``position`` values name one record and mean nothing to anybody but the 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
+
+if TYPE_CHECKING:
+    from headrace.model.transaction.dtx import PreparedBranch
 
 
 class Store:
@@ -27,12 +30,9 @@ class Store:
         self.full = False  # True while nothing more may be published: disk full or failing.
         self.defined = 0  # Where in the log the last change of a definition ends, or purge.
         self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
-        self.kept: list[
-            Any
-        ] = []  # Prepared branches (dtx.PreparedBranch) that :meth:`recover` found.
-        self.facts: dict[
-            bytes, bytes
-        ] = {}  # See headrace.model.keyvalue; only :meth:`fact` changes it.
+        self.kept: list[PreparedBranch] = []  # Prepared branches that :meth:`recover` found.
+        #: See headrace.model.keyvalue; only :meth:`fact` changes it.
+        self.facts: dict[bytes, bytes] = {}
         #: Until when messages wait (milliseconds), by queue id and seq; :meth:`recover` found them.
         self.waits: dict[tuple[int, int], int] = {}
 

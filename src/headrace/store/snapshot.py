@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.store.replacement import NEW
 from headrace.store.segment.reached import NAME as REACHED
@@ -21,6 +21,7 @@ from headrace.store.segment.reserve import NAME as RESERVE
 
 if TYPE_CHECKING:
     from headrace.store.disk import Disk
+    from headrace.store.journal.journal import Journal
 
 SKIPPED = (
     ".spare",
@@ -50,7 +51,7 @@ class Snapshot:
         except OSError as error:
             self.error = error
 
-    def taken(self, journal: Any) -> None:
+    def taken(self, journal: Journal) -> None:
         """Note how far the files count; on the loop's thread, before it hears of later groups."""
         for segment in journal.order:
             if not segment.sealed or segment.written < segment.end:

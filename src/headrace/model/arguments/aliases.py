@@ -9,11 +9,11 @@ it finds what it declared.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.model.arguments.number import number_of
 
-Read = Callable[[Any], Any]  # None when the value asks for what every queue does anyway.
+Read = Callable[[object], object]  # None when the value asks for what every queue does anyway.
 
 
 class Alias(NamedTuple):
@@ -23,7 +23,7 @@ class Alias(NamedTuple):
     read: Read
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     """A number; the field's address strings have them in quotes."""
     number = number_of(value)
     if number is None:
@@ -33,12 +33,12 @@ def _number(value: Any) -> int:
     return number
 
 
-def _seconds(value: Any) -> int | None:
+def _seconds(value: object) -> int | None:
     """Seconds as milliseconds; 0 is none."""
     return _number(value) * 1000 or None
 
 
-def _deliveries(value: Any) -> int | None:
+def _deliveries(value: object) -> int | None:
     """How often a message may be delivered, as how often it may come back; 0 is for ever."""
     return _number(value) - 1 if _number(value) else None
 
@@ -55,14 +55,14 @@ _POLICIES = {
 }
 
 
-def _policy(value: Any) -> str | None:
+def _policy(value: object) -> str | None:
     name = value.lower() if isinstance(value, str) else value
     if name not in _POLICIES:
         raise ValueError(f"expected one of {', '.join(_POLICIES)}")
     return _POLICIES[name]
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 
@@ -83,11 +83,11 @@ QUEUE_ALIASES: dict[str, Alias] = {
 
 
 def translated(
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     aliases: Mapping[str, Alias],
     wrong: Callable[[str, str], None],
     contradicts: Callable[[str, str], None],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the arguments with ours for those that have another name.
 
     ``wrong(name, text)`` is told of values that make no sense, and ``contradicts(name, ours)`` of

@@ -6,13 +6,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
 
 SHORT_MAX = 255  # Octets of a value that are kept as they are, instead of
 DIGEST_SIZE = 16  # a digest of so many.
 
 
-def canonical(value: Any) -> Any:
+def canonical(value: object) -> object:
     """Return a hashable form of a table value in which equal values of the wire are equal.
 
     Numbers of all widths are one class, and so are strings and octets; ``True`` is not 1.
@@ -32,7 +32,7 @@ def canonical(value: Any) -> Any:
     return ("n", value)
 
 
-def short(value: Any) -> Any:
+def short(value: object) -> object:
     """Return what stands for a value in memory: its canonical form, or a digest of a long one.
 
     Whatever a client writes, no more than ``SHORT_MAX`` octets of it are kept.
@@ -40,16 +40,18 @@ def short(value: Any) -> Any:
     plain = canonical(value)
     if isinstance(plain, tuple):
         return plain if plain[0] in "bn" else ("d", digest(plain))
-    return plain if plain is None or len(plain) <= SHORT_MAX else ("d", digest(plain))
+    if isinstance(plain, bytes) and len(plain) > SHORT_MAX:
+        return ("d", digest(plain))
+    return plain
 
 
-def digest(plain: Any) -> bytes:
+def digest(plain: object) -> bytes:
     """Return 16 octets that stand for a canonical value."""
     octets = b"s" + plain if isinstance(plain, bytes) else b"v" + written(plain).encode()
     return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
 
 
-def written(plain: Any) -> str:
+def written(plain: object) -> str:
     """Return the one text of a canonical value; the fields of a table have no order."""
     if isinstance(plain, tuple):
         if plain[0] == "t":
@@ -61,10 +63,12 @@ def written(plain: Any) -> str:
     return repr(plain)
 
 
-def ratio(number: Any) -> str:
+def ratio(number: object) -> str:
     """Return the one text of a number, whichever type it has."""
+    if not isinstance(number, (int, float, Decimal)):
+        return f"n{number!r}"
     try:
         upper, lower = number.as_integer_ratio()
-    except (ArithmeticError, ValueError):  # Infinite, or no number at all.
+    except (ArithmeticError, ValueError):  # Infinite, or not a number.
         return f"n{number!r}"
     return f"n{upper}/{lower}"

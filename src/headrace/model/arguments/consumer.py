@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.no_local import is_on
 from headrace.model.arguments.number import number_of
@@ -28,7 +28,7 @@ PRIORITY = "x-priority"
 _WORDS = {"true": True, "false": False}
 
 
-def selector_of(arguments: Mapping[str, Any], what: str) -> Selector | None:
+def selector_of(arguments: Mapping[str, object], what: str) -> Selector | None:
     """Return the selector that arguments ask for; a blank one is none.
 
     ``what`` names the queue or exchange in the text of the error.
@@ -57,7 +57,7 @@ def selector_of(arguments: Mapping[str, Any], what: str) -> Selector | None:
         raise InvalidArgument(f"invalid arg '{name}' for {what}: {error.text}") from None
 
 
-def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
+def switched(arguments: Mapping[str, object], name: str, what: str) -> bool:
     """Tell whether an argument is set: a boolean, or one as a word or a number.
 
     Raises:
@@ -73,7 +73,7 @@ def switched(arguments: Mapping[str, Any], name: str, what: str) -> bool:
     raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
 
 
-def priority_of(arguments: Mapping[str, Any], what: str) -> int:
+def priority_of(arguments: Mapping[str, object], what: str) -> int:
     """Return the priority of a consumer among others; 32 bits are enough for everybody.
 
     Raises:
@@ -93,21 +93,21 @@ class Headed:
     __slots__ = ("_contents", "_headers", "_message")
 
     def __init__(
-        self, headers: Mapping[str, Any], message: Message, contents: Contents | None
+        self, headers: Mapping[str, object], message: Message, contents: Contents | None
     ) -> None:
         """``headers`` are those that it will have; ``contents`` reads all else."""
         self._headers = headers
         self._message = message
         self._contents = contents
 
-    def __call__(self) -> Mapping[str, Any]:
+    def __call__(self) -> Mapping[str, object]:
         return self._headers
 
     def values(self) -> Headed:
         """Return what selectors see."""
         return self
 
-    def get(self, name: str, /) -> Any:
+    def get(self, name: str, /) -> object:
         """Return a header or property."""
         value = self._headers.get(name)
         if value is None and self._contents is not None and self._message.data is not None:
@@ -120,7 +120,7 @@ class ConsumerFilter:
 
     __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")
 
-    def __init__(self, arguments: Mapping[str, Any], what: str) -> None:
+    def __init__(self, arguments: Mapping[str, object], what: str) -> None:
         """Read the arguments of a consumer; ``what`` names its queue.
 
         Raises:

@@ -6,7 +6,7 @@ Each returns what is wrong with a value, as error texts have it, or None.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.number import number_of
 from headrace.model.arguments.values import Check, type_name
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-def anything(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    """Any value: it is checked elsewhere."""
+def anything(value: object, arguments: Mapping[str, object]) -> str | None:
+    """object value: it is checked elsewhere."""
     return None
 
 
-def string(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def string(value: object, arguments: Mapping[str, object]) -> str | None:
     """A string."""
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
 
@@ -29,14 +29,14 @@ def one_of(values: Iterable[str], otherwise: str) -> Check:
     """One of some strings; ``otherwise`` is said of others, with the value in place of ``{}``."""
     known = frozenset(values)
 
-    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    def check(value: object, arguments: Mapping[str, object]) -> str | None:
         wrong = string(value, arguments)
         return otherwise.format(value) if wrong is None and value not in known else wrong
 
     return check
 
 
-def switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def switch(value: object, arguments: Mapping[str, object]) -> str | None:
     """A boolean, or a number that stands for one: whether something is on."""
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return None
@@ -46,7 +46,7 @@ def switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
 def whole(low: int, high: int) -> Check:
     """A whole number within bounds; some clients send it as a string of digits."""
 
-    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    def check(value: object, arguments: Mapping[str, object]) -> str | None:
         number = number_of(value)
         if number is None:
             return f'"expected integer, got {type_name(value)}"'

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.model.selector import Selector
 
 LIMIT = "max-definitions-size"
 DEFAULT_OCTETS_MAX = 1 << 30  # For 100,000 queues and their bindings, eight times.
@@ -48,7 +51,7 @@ def text_octets(text: str) -> int:
     return TEXT + len(text) * (1 if widest < "\x80" else 2 if widest < "\U00010000" else 4)
 
 
-def value_octets(value: Any) -> int:
+def value_octets(value: object) -> int:
     """What a value of a table takes; tables of the wire are not deep."""
     if isinstance(value, str):
         return text_octets(value)
@@ -65,7 +68,7 @@ def value_octets(value: Any) -> int:
     return TIME if isinstance(value, datetime) else NUMBER
 
 
-def table_octets(table: Mapping[str, Any] | None) -> int:
+def table_octets(table: Mapping[str, object] | None) -> int:
     """What a table takes; nothing, when nothing is in it."""
     if not table:
         return 0
@@ -79,13 +82,13 @@ def selector_octets(text: str) -> int:
     return SELECTOR + CHARACTER * len(text)
 
 
-def consumer_octets(tag: str, arguments: Mapping[str, Any], selector: Any) -> int:
+def consumer_octets(tag: str, arguments: Mapping[str, object], selector: Selector | None) -> int:
     """What a consumer takes, without what was delivered to it."""
     octets = CONSUMER + text_octets(tag) + table_octets(arguments)
     return octets if selector is None else octets + selector_octets(selector.text)
 
 
-def queue_octets(name: str, arguments: Mapping[str, Any]) -> int:
+def queue_octets(name: str, arguments: Mapping[str, object]) -> int:
     """What a queue of that name and these arguments takes, without messages and consumers."""
     octets = QUEUE + text_octets(name)
     if arguments:

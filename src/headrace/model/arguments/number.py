@@ -9,12 +9,11 @@ refuses the text.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # More digits than 64 bits have are none.
 
 
-def number_of(value: Any) -> int | None:
+def number_of(value: object) -> int | None:
     """Return the whole number that a value is, or that its text says; None if there is none."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None

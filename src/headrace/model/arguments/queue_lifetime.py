@@ -10,7 +10,7 @@ containers of AMQP 1.0 are refused where nothing here is like them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
@@ -72,11 +72,11 @@ class Owner:
     """Who may use a queue that is not simply one connection's or session's."""
 
     def __init__(self, connection: object, user: str) -> None:
-        """Any part of a connection, or with None whoever is the user of that name."""
+        """object part of a connection, or with None whoever is the user of that name."""
         self.connection = connection
         self.user = user
 
-    def admits(self, other: Any) -> bool:
+    def admits(self, other: object) -> bool:
         """Tell whether a connection or a session may use the queue."""
         if self.connection is not None:
             return other is self.connection or (
@@ -85,45 +85,45 @@ class Owner:
         return user_of(other) == self.user
 
 
-def admits(holder: Any, other: object) -> bool:
+def admits(holder: object, other: object) -> bool:
     """Tell whether who owns a queue is one that lets others use it, too."""
     return isinstance(holder, Owner) and holder.admits(other)
 
 
-def key_of(holder: Any) -> object:
+def key_of(holder: object) -> object:
     """Return whose end is the end of what an exclusive queue's owner owns."""
     return holder.connection if isinstance(holder, Owner) else holder
 
 
-def kept_owner(arguments: Mapping[str, Any]) -> Owner | None:
+def kept_owner(arguments: Mapping[str, object]) -> Owner | None:
     """Return who owns a queue that was kept."""
     if _said(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
         return Owner(None, str(arguments.get(OWNER, "")))
     return None
 
 
-def user_of(owner: Any) -> str:
+def user_of(owner: object) -> str:
     """Return the name of the user of a connection or a session; "" when it has none."""
     return str(getattr(getattr(owner, "user", None), "name", ""))
 
 
-def connection_of(owner: Any) -> Any:
+def connection_of(owner: object) -> object:
     """Return the connection that a connection or a session is of."""
     connection = getattr(owner, "connection", None)
     return owner if connection is None else connection
 
 
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     return value.upper().replace("-", "_") if isinstance(value, str) else ""
 
 
-def _wrong(name: str, arguments: Mapping[str, Any], what: str) -> InvalidArgument:
+def _wrong(name: str, arguments: Mapping[str, object], what: str) -> InvalidArgument:
     value = arguments[name]
     reason = _NOT_SERVED.get(_said(value), "there is no such policy")
     return InvalidArgument(f"invalid arg '{name}' for {what}: {value!r} is not served: {reason}")
 
 
-def lifetime(arguments: Mapping[str, Any], auto_delete: bool, what: str) -> Lifetime:
+def lifetime(arguments: Mapping[str, object], auto_delete: bool, what: str) -> Lifetime:
     """Return when a queue with these arguments goes; ``what`` names it in texts.
 
     Raises:
@@ -150,7 +150,7 @@ def lifetime(arguments: Mapping[str, Any], auto_delete: bool, what: str) -> Life
     return found or Lifetime()
 
 
-def exclusivity(arguments: Mapping[str, Any], exclusive: bool, what: str) -> str:
+def exclusivity(arguments: Mapping[str, object], exclusive: bool, what: str) -> str:
     """Return whose a queue with these arguments is; "" when the flag alone says it.
 
     Raises:
@@ -175,7 +175,7 @@ class Plan:
     """What the arguments and flags of a declaration say of a queue's life and owner."""
 
     def __init__(
-        self, arguments: Mapping[str, Any], exclusive: bool, auto_delete: bool, what: str
+        self, arguments: Mapping[str, object], exclusive: bool, auto_delete: bool, what: str
     ) -> None:
         """``what`` names the queue in texts.
 
@@ -200,8 +200,8 @@ class Plan:
         return self.auto_delete or bool(self.life.scope) or self.life.drained
 
     def owner(
-        self, owner: object, session: object, arguments: Mapping[str, Any]
-    ) -> tuple[object, Mapping[str, Any]]:
+        self, owner: object, session: object, arguments: Mapping[str, object]
+    ) -> tuple[object, Mapping[str, object]]:
         """Return whose the queue is, None for anybody's, and the arguments to be kept of it.
 
         Raises:

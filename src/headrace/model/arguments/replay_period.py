@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.model.arguments.number import number_of
 from headrace.model.errors import InvalidArgument
@@ -13,7 +12,7 @@ REPLAY = "x-qpid-replay-period"  # Seconds; 0 is what comes from now on.
 PERIOD_MAX_S = 999_999_999  # About thirty years.
 
 
-def replay_period(arguments: Mapping[str, Any], what: str) -> int | None:
+def replay_period(arguments: Mapping[str, object], what: str) -> int | None:
     """Return how many seconds back a consumer wants to look; None when it does not say.
 
     Raises:

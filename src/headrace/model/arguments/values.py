@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX
@@ -23,10 +22,12 @@ CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
 LEVELS_MAX = 10  # There are so many priorities in 0-10.
 AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
 
-Check = Callable[[Any, Mapping[str, Any]], str | None]  # What is wrong with the value, if anything.
+Check = Callable[
+    [object, Mapping[str, object]], str | None
+]  # What is wrong with the value, if anything.
 
 
-def type_name(value: Any) -> str:
+def type_name(value: object) -> str:
     """The name of a table value's type on the wire, as error texts have it."""
     known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers of an uncommon width.
     if known is not None:
@@ -50,86 +51,95 @@ def type_name(value: Any) -> str:
     return "void" if value is None else "array"
 
 
-def _integer(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _integer(value: object, arguments: Mapping[str, object]) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return None
     return f'"expected integer, got {type_name(value)}"'
 
 
-def _not_negative(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _not_negative(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _integer(value, arguments)
-    if wrong is None and value < 0:
+    if wrong is None and isinstance(value, int) and value < 0:
         return f"{{value_negative,{value}}}"
     return wrong
 
 
-def _positive(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _positive(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _not_negative(value, arguments)
     if wrong is None and value == 0:
         return "{value_zero,0}"
     return wrong
 
 
-def _ttl(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _ttl(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _not_negative(value, arguments)
-    if wrong is None and value > EXPIRY_MS_MAX:
+    if wrong is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
         return f"{{value_too_large,{value}}}"
     return wrong
 
 
-def _expires(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _expires(value: object, arguments: Mapping[str, object]) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool) and value == 0:
         return "{value_zero,0}"
     return _ttl(value, arguments)
 
 
-def _priority(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _priority(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _not_negative(value, arguments)
-    if wrong is None and value > PRIORITY_MAX:
+    if wrong is None and isinstance(value, int) and value > PRIORITY_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
 
 
-def _cache_size(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _cache_size(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _positive(value, arguments)
-    if wrong is None and value > CACHE_SIZE_MAX:
+    if wrong is None and isinstance(value, int) and value > CACHE_SIZE_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
 
 
-def _levels(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    wrong = _positive(number(value), arguments)
+def _levels(value: object, arguments: Mapping[str, object]) -> str | None:
+    wrong = _positive(_read_number(value), arguments)
     if wrong is None and number(value) > LEVELS_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
 
 
-def _delivery_limit(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _delivery_limit(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _integer(value, arguments)
-    if wrong is None and value < -1:
+    if wrong is None and isinstance(value, int) and value < -1:
         return f"{{value_negative,{value}}}"
     return wrong
 
 
-def _boolean(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
     if isinstance(value, int) and value in (0, 1):  # The tables of 0-8 and 0-9 have no booleans.
         return None
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def _string(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _string(value: object, arguments: Mapping[str, object]) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def number(value: Any) -> Any:
-    """A value as a number where it is one, or the text of one, as Qpid's clients may send it."""
+def number(value: object) -> int:
+    """Return a checked value as a number; a switch that is on counts as 1.
+
+    Qpid's clients send numbers and booleans as text, too.
+    """
+    found = _read_number(value)
+    return found if isinstance(found, int) else int(bool(found))
+
+
+def _read_number(value: object) -> object:
+    """Return a number, or the number that a text says; any other value as it is."""
     found = number_of(value)
     if found is not None:
         return found
     return 0 if isinstance(value, str) and value.lower() in ("", "false") else value
 
 
-def as_list(value: Any) -> Any:
+def as_list(value: object) -> object:
     """An array, also as a table with the keys 1, 2 and on: 0-8 and 0-9 have no arrays."""
     if isinstance(value, Mapping):
         keys = [str(number) for number in range(1, len(value) + 1)]
@@ -138,11 +148,11 @@ def as_list(value: Any) -> Any:
     return value
 
 
-def _count(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    return _not_negative(number(value), arguments)
+def _count(value: object, arguments: Mapping[str, object]) -> str | None:
+    return _not_negative(_read_number(value), arguments)
 
 
-def _switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _switch(value: object, arguments: Mapping[str, object]) -> str | None:
     if isinstance(value, (bool, int)) or (
         isinstance(value, str) and value.lower() in ("true", "false", "0", "1", "")
     ):
@@ -150,12 +160,12 @@ def _switch(value: Any, arguments: Mapping[str, Any]) -> str | None:
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def _name(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _name(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _string(value, arguments)
     return "empty" if wrong is None and not value else wrong
 
 
-def _dead_letter_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _dead_letter_key(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _string(value, arguments)
     if wrong is None and "x-dead-letter-exchange" not in arguments:
         return "routing_key_but_no_dlx_defined"
@@ -165,7 +175,7 @@ def _dead_letter_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
 def _one_of(values: Iterable[str], otherwise: str) -> Check:
     known = frozenset(values)
 
-    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+    def check(value: object, arguments: Mapping[str, object]) -> str | None:
         wrong = _string(value, arguments)
         if wrong is None and value not in known:
             return otherwise.format(value)
@@ -174,7 +184,7 @@ def _one_of(values: Iterable[str], otherwise: str) -> Check:
     return check
 
 
-def _version(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _version(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _not_negative(value, arguments)
     if wrong is None and value not in (1, 2):
         return f"\"unsupported queue version '{value}'\""
@@ -200,9 +210,9 @@ def age_ms(text: str) -> int | None:
     return min(int(found[1]) * _AGE_MS[found[2]], AGE_MS_MAX)
 
 
-def _age(value: Any, arguments: Mapping[str, Any]) -> str | None:
+def _age(value: object, arguments: Mapping[str, object]) -> str | None:
     wrong = _string(value, arguments)
-    if wrong is None and age_ms(value) is None:
+    if isinstance(value, str) and age_ms(value) is None:
         return "invalid_max_age"
     return wrong
 
@@ -340,18 +350,18 @@ EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # What they n
 _TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
 
 
-def queue_type(arguments: Mapping[str, Any]) -> str:
+def queue_type(arguments: Mapping[str, object]) -> str:
     """The type of a queue with these arguments."""
     kind = arguments.get("x-queue-type", "classic")
     return kind if isinstance(kind, str) else "classic"
 
 
-def keeps_all(arguments: Mapping[str, Any]) -> bool:
+def keeps_all(arguments: Mapping[str, object]) -> bool:
     """Tell whether all messages in a queue with these arguments survive, persistent or not."""
     return arguments.get("x-queue-type") == "quorum"
 
 
-def check_reader_arguments(arguments: Mapping[str, Any], what: str, kind: str) -> None:
+def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str) -> None:
     """Refuse what only a reader of a stream may ask for; ``what`` names the queue, of that kind.
 
     Who asks for it wants to look, and would take.
@@ -366,14 +376,14 @@ def check_reader_arguments(arguments: Mapping[str, Any], what: str, kind: str) -
             )
 
 
-def wrong_argument(name: str, value: Any, what: str, wrong: str) -> InvalidArgument:
+def wrong_argument(name: str, value: object, what: str, wrong: str) -> InvalidArgument:
     """Return the error for an argument of a queue or exchange, in the words that clients know."""
     if name in EXCHANGE_NAMES and not isinstance(value, str):
         return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
     return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
 
 
-def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
+def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
     """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
@@ -407,7 +417,7 @@ def check_queue_arguments(arguments: Mapping[str, Any], what: str) -> None:
         )
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A table value, as error texts have it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -418,12 +428,12 @@ def shown(value: Any) -> str:
     return "undefined" if value is None else str(value)
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """A table value with its type, as error texts have it."""
     return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
-def assert_same_field(current: Any, received: Any, name: str, what: str) -> None:
+def assert_same_field(current: object, received: object, name: str, what: str) -> None:
     """Refuse a declaration whose flag or type differs."""
     if current != received:
         raise PreconditionFailed(
@@ -432,7 +442,9 @@ def assert_same_field(current: Any, received: Any, name: str, what: str) -> None
         )
 
 
-def _same_type(current: Mapping[str, Any], received: Mapping[str, Any], default_type: str) -> bool:
+def _same_type(
+    current: Mapping[str, object], received: Mapping[str, object], default_type: str
+) -> bool:
     """Tell whether two declarations, of which one names a queue type, ask for the same."""
     name = "x-queue-type"
     return current.get(name, received.get(name)) in (
@@ -441,8 +453,8 @@ def _same_type(current: Mapping[str, Any], received: Mapping[str, Any], default_
 
 
 def assert_same_arguments(
-    current: Mapping[str, Any],
-    received: Mapping[str, Any],
+    current: Mapping[str, object],
+    received: Mapping[str, object],
     names: Iterable[str],
     what: str,
     default_type: str = "classic",

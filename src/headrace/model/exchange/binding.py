@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.model.arguments.canonical import canonical, digest
 
@@ -28,7 +28,7 @@ class Binding:
         source: Exchange,
         destination: Destination,
         routing_key: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.source = source
         self.destination = destination
@@ -54,10 +54,11 @@ class Binding:
         return f"<Binding {self.source.name!r} -> {self.destination.name!r} {self.routing_key!r}>"
 
 
+BindingKey = TypeVar("BindingKey")
 Bound: TypeAlias = "Binding | dict[Binding, None]"
 
 
-def hold(table: dict[Any, Bound], key: Any, binding: Binding) -> None:
+def hold(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Add a binding under a key; a key with one binding, the usual case, costs no dict."""
     held = table.get(key)
     if held is None:
@@ -68,7 +69,7 @@ def hold(table: dict[Any, Bound], key: Any, binding: Binding) -> None:
         table[key] = {held: None, binding: None}
 
 
-def drop(table: dict[Any, Bound], key: Any, binding: Binding) -> None:
+def drop(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Remove a binding from under a key; the key goes with its last binding."""
     held = table.get(key)
     if isinstance(held, dict):

@@ -11,7 +11,7 @@ message is taken has both after a crash, or neither.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
 from headrace.model.arguments.canonical import digest as digest_of
@@ -53,7 +53,7 @@ class Ids:
 
     def __init__(
         self,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         *,
         counters: Counters,
         facts: Facts | None,
@@ -68,7 +68,7 @@ class Ids:
         self._prefix = prefix
         self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
         self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
-        self._header = arguments.get(HEADER, HEADER)
+        self._header = str(arguments.get(HEADER, HEADER))
         self._known: dict[bytes, tuple[int, int]] = {}  # Number and end (ms; 0: none), by digest.
         self._number = 0  # Of the last id that was noted.
         self._lasting: dict[int, None] = {}  # Numbers of those that are facts, the oldest first.
@@ -85,7 +85,7 @@ class Ids:
     def __len__(self) -> int:
         return len(self._known)
 
-    def id_of(self, headers: Mapping[str, Any]) -> bytes | None:
+    def id_of(self, headers: Mapping[str, object]) -> bytes | None:
         """Return the id of a message; None when it has none."""
         value = headers.get(self._header)
         return None if value is None else digest(value)
@@ -104,7 +104,7 @@ class Ids:
         if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
             self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
 
-    def note(self, message_id: bytes, headers: Mapping[str, Any], lasting: bool) -> None:
+    def note(self, message_id: bytes, headers: Mapping[str, object], lasting: bool) -> None:
         """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
         now_ms = self._counters.now_ms
         if message_id in self._known:
@@ -152,7 +152,7 @@ class Ids:
         return self._prefix + number.to_bytes(8, "big")
 
 
-def digest(value: Any) -> bytes:
+def digest(value: object) -> bytes:
     """Return what is remembered of an id; equal ids of all versions have one digest."""
     return digest_of(canonical(value))
 

@@ -7,11 +7,11 @@ whatever exchange it goes to (:mod:`headrace.model.queue_kinds.delayed`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from headrace.model.arguments.exchange import anything
 from headrace.model.errors import PreconditionFailed
-from headrace.model.exchange.exchange import Exchange, Headers
+from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ class DelayedExchange(Exchange):
     type = "x-delayed-message"
     types: ClassVar[Mapping[str, Kind]] = {}  # That it may route as.
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._inner = self.routes_as(self.arguments)(name, **properties)
         self.cacheable = self._inner.cacheable
@@ -45,7 +45,7 @@ class DelayedExchange(Exchange):
             cls.arguments_known = {**cls.arguments_known, **kind.arguments_known}
 
     @classmethod
-    def routes_as(cls, arguments: Mapping[str, Any]) -> Kind:
+    def routes_as(cls, arguments: Mapping[str, object]) -> Kind:
         """Return the type that the arguments name.
 
         Raises:
@@ -60,11 +60,11 @@ class DelayedExchange(Exchange):
         return kind
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
         """Refuse what the type that they name does not take."""
         cls.routes_as(arguments).check_arguments(arguments, what)
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         self._inner.check(routing_key, arguments)
 
     def check_destination(self, destination: Destination) -> None:

@@ -12,7 +12,7 @@ the message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 from headrace.model.arguments.aliases import ALTERNATES
 from headrace.model.arguments.canonical import canonical
@@ -37,12 +37,15 @@ from headrace.model.exchange.headers_index import Asked, HeadersIndex
 from headrace.model.exchange.topic_trie import TopicTrie
 
 if TYPE_CHECKING:
-    from headrace.model.selector import Selector, Values
+    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.queue.queue import Queue
+    from headrace.model.selector import Selector
+    from headrace.model.selector.values import Values
 
 # Gives the headers of a message; it may have a method ``properties``, which gives message_id,
 # correlation_id and timestamp as far as the message has them, and one ``values``, which gives what
 # selectors see.
-Headers = Callable[[], Mapping[str, Any]]
+Headers = Callable[[], Mapping[str, object]]
 
 X_MATCH = "x-match"
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
@@ -77,6 +80,15 @@ class BindingFilter(NamedTuple):
         return "" if self.selector is None else self.selector.text, self.no_local
 
 
+class ExchangeProperties(TypedDict, total=False):
+    """The keyword arguments of an exchange."""
+
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: Mapping[str, object] | None
+
+
 class Exchange:
     """What all types have in common."""
 
@@ -98,13 +110,13 @@ class Exchange:
         durable: bool = False,
         auto_delete: bool = False,
         internal: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
         self.name = name
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
-        self.arguments: dict[str, Any] = dict(arguments or {})
+        self.arguments: dict[str, object] = dict(arguments or {})
         said = [self.arguments[argument] for argument in ALTERNATES if argument in self.arguments]
         alternate = said[0] if said else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
@@ -114,7 +126,7 @@ class Exchange:
         self.deleted = False
         self.realm = ""  # The access realm of the ticket that it was made with.
         # Called for each message; see headrace.model.interceptor.exchange_observer.
-        self.observer: Any = None
+        self.observer: ExchangeObserver | None = None
 
     @property
     def deduplicates(self) -> bool:
@@ -125,7 +137,7 @@ class Exchange:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
         """Refuse arguments that this type understands, with wrong values.
 
         ``what`` names the exchange in the text.
@@ -136,7 +148,7 @@ class Exchange:
                 if wrong is not None:
                     raise wrong_argument(name, arguments[name], what, wrong)
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding that this type cannot understand."""
 
     def check_destination(self, destination: Destination) -> None:
@@ -226,7 +238,7 @@ class Exchange:
         ``publisher`` is the number of the connection that publishes.
         """
         took_part = False
-        values: Values | None = None
+        values: Values | Mapping[str, object] | None = None
         for choice, beside in (self.chosen or {}).values():
             matched: dict[Destination, None] = {}
             beside.match(routing_key, headers, matched)
@@ -237,8 +249,8 @@ class Exchange:
                 matched = {each: None for each in matched if not is_local(each, publisher)}
             if choice.selector is not None:
                 if values is None:
-                    read = getattr(headers, "values", headers)
-                    values = read()
+                    values = getattr(headers, "values", headers)()
+                    assert values is not None
                 if not choice.selector.matches(values):
                     continue
             into.update(matched)
@@ -275,7 +287,7 @@ class DirectExchange(Exchange):
     selects = True
     lingers = True
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._keys: dict[str, Bound] = {}
 
@@ -296,7 +308,7 @@ class FanoutExchange(Exchange):
     selects = True
     lingers = True
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._all: dict[Binding, None] = {}
 
@@ -318,7 +330,7 @@ class TopicExchange(Exchange):
     selects = True
     lingers = True
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._trie = TopicTrie()
 
@@ -344,13 +356,13 @@ class HeadersExchange(Exchange):
     selects = True
     lingers = True
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self.conditions = HeadersIndex()
         self._unconditional: dict[Binding, None] = {}
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
-        match = arguments.get(X_MATCH, "all")
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
+        match = str(arguments.get(X_MATCH, "all"))
         if not isinstance(match, str):
             raise InvalidArgument(
                 f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
@@ -389,7 +401,7 @@ class HeadersExchange(Exchange):
 def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
     """Return whether all must hold, and what is asked: (name, value or None for any value)."""
     arguments = binding.arguments or {}
-    match = arguments.get(X_MATCH, "all")
+    match = str(arguments.get(X_MATCH, "all"))
     with_x = match.endswith("-with-x")
     asked = [
         (name, canonical(value))
@@ -415,13 +427,13 @@ class SuperStreamExchange(Exchange):
         "x-stream-max-segment-size-bytes": anything,
     }
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self.by_key = self.arguments.get(PARTITION_BY) == "key"
         self._keys: dict[str, Bound] = {}
         self._order: list[Destination] = []
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         order = arguments.get(PARTITION_ORDER, 0)
         if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order < _UNORDERED:
             raise InvalidArgument(f"invalid binding arg '{PARTITION_ORDER}': {order!r}")
@@ -463,7 +475,7 @@ class DefaultExchange(Exchange):
 
     type = "direct"
 
-    def __init__(self, queues: Mapping[str, Any]) -> None:
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
         super().__init__("", durable=True)
         self._queues = queues
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.exchange import one_of, string
 from headrace.model.arguments.memory_estimate import ITEM
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, Headers
+from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ _BLOCK = 64  # Octets that one hash gives: eight places.
 class HashExchange(Exchange):
     """What both types have in common: bindings, sorted when a message comes after a change."""
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._order: list[Binding] | None = None
 
@@ -86,11 +86,13 @@ class ConsistentHashExchange(HashExchange):
 
     index_octets_max = POINTS_MAX * POINT_OCTETS
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         given = self.arguments
-        self._header: str | None = given.get(HASH_HEADER, given.get(HASH_ON))
-        self._property: str | None = given.get(HASH_PROPERTY)
+        header = given.get(HASH_HEADER, given.get(HASH_ON))
+        self._header = header if isinstance(header, str) else None
+        asked = given.get(HASH_PROPERTY)
+        self._property = asked if isinstance(asked, str) else None
         self._jumps = given.get(ALGORITHM) == "jump"
         self.cacheable = self._header is None and self._property is None
         self._weights = 0  # The sum of all.
@@ -98,7 +100,7 @@ class ConsistentHashExchange(HashExchange):
         self._owners: list[Destination] = []  # and whose they are.
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
         super().check_arguments(arguments, what)
         asked = arguments.get(HASH_PROPERTY)
         if asked is not None and asked not in PROPERTIES:
@@ -108,7 +110,7 @@ class ConsistentHashExchange(HashExchange):
         if HASH_HEADER in arguments and HASH_ON in arguments:
             raise PreconditionFailed("hash-header and x-hash-on are mutually exclusive")
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         if not (routing_key.isascii() and routing_key.lstrip("-").isdigit()):
             raise InvalidArgument(f"The binding key must be an integer: {routing_key!r}")
         if len(routing_key) > 10 or int(routing_key) > WEIGHT_MAX:
@@ -135,11 +137,11 @@ class ConsistentHashExchange(HashExchange):
 
     def _hashed(self, routing_key: str, headers: Headers) -> bytes:
         """Return what is hashed of a message; what it does not have counts as empty."""
-        value: Any = routing_key
+        value: object = routing_key
         if self._header is not None:
             value = headers().get(self._header)
         elif self._property is not None:
-            read: Callable[[], Mapping[str, Any]] | None = getattr(headers, "properties", None)
+            read: Callable[[], Mapping[str, object]] | None = getattr(headers, "properties", None)
             value = None if read is None else read().get(self._property)
         plain = canonical(value)
         if plain is None:

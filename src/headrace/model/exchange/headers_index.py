@@ -13,7 +13,7 @@ its conditions, not from how many bindings there are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_octets
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.binding import Binding, Bound, Destination
 
-Asked = tuple[str, Any]  # A header's name, and its canonical value, or None for any value.
+Asked = tuple[str, object]  # A header's name, and its canonical value, or None for any value.
 
 
 class Condition:
@@ -113,14 +113,14 @@ class HeadersIndex:
                 return condition
         return None
 
-    def octets(self, every: bool, asked: list[Asked], values: Mapping[str, Any]) -> int:
+    def octets(self, every: bool, asked: list[Asked], values: Mapping[str, object]) -> int:
         """What a binding takes in memory; ``values`` are the arguments that it asks with."""
         octets = (CONDITION + ITEM * len(asked)) if every else 0
         for key in asked:
             octets += 0 if key in self.conditions else INDEXED + value_octets(values[key[0]])
         return octets
 
-    def match(self, headers: Mapping[str, Any], into: dict[Destination, None]) -> None:
+    def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
         """Add where the bindings lead that headers satisfy."""
         names, conditions = self.names, self.conditions
         found: list[Condition] = []

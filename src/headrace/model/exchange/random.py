@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.memory_estimate import EXCHANGE
 from headrace.model.errors import InvalidArgument
-from headrace.model.exchange.exchange import Exchange, Headers
+from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class RandomExchange(Exchange):
-    """Any one of the bindings, whatever the routing key."""
+    """object one of the bindings, whatever the routing key."""
 
     type = "x-random"
     cacheable = False
     own_octets = EXCHANGE + 2800  # With the state of its numbers.
 
-    def __init__(self, name: str, **properties: Any) -> None:
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self.random = random.Random()  # noqa: S311 - it spreads load, and hides nothing
         self._list: list[Binding] | None = None
@@ -46,7 +46,7 @@ class LocalRandomExchange(RandomExchange):
 
     type = "x-local-random"
 
-    def check(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         if routing_key:
             raise InvalidArgument(f"Non empty binding '{routing_key}' key not permitted")
 

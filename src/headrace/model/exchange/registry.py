@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.errors import CommandInvalid
 from headrace.model.exchange.delayed import DelayedExchange
 from headrace.model.exchange.exchange import (
     DirectExchange,
     Exchange,
+    ExchangeProperties,
     FanoutExchange,
     HeadersExchange,
     SuperStreamExchange,
@@ -54,7 +55,7 @@ def exchange_type(type_: str) -> type[Exchange]:
     return kind
 
 
-def new_exchange(type_: str, name: str, **properties: Any) -> Exchange:
+def new_exchange(type_: str, name: str, **properties: Unpack[ExchangeProperties]) -> Exchange:
     """Return an exchange of the type.
 
     Raises:
@@ -63,7 +64,7 @@ def new_exchange(type_: str, name: str, **properties: Any) -> Exchange:
     return exchange_type(type_)(name, **properties)
 
 
-def known_arguments(type_: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def known_arguments(type_: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return those arguments of a declaration that an exchange of a type understands."""
     kind = exchange_type(type_)
     return {

@@ -14,7 +14,7 @@ is there after a crash exactly when it was taken.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.number import number_of
 from headrace.model.contents import UnreadableError
@@ -27,6 +27,7 @@ from headrace.model.message import PAGED, Message
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from headrace.model.exchange.binding import Destination
     from headrace.model.host import RoutingHost
     from headrace.model.queue.queue import Queue
 
@@ -64,18 +65,18 @@ class ExchangeObserver:
 
     # --- Messages -----------------------------------------------------------------------------
 
-    def is_duplicate(self, headers: Mapping[str, Any]) -> bool:
+    def is_duplicate(self, headers: Mapping[str, object]) -> bool:
         """Tell whether a message was taken before."""
         if self.ids is None:
             return False
         message_id = self.ids.id_of(headers)
         return message_id is not None and self.ids.knows(message_id)
 
-    def keeps(self, headers: Mapping[str, Any]) -> bool:
+    def keeps(self, headers: Mapping[str, object]) -> bool:
         """Tell whether a message is to be kept; without booleans (0-8, 0-9), 1 is true."""
         return self.kept is not None and headers.get(NO_STORE) != 1
 
-    def stamps(self) -> dict[str, Any]:
+    def stamps(self) -> dict[str, object]:
         """Return the headers that the next message gets."""
         if not self.numbers:
             return {}
@@ -94,7 +95,7 @@ class ExchangeObserver:
         if self.ids is not None:
             self.ids.check(lasting)
 
-    def note(self, headers: Mapping[str, Any], lasting: bool) -> None:
+    def note(self, headers: Mapping[str, object], lasting: bool) -> None:
         """A message was taken."""
         if self.ids is not None:
             message_id = self.ids.id_of(headers)
@@ -122,13 +123,13 @@ class ExchangeObserver:
                     message, binding, content.routing_key, content.headers, content.persistent
                 )
 
-    def _leads(self, binding: Binding, routing_key: str, headers: Mapping[str, Any]) -> bool:
+    def _leads(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
         """Tell whether a message would take this binding, were it the only one."""
         if isinstance(self.exchange, RecentHistoryExchange):
             return True
         probe = type(self.exchange)("", arguments=self.exchange.arguments)
         probe.bind(Binding(probe, binding.destination, binding.routing_key, binding.arguments))
-        into: dict[Any, None] = {}
+        into: dict[Destination, None] = {}
         probe.match(routing_key, lambda: headers, into)
         return bool(into)
 
@@ -160,7 +161,7 @@ class ExchangeObserver:
             self.vhost.facts.put(self._key, None)
 
 
-def kept_arguments(exchange: Exchange) -> dict[str, Any] | None:
+def kept_arguments(exchange: Exchange) -> dict[str, object] | None:
     """Return the arguments of the queue of what an exchange keeps; None when it keeps nothing."""
     length = 0
     if isinstance(exchange, RecentHistoryExchange):

@@ -10,7 +10,7 @@ and the message goes through :meth:`Interception.take`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import keeps_all
 from headrace.model.contents import UnreadableError
@@ -46,7 +46,7 @@ class Interception:
         self,
         vhost: RoutingHost,
         observers: Sequence[ExchangeObserver],
-        headers: Callable[[], Mapping[str, Any]],
+        headers: Callable[[], Mapping[str, object]],
     ) -> None:
         self.vhost = vhost
         self.observers = tuple(observers)
@@ -151,7 +151,7 @@ class Interception:
     def stamped(self, message: Message) -> Message:
         """Return the message with what exchanges and the broker put in."""
         vhost = self.vhost
-        stamps: dict[str, Any] = {}
+        stamps: dict[str, object] = {}
         timestamp_s: int | None = None
         if vhost.stamps is not None:
             stamps, timestamp_s = vhost.stamps.of_arrival(self.headers(), vhost.counters.now_ms)
@@ -166,7 +166,7 @@ class Interception:
 
     def watched(self, message: Message) -> Message:
         """Return the message with what exchanges put in, as far as it can be said."""
-        stamps: dict[str, Any] = {}
+        stamps: dict[str, object] = {}
         for observer in self.observers:
             stamps.update(observer.stamps())
         contents = self.vhost.contents

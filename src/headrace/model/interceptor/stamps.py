@@ -11,7 +11,7 @@ are not stamped when they are read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,10 +38,10 @@ class Stamps(NamedTuple):
         return self.timestamp != OFF or self.routed_by != OFF or self.sent_time
 
     def of_arrival(
-        self, headers: Mapping[str, Any], now_ms: int
-    ) -> tuple[dict[str, Any], int | None]:
+        self, headers: Mapping[str, object], now_ms: int
+    ) -> tuple[dict[str, object], int | None]:
         """Return the headers that a message gets, and its timestamp (s) if it gets one."""
-        stamps: dict[str, Any] = {}
+        stamps: dict[str, object] = {}
         timestamp_s = None
         if self.timestamp == OVERWRITE or (
             self.timestamp == KEEP and TIMESTAMP_IN_MS not in headers

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.contents import UnreadableError
 from headrace.model.interceptor.interception import Source
@@ -89,7 +89,7 @@ class Tracer:
         raw: bytes = data[1 : 1 + data[0]]
         return raw.decode("utf-8", "replace")
 
-    def _copy(self, message: Message, key: str, exchange: str, facts: Mapping[str, Any]) -> None:
+    def _copy(self, message: Message, key: str, exchange: str, facts: Mapping[str, object]) -> None:
         vhost = self.vhost
         if exchange == TRACE or vhost.contents is None or not vhost.exchanges[TRACE].bindings:
             return

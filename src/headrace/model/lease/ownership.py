@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from headrace.model.arguments.number import number_of
 from headrace.model.errors import IllegalState, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class LeaseOwnership:
         self.connection = 0
         return True
 
-    def terms(self) -> dict[str, Any]:
+    def terms(self) -> dict[str, object]:
         """Return what has to outlive the broker."""
         return {name: getattr(self, name) for name in _DURABLE}
 
@@ -119,9 +120,13 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         ownership.seen_ms = now_ms
         return news
 
-    def restore(self, lease: Lease, known: Mapping[str, Any]) -> None:
+    def restore(self, lease: Lease, known: Mapping[str, object]) -> None:
         """Take up the terms that were kept: the owner has its timeout from now on."""
-        ownership = LeaseOwnership(**{name: known[name] for name in _DURABLE if name in known})
+        ownership = LeaseOwnership(
+            owner=str(known.get("owner", "")),
+            timeout_s=number_of(known.get("timeout_s")) or TIMEOUT_S,
+            on_timeout=str(known.get("on_timeout", KEEP)),
+        )
         ownership.seen_ms = self._counters.now_ms
         self[lease] = ownership
         self.watch(lease)

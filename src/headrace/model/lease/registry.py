@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.errors import (
     IllegalState,
@@ -60,7 +60,7 @@ UNSYNCED_MAX = 32 << 20  # Octets that a take may be ahead of the disk.
 ARGUMENT = "x-lease-of"  # Of a hidden stream: the id of the queue,
 ARGUMENT_GROUP = "x-lease-group"  # and the group.
 
-Steps = Generator[None, None, Any]
+Steps = Generator[None, None, None]
 
 
 class Taken(NamedTuple):
@@ -475,7 +475,7 @@ class Leases:
         known = {"settled": lease.settled, **self.ownerships[lease].terms()}
         self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
 
-    def _run(self, steps: Steps) -> None:
+    def _run(self, steps: Generator[None, None, object]) -> None:
         """Do a work that nobody waits for, slice by slice."""
 
         def go_on(now_ms: int) -> int:

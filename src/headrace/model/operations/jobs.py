@@ -19,7 +19,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.model.errors import IllegalState, ModelError, ResourceError
 from headrace.model.keyvalue import FACT_VALUE_MAX
@@ -40,7 +40,7 @@ RUNNING_MAX = 16  # Errands at once.
 DRY = "dry"  # What there is instead of a kept outcome when nothing was to be done.
 FAILED = "failed"
 
-What = Mapping[str, Any]
+What = Mapping[str, object]
 
 
 def digest(what: What) -> str:
@@ -67,7 +67,7 @@ class Running:
         """Whether there is nothing more to wait for."""
         return self.done is not None or self.error is not None
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, object]:
         """Return what it did.
 
         Raises:
@@ -78,7 +78,7 @@ class Running:
         assert self.done is not None
         return told(self.done)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return how far it is, or what became of it."""
         told_so_far = {"id": self.name, **self.errand.progress()}
         if self.error is not None:
@@ -86,6 +86,16 @@ class Running:
         if self.done is not None:
             return {**told_so_far, **told(self.done), "state": DRY if self.dry else "done"}
         return told_so_far
+
+
+class _Remembered(TypedDict):
+    """An errand that is done, as its fact has it."""
+
+    n: int  # Errands are numbered in the order of their ends.
+    at_ms: int
+    of: dict[str, object]  # What was asked for, in short,
+    what: str  # and a digest of all of it.
+    did: dict[str, object]
 
 
 class Errands:
@@ -107,7 +117,7 @@ class Errands:
         """Give those that are under way."""
         return iter(list(self._running.values()))
 
-    def find(self, name: str, what: What) -> Running | dict[str, Any] | None:
+    def find(self, name: str, what: What) -> Running | dict[str, object] | None:
         """Return an errand that is under way, or what it did; None when it is not known.
 
         Raises:
@@ -121,8 +131,7 @@ class Errands:
         if kept is None:
             return None
         self._check_same(name, kept["what"], what)
-        did: dict[str, Any] = kept["did"]
-        return did
+        return kept["did"]
 
     def begin(
         self, name: str, what: What, errand: Errand, watcher: int, *, dry: bool = False
@@ -151,7 +160,7 @@ class Errands:
         vhost.scheduler.put(("errand", self, key), vhost.counters.now_ms, go_on)
         return running
 
-    def describe(self, name: str) -> tuple[What, dict[str, Any]] | None:
+    def describe(self, name: str) -> tuple[What, dict[str, object]] | None:
         """Return what was asked for under a name, and how far that is; None when it is unknown."""
         running = self._running.get(name) or self._over.get(name)
         if running is not None:
@@ -209,7 +218,7 @@ class Errands:
             numbers = self._all()
             number = 1 + next(reversed(numbers.values()), 0)
             what = {name: running.what.get(name) for name in ("do", "from", "to")}
-            known = {
+            known: _Remembered = {
                 "n": number,
                 "at_ms": self.vhost.counters.now_ms,
                 "of": what,
@@ -243,11 +252,11 @@ class Errands:
             self._numbers = dict(sorted(found.items(), key=lambda item: item[1]))
         return self._numbers
 
-    def _kept(self, name: str) -> dict[str, Any] | None:
+    def _kept(self, name: str) -> _Remembered | None:
         raw = self.vhost.facts.get(KEY + name.encode()) if name else None
         if raw is None:
             return None
-        kept: dict[str, Any] = json.loads(raw)
+        kept: _Remembered = json.loads(raw)
         return kept
 
     def _check_same(self, name: str, known: str, what: What) -> None:
@@ -258,6 +267,6 @@ class Errands:
             )
 
 
-def told(done: Done) -> dict[str, Any]:
+def told(done: Done) -> dict[str, object]:
     """Return what an errand did, as it is told."""
     return {**done._asdict(), "complete": done.complete}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import as_list
 from headrace.model.contents import X_DEATH, Content, UnreadableError
@@ -186,7 +186,7 @@ class Errand:
             self._last,
         )
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, object]:
         """Return how far it is."""
         return {
             "state": self.state,
@@ -439,7 +439,7 @@ def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
     """
 
     def origin(content: Content) -> Queue | str:
-        deaths: Any = as_list(content.headers.get(X_DEATH))
+        deaths: object = as_list(content.headers.get(X_DEATH))
         last = deaths[0] if isinstance(deaths, list) and deaths else None
         name = last.get("queue") if isinstance(last, dict) else None
         if not isinstance(name, str):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.replay_period import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
@@ -176,7 +176,7 @@ class Later:
     def __init__(self, source: GroupedQueue) -> None:
         self._source = source
         self._again = False
-        self._groups: dict[Any, int] = {}  # Those of which something was put off: its position.
+        self._groups: dict[object, int] = {}  # Those of which something was put off: its position.
 
     def begin(self) -> bool:
         """Tell whether it is to be gone over once more, and expect that."""
@@ -201,7 +201,7 @@ class Later:
 # --- Where to begin -----------------------------------------------------------------------------
 
 
-def beginning(source: Queue, arguments: Mapping[str, Any]) -> int:
+def beginning(source: Queue, arguments: Mapping[str, object]) -> int:
     """Return the position at which a consumer that browses a queue wants to begin.
 
     Raises:
@@ -220,7 +220,7 @@ def beginning(source: Queue, arguments: Mapping[str, Any]) -> int:
     return position_since(source, source.counters.now_ms - period_s * 1000)
 
 
-def place(source: Queue, arguments: Mapping[str, Any], argument: str, default: int) -> int:
+def place(source: Queue, arguments: Mapping[str, object], argument: str, default: int) -> int:
     """Return the position that an argument says: a number, ``first``, ``last`` or ``next``, which
     is what comes from now on, or a time.
 

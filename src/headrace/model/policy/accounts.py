@@ -2,9 +2,8 @@
 """Who may use a broker: accounts, and what they may do in each virtual host."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from headrace.model.policy.parameters import Key
+from headrace.model.policy.parameters import Json, Key
 
 NAME_BYTES_MAX = 255  # Names travel as short strings.
 
@@ -70,7 +69,7 @@ class Snapshot:
     accounts: dict[str, Account] = field(default_factory=dict)
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
-    parameters: dict[Key, Any] = field(default_factory=dict)
+    parameters: dict[Key, Json] = field(default_factory=dict)
     # By user, virtual host, exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ virtual host, or, with an empty one, to the whole broker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 EVERYWHERE = ""  # The virtual host of parameters of the whole broker.
 
@@ -21,12 +21,15 @@ class Key(NamedTuple):
     name: str
 
 
-Parameters = Mapping[Key, Any]
+# A decoded value of JSON. Any: each component checks the shape of its own when it is set.
+Json: TypeAlias = Any
+
+Parameters = Mapping[Key, Json]
 
 
-def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Any]]:
+def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Json]]:
     """The values of one virtual host, by component and name."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Json]] = {}
     for key, value in parameters.items():
         if key.vhost == vhost:
             found.setdefault(key.component, {})[key.name] = value

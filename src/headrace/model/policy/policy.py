@@ -15,12 +15,15 @@ smaller value, and for anything else what the declaration says.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, age_ms, number
 from headrace.model.errors import InvalidArgument
 from headrace.model.policy.name_patterns import NamePattern
+
+if TYPE_CHECKING:
+    from headrace.model.policy.parameters import Json
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +134,10 @@ class Policy(NamedTuple):
     pattern: NamePattern
     priority: int
     kinds: frozenset[str]
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
 
 
-def read_policy(name: str, value: Any) -> Policy:
+def read_policy(name: str, value: object) -> Policy:
     """Return what a value of JSON says.
 
     Raises:
@@ -171,9 +174,11 @@ def read_policy(name: str, value: Any) -> Policy:
     return Policy(name, NamePattern(text), priority, kinds, _arguments(name, definition, kinds))
 
 
-def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) -> dict[str, Any]:
+def _arguments(
+    name: str, definition: Mapping[str, object], kinds: frozenset[str]
+) -> dict[str, object]:
     """Check a definition; return it in terms of arguments."""
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for key, given in definition.items():
         if key in HARMLESS:
             if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # It is read time and again.
@@ -203,7 +208,7 @@ def _arguments(name: str, definition: Mapping[str, Any], kinds: frozenset[str]) 
     return arguments
 
 
-def contradiction(arguments: Mapping[str, Any]) -> str:
+def contradiction(arguments: Mapping[str, object]) -> str:
     """Say what in a set of settings cannot be together; an empty text when all can."""
     if (
         arguments.get("x-dead-letter-strategy") == "at-least-once"
@@ -226,10 +231,10 @@ _THRESHOLDS = frozenset(
 )
 
 
-def _smaller(argument: str, one: Any, other: Any) -> Any:
+def _smaller(argument: str, one: object, other: object) -> object:
     """The stricter of two values of a limit; a negative one is no limit."""
-    size: Callable[[Any], Any] = age_ms if argument == "x-max-age" else number
-    first, second = size(one), size(other)
+    is_age = argument == "x-max-age"
+    first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (one, other)]
     if argument in _THRESHOLDS:  # Of these 0 is none.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
@@ -237,7 +242,7 @@ def _smaller(argument: str, one: Any, other: Any) -> Any:
     return one if first <= second else other
 
 
-def merged(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
     """Return both: limits with the smaller value, all else as ``stronger`` has it."""
     found = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
@@ -249,7 +254,9 @@ class Policies:
     """The policies and operator policies of one virtual host."""
 
     def __init__(
-        self, policies: Mapping[str, Any] | None = None, operator: Mapping[str, Any] | None = None
+        self,
+        policies: Mapping[str, Json] | None = None,
+        operator: Mapping[str, Json] | None = None,
     ) -> None:
         """Read both, as values of JSON by name; what cannot be read is logged and left out."""
         #: Policies and operator policies as they were given.
@@ -268,7 +275,7 @@ class Policies:
         """Return the policy and the operator policy that count for an object."""
         return _first(self.policies, kind, name), _first(self.operator, kind, name)
 
-    def settings(self, kind: str, name: str) -> dict[str, Any]:
+    def settings(self, kind: str, name: str) -> dict[str, object]:
         """Return what policies say of an object, in terms of arguments."""
         policy, operator = self.of(kind, name)
         found = merged(
@@ -281,7 +288,7 @@ class Policies:
 _KINDS_OF = {known.argument: known.kinds for known in KEYS.values()}
 
 
-def _ordered(values: Mapping[str, Any], what: str) -> tuple[Policy, ...]:
+def _ordered(values: Mapping[str, object], what: str) -> tuple[Policy, ...]:
     found = []
     for name, value in list(values.items())[:POLICIES_MAX]:
         try:

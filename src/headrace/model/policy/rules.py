@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.errors import InvalidArgument
@@ -65,7 +65,7 @@ OF_VHOSTS_ONLY = (DEFINITIONS,)
 NO_LIMITS = Limits()
 
 
-def read_limits(value: Any, *, of_user: bool = False) -> Limits:
+def read_limits(value: object, *, of_user: bool = False) -> Limits:
     """Return what a value of JSON says.
 
     Raises:
@@ -101,7 +101,7 @@ class Metadata(NamedTuple):
 NO_METADATA = Metadata()
 
 
-def read_metadata(value: Any) -> Metadata:
+def read_metadata(value: object) -> Metadata:
     """Return what a value of JSON says.
 
     Raises:
@@ -187,7 +187,7 @@ def limits_of_user(parameters: Parameters, user: str) -> Limits:
         return NO_LIMITS
 
 
-def check_parameter(component: str, name: str, value: Any) -> None:
+def check_parameter(component: str, name: str, value: object) -> None:
     """Refuse a parameter of a component that is known here and cannot be read.
 
     Raises:

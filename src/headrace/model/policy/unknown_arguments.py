@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translated
 from headrace.model.arguments.consumer import switched
@@ -148,8 +148,8 @@ def dead_letter_queue(queue: str) -> str:
 
 
 def understand(
-    arguments: Mapping[str, Any], what: str, mode: str, queue: str = ""
-) -> Mapping[str, Any]:
+    arguments: Mapping[str, object], what: str, mode: str, queue: str = ""
+) -> Mapping[str, object]:
     """Return the arguments of a queue in our terms, with those beside them that are not.
 
     ``what`` names the queue in texts, ``queue`` is its own name.
@@ -193,7 +193,7 @@ def understand(
     return found
 
 
-def with_numbers(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Return the arguments of a queue with numbers for those that came as their text."""
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:
@@ -203,7 +203,7 @@ def with_numbers(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def judge_exchange(
-    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+    arguments: Mapping[str, object], known: Container[str], what: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments that an exchange of its type does not know.
 
@@ -223,7 +223,7 @@ def judge_exchange(
 
 
 def judge_binding(
-    arguments: Mapping[str, Any], known: Container[str], what: str, mode: str
+    arguments: Mapping[str, object], known: Container[str], what: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments of a binding at which its exchange does not look.
 

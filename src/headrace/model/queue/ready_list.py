@@ -90,7 +90,7 @@ class Places:
         """Have the queue drained at the end of this turn."""
         if not self.waking:
             self.waking = True
-            self.counters.waking.append(self)
+            self.counters.waking.append(self)  # type: ignore[arg-type] # Queue has drain.
 
     def is_newest(self, message: Message) -> bool:
         """Tell whether a message's place is behind all that wait in the lowest level's ring."""

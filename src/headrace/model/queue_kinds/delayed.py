@@ -373,7 +373,7 @@ class Delayed:
         headers = dict(content.headers)
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
-        publisher = headers.pop(PUBLISHER, "")
+        publisher = str(headers.pop(PUBLISHER, ""))
         blind = deadletter.copies({"CC": headers.pop("BCC", None)})
         keys = [*deadletter.copies(headers), *blind]
         every = [content.routing_key, *keys]

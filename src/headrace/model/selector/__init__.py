@@ -12,7 +12,7 @@ LIKE takes time linear in what it is compared with.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector.build import LENGTH_MAX, Evaluate, Flaw
@@ -20,14 +20,9 @@ from headrace.model.selector.build import LENGTH_MAX, Evaluate, Flaw
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.model.selector.values import Values
+
 REMEMBERED = 256  # Selectors that are not parsed again.
-
-
-class Values(Protocol):
-    """What a selector sees of a message: a mapping, as far as it needs one."""
-
-    def get(self, name: str, /) -> Any:
-        """Return a property or header; None when there is none."""
 
 
 class Selector:
@@ -43,11 +38,11 @@ class Selector:
     def __repr__(self) -> str:
         return f"<Selector {self.text!r}>"
 
-    def matches(self, values: Values | Mapping[str, Any]) -> bool:
+    def matches(self, values: Values | Mapping[str, object]) -> bool:
         """Tell whether a message is selected: unknown is no."""
         return self._evaluate(values) is True
 
-    def truth(self, values: Values | Mapping[str, Any]) -> bool | None:
+    def truth(self, values: Values | Mapping[str, object]) -> bool | None:
         """Return true, false, or None for unknown."""
         truth: bool | None = self._evaluate(values)
         return truth

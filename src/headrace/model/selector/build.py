@@ -23,6 +23,7 @@ from headrace.model.selector.values import (
     NUMBER,
     OTHER,
     STRING,
+    Values,
     exact,
     plain,
 )
@@ -32,12 +33,15 @@ TERMS_MAX = 256  # operators and conditions,
 DEPTH_MAX = 64  # how deep they nest, and
 LIST_MAX = 256  # values of one IN.
 
-Evaluate: TypeAlias = Callable[[Any], Any]
+# A value of a message, or None for unknown. Any: operators look its kind up in KINDS first, which
+# costs less than a call that would narrow the type.
+Value: TypeAlias = Any
+Evaluate: TypeAlias = Callable[[Values], Value]
 
 ANY = -1  # The kind of what only a message decides.
 NAMES = {NUMBER: "a number", STRING: "a string", BOOLEAN: "a condition"}
 ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-SIGNS: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg}
+SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.neg}
 
 
 class Flaw(Exception):
@@ -57,7 +61,7 @@ class Node(NamedTuple):
     at: int  # Where it begins.
     depth: int = 1
     terms: int = 0  # Operators and conditions in it.
-    value: Any = None  # Of a literal.
+    value: Value = None  # Of a literal.
     name: str = ""  # Of an identifier.
     names: frozenset[str] = frozenset()  # What it asks of a message.
 
@@ -67,7 +71,7 @@ class Builder:
 
     # --- Values -----------------------------------------------------------------------------
 
-    def literal(self, value: Any, at: int) -> Node:
+    def literal(self, value: Value, at: int) -> Node:
         """A number, string or boolean as it stands there."""
         if isinstance(value, float) and math.isinf(value):
             raise Flaw("a number that is too large", at)
@@ -78,7 +82,7 @@ class Builder:
     def identifier(self, name: str, at: int) -> Node:
         """The name of a property or header."""
 
-        def read(values: Any) -> Any:
+        def read(values: Values) -> Value:
             return plain(values.get(name))
 
         return Node(read, ANY, at, name=name, names=frozenset((name,)))
@@ -91,7 +95,7 @@ class Builder:
             value = apply(node.value)
             return Node(_always(value), NUMBER, at, value=value)
 
-        def signed(values: Any) -> Any:
+        def signed(values: Values) -> Value:
             value = evaluate(values)
             if KINDS.get(type(value)) != NUMBER:
                 return None
@@ -106,7 +110,7 @@ class Builder:
         start = first.evaluate
         steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in rest]
 
-        def calculate(values: Any) -> Any:
+        def calculate(values: Values) -> Value:
             result = start(values)
             if KINDS.get(type(result)) != NUMBER:
                 return None
@@ -160,7 +164,7 @@ class Builder:
         wanted = frozenset((each.kind, each.value) for each in listed)
         read = node.evaluate
 
-        def is_among(values: Any) -> bool | None:
+        def is_among(values: Values) -> bool | None:
             value = read(values)
             if value is None:
                 return None
@@ -181,7 +185,7 @@ class Builder:
             raise Flaw(str(error), pattern.at) from None
         read = node.evaluate
 
-        def is_like(values: Any) -> bool | None:
+        def is_like(values: Values) -> bool | None:
             value = read(values)
             if value is None:
                 return None
@@ -212,7 +216,7 @@ class Builder:
         """NOT; what is unknown stays so."""
         (evaluate,) = self._conditions((node,))
 
-        def inverted(values: Any) -> bool | None:
+        def inverted(values: Values) -> bool | None:
             truth = evaluate(values)
             return None if truth is None else not truth
 
@@ -253,7 +257,7 @@ class Builder:
         return tuple(_truth(node) for node in nodes)
 
 
-def _always(value: Any) -> Evaluate:
+def _always(value: Value) -> Evaluate:
     return lambda _: value
 
 
@@ -263,7 +267,7 @@ def _truth(node: Node) -> Evaluate:
     if node.kind == BOOLEAN:
         return evaluate
 
-    def truth(values: Any) -> bool | None:
+    def truth(values: Values) -> bool | None:
         value = evaluate(values)
         return value if type(value) is bool else None
 
@@ -271,7 +275,7 @@ def _truth(node: Node) -> Evaluate:
 
 
 def _all(conditions: Sequence[Evaluate]) -> Evaluate:
-    def every(values: Any) -> bool | None:
+    def every(values: Values) -> bool | None:
         result: bool | None = True
         for condition in conditions:
             truth = condition(values)
@@ -285,7 +289,7 @@ def _all(conditions: Sequence[Evaluate]) -> Evaluate:
 
 
 def _any(conditions: Sequence[Evaluate]) -> Evaluate:
-    def some(values: Any) -> bool | None:
+    def some(values: Values) -> bool | None:
         result: bool | None = False
         for condition in conditions:
             truth = condition(values)
@@ -299,7 +303,7 @@ def _any(conditions: Sequence[Evaluate]) -> Evaluate:
 
 
 def _equal(left: Evaluate, right: Evaluate) -> Evaluate:
-    def equal(values: Any) -> bool | None:
+    def equal(values: Values) -> bool | None:
         a = left(values)
         b = right(values)
         if a is None or b is None:
@@ -311,7 +315,7 @@ def _equal(left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def _unequal(left: Evaluate, right: Evaluate) -> Evaluate:
-    def unequal(values: Any) -> bool | None:
+    def unequal(values: Values) -> bool | None:
         a = left(values)
         b = right(values)
         if a is None or b is None:
@@ -322,8 +326,8 @@ def _unequal(left: Evaluate, right: Evaluate) -> Evaluate:
     return unequal
 
 
-def _ordered(left: Evaluate, right: Evaluate, holds: Callable[[Any, Any], bool]) -> Evaluate:
-    def ordered(values: Any) -> bool | None:
+def _ordered(left: Evaluate, right: Evaluate, holds: Callable[[Value, Value], bool]) -> Evaluate:
+    def ordered(values: Values) -> bool | None:
         a = left(values)
         b = right(values)
         if a is None or b is None:
@@ -335,8 +339,8 @@ def _ordered(left: Evaluate, right: Evaluate, holds: Callable[[Any, Any], bool])
     return ordered
 
 
-def _calculated(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def calculate(a: Any, b: Any) -> Any:
+def _calculated(apply: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    def calculate(a: Value, b: Value) -> Value:
         if type(a) is int and type(b) is int:
             return exact(apply(a, b))
         try:
@@ -347,7 +351,7 @@ def _calculated(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return calculate
 
 
-def _divide(a: Any, b: Any) -> Any:
+def _divide(a: Value, b: Value) -> Value:
     """As Java divides: whole numbers towards zero."""
     if b == 0:
         return None
@@ -356,7 +360,7 @@ def _divide(a: Any, b: Any) -> Any:
     return float(a) / float(b)
 
 
-def _remain(a: Any, b: Any) -> Any:
+def _remain(a: Value, b: Value) -> Value:
     """As Java does: the remainder has the sign of the dividend."""
     if b == 0:
         return None
@@ -368,7 +372,7 @@ def _remain(a: Any, b: Any) -> Any:
         return None
 
 
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
     "+": _calculated(operator.add),
     "-": _calculated(operator.sub),
     "*": _calculated(operator.mul),

@@ -9,7 +9,7 @@ say: the grammar alone could not tell ``(a)`` from ``(a)``.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
@@ -73,6 +73,9 @@ STRING: /'(?:[^']|'')*'/
 """  # noqa: E501 - one terminal is one line.
 
 
+Part: TypeAlias = Any  # A Token or a Node, as the rule of the grammar has it.
+
+
 class Actions(Transformer[Token, Node]):
     """What becomes of each rule once it was read."""
 
@@ -86,43 +89,43 @@ class Actions(Transformer[Token, Node]):
     def all(self, nodes: list[Node]) -> Node:
         return self._build.all_of(nodes)
 
-    def inverse(self, parts: list[Any]) -> Node:
+    def inverse(self, parts: list[Part]) -> Node:
         return self._build.inverse(parts[1], at(parts[0]))
 
-    def compare(self, parts: list[Any]) -> Node:
+    def compare(self, parts: list[Part]) -> Node:
         return self._build.compare(parts[0], str(parts[1]), parts[2])
 
     def between(self, parts: list[Node]) -> Node:
         return self._build.between(parts[0], parts[1], parts[2])
 
-    def not_between(self, parts: list[Any]) -> Node:
+    def not_between(self, parts: list[Part]) -> Node:
         return self._inverse(self.between([parts[0], *parts[2:]]))
 
     def among(self, parts: list[Node]) -> Node:
         return self._build.among(parts[0], parts[1:])
 
-    def not_among(self, parts: list[Any]) -> Node:
+    def not_among(self, parts: list[Part]) -> Node:
         return self._inverse(self.among([parts[0], *parts[2:]]))
 
     def like(self, parts: list[Node]) -> Node:
         return self._build.like(parts[0], parts[1], parts[2] if len(parts) > 2 else None)
 
-    def not_like(self, parts: list[Any]) -> Node:
+    def not_like(self, parts: list[Part]) -> Node:
         return self._inverse(self.like([parts[0], *parts[2:]]))
 
     def null(self, parts: list[Node]) -> Node:
         return self._build.null(parts[0])
 
-    def not_null(self, parts: list[Any]) -> Node:
+    def not_null(self, parts: list[Part]) -> Node:
         return self._inverse(self.null(parts[:1]))
 
-    def sum(self, parts: list[Any]) -> Node:
+    def sum(self, parts: list[Part]) -> Node:
         return self._build.arithmetic(parts[0], pairs(parts))
 
-    def product(self, parts: list[Any]) -> Node:
+    def product(self, parts: list[Part]) -> Node:
         return self._build.arithmetic(parts[0], pairs(parts))
 
-    def sign(self, parts: list[Any]) -> Node:
+    def sign(self, parts: list[Part]) -> Node:
         return self._build.sign(str(parts[0]), parts[1], at(parts[0]))
 
     def name(self, parts: list[Token]) -> Node:
@@ -165,7 +168,7 @@ def at(token: Token) -> int:
     return token.start_pos or 0
 
 
-def pairs(parts: list[Any]) -> list[tuple[str, Node]]:
+def pairs(parts: list[Part]) -> list[tuple[str, Node]]:
     """Return the operators and operands that follow the first operand."""
     return [(str(parts[i]), parts[i + 1]) for i in range(1, len(parts), 2)]
 
@@ -183,7 +186,7 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
         Flaw: the text is no selector.
     """
     try:
-        node: Any = parser().parse(text)
+        node: Part = parser().parse(text)
     except UnexpectedToken as error:
         if error.token.type == "$END":
             raise Flaw("it ends too early", len(text)) from None

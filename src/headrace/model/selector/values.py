@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Protocol
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -23,6 +23,13 @@ KINDS: dict[type, int] = {int: NUMBER, float: NUMBER, str: STRING, bool: BOOLEAN
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
+class Values(Protocol):
+    """What a selector sees of a message: a mapping, as far as it needs one."""
+
+    def get(self, name: str, /) -> object:
+        """Return a property or header; None when there is none."""
+
+
 class Other:
     """A value that is like no other."""
 
@@ -32,7 +39,7 @@ class Other:
 OPAQUE = Other()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a value as selectors know it: int, float, str, bool, None or OPAQUE."""
     if type(value) in _PLAIN:
         return value

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.model.errors import IllegalState, NotFound, PreconditionFailed, ResourceError
 
@@ -75,7 +75,7 @@ class ConsumerGroup:
 
     def encode(self) -> bytes:
         """Return the value of its fact."""
-        said: dict[str, Any] = {"initial": self.initial, "committed": self.committed}
+        said: dict[str, object] = {"initial": self.initial, "committed": self.committed}
         said |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
         return json.dumps(said, separators=(",", ":")).encode()
 
@@ -93,7 +93,7 @@ class ConsumerGroups:
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
         """Take up what facts say, once streams and facts are there."""
-        streams: dict[int, Any] = {queue.id: queue for queue in queues if queue.is_stream}
+        streams = {queue.id: cast("Stream", queue) for queue in queues if queue.is_stream}
         for key, value in list(self._facts.items(PREFIX)):
             number, _, name = key[len(PREFIX) :].partition(b"/")
             stream = streams.get(int(number)) if number.isdigit() else None

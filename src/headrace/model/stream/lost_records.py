@@ -11,7 +11,7 @@ readers of a stream, the one that was longest silent is forgotten.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.model.errors import PreconditionFailed
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 READER_OCTETS_MAX = 64
 RANGES_MAX = 100  # Of one reader.
 READERS_MAX = 100  # Of one stream.
+
+
+class _Known(TypedDict):
+    """The records that one reader found gone, as its fact has them."""
+
+    at_ms: int  # When the last gap was noted.
+    before: int  # Records in gaps that are no longer kept as ranges,
+    below: int  # all of which are below this offset.
+    ranges: list[list[int]]  # First offset, and the one after the last.
 
 
 class LostRecords:
@@ -65,11 +74,11 @@ class LostRecords:
         """The stream is no more."""
         self._facts.forget(_prefix(stream))
 
-    def _known(self, key: bytes) -> dict[str, Any]:
+    def _known(self, key: bytes) -> _Known:
         raw = self._facts.get(key)
         if raw is None:
             return {"at_ms": 0, "before": 0, "below": 0, "ranges": []}
-        known: dict[str, Any] = json.loads(raw)
+        known: _Known = json.loads(raw)
         return known
 
     def _make_room(self, stream: Stream, key: bytes) -> None:
@@ -93,9 +102,8 @@ def _union(ranges: list[list[int]]) -> list[list[int]]:
     return found
 
 
-def _count(known: dict[str, Any]) -> int:
-    count: int = known["before"] + sum(last - first for first, last in known["ranges"])
-    return count
+def _count(known: _Known) -> int:
+    return known["before"] + sum(last - first for first, last in known["ranges"])
 
 
 def _prefix(stream: Stream) -> bytes:

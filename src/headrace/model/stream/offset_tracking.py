@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import ResourceError
 
@@ -26,7 +26,7 @@ _PREFIX = b"stream/read/"
 _OFFSET_OCTETS = 8
 
 
-def is_tracked(consumer: Consumer, arguments: Mapping[str, Any]) -> bool:
+def is_tracked(consumer: Consumer, arguments: Mapping[str, object]) -> bool:
     """Tell whether a reader is to be remembered."""
     named = bool(consumer.tag) and not consumer.tag.startswith(GENERATED)
     return named and not consumer.no_ack and bool(arguments.get(ARGUMENT))

@@ -9,7 +9,7 @@ are not among them skips the block without reading it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.consumer import switched
 from headrace.model.arguments.number import number_of
@@ -139,7 +139,7 @@ class Blocks:
         return end
 
 
-def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
+def read_arguments(arguments: Mapping[str, object], what: str) -> Reading:
     """Return what the arguments of a consumer ask for; ``what`` names the stream in errors.
 
     Raises:
@@ -151,19 +151,20 @@ def read_arguments(arguments: Mapping[str, Any], what: str) -> Reading:
     asked = as_list(arguments.get("x-stream-filter"))
     values: frozenset[str] | None = None
     if asked is not None:
-        listed = asked if isinstance(asked, list) else [asked]
+        given = asked if isinstance(asked, list) else [asked]
         listed = [
-            each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in listed
+            each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given
         ]
         if not listed or len(listed) > FILTER_MAX:
             raise _invalid("x-stream-filter", what, f"expected 1 to {FILTER_MAX} values")
-        if not all(isinstance(each, str) for each in listed):
+        texts = [each for each in listed if isinstance(each, str)]
+        if len(texts) < len(listed):
             raise _invalid("x-stream-filter", what, "expected a string or a list of strings")
-        if any(len(each.encode()) > FILTER_OCTETS_MAX for each in listed):
+        if any(len(each.encode()) > FILTER_OCTETS_MAX for each in texts):
             raise _invalid(
                 "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} octets at most"
             )
-        values = frozenset(listed)
+        values = frozenset(texts)
     unfiltered = switched(arguments, "x-stream-match-unfiltered", what)
     return Reading(last, values, unfiltered, switched(arguments, "x-stream-offset-error", what))
 

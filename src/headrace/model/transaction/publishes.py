@@ -8,7 +8,7 @@ are; what is done with all of them is done here.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import cython
 
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class Publish(NamedTuple):
     """A message and the queues that it was routed to."""
 
-    message: Any
-    queues: tuple[Any, ...]
+    message: Message
+    queues: tuple[Queue, ...]
     persistent: bool
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.errors import (
     IllegalState,
@@ -49,7 +49,7 @@ KEEP_S = 86400.0  # How long undecided work stays prepared, unless the setting s
 PAST_MAX = 8  # Runs that a sink remembers to be over.
 SLICE = 2048  # Messages that become visible, or are dropped, at a time.
 
-Steps = Generator[None, None, dict[str, Any]]
+Steps = Generator[None, None, dict[str, object]]
 
 
 class Sink(NamedTuple):
@@ -181,7 +181,7 @@ class Sinks:
             )
         return self.describe(name)
 
-    def release(self, name: str, owner: str) -> dict[str, Any]:
+    def release(self, name: str, owner: str) -> dict[str, object]:
         """The owner of a sink needs it no more: another may have it at once."""
         sink = self.find(name)
         if sink.owner == owner:
@@ -359,7 +359,7 @@ class Sinks:
         self._heard_ms.pop(name, None)
         return {"branches": dropped}
 
-    def describe(self, name: str) -> dict[str, Any]:
+    def describe(self, name: str) -> dict[str, object]:
         """Return what is told of a sink."""
         sink = self.find(name)
         return {

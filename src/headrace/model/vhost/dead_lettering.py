@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import Headed
@@ -332,7 +332,7 @@ class DeadLetters:
                 kept.takers[message] = (had or set()).union([target.name for target in found])
         return not full
 
-    def may_spread(self, dead_in: str, headers: dict[str, Any], reason: str, count: int) -> bool:
+    def may_spread(self, dead_in: str, headers: dict[str, object], reason: str, count: int) -> bool:
         """Note in the headers of a letter how many one has become, now that it is to be ``count``.
 
         False, and reported, when those are too many.

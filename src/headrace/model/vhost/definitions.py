@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ class ExchangeRecord(NamedTuple):
     type: str
     auto_delete: bool
     internal: bool
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
 
 
 class QueueRecord(NamedTuple):
@@ -25,7 +25,7 @@ class QueueRecord(NamedTuple):
     id: int
     name: str
     auto_delete: bool
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     user: str = ""  # Who declared it.
 
 
@@ -36,7 +36,7 @@ class BindingRecord(NamedTuple):
     kind: str
     destination: str
     routing_key: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
 
 
 class Saved(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import queue_type
 from headrace.model.events import SERVICES
@@ -47,7 +47,7 @@ def is_own(name: str) -> bool:
     return name.startswith(OWN_PREFIXES)
 
 
-def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
+def effective(rules: Rules, queue: Queue) -> dict[str, object]:
     """Return what holds for a queue; its own arguments themselves when nobody adds to them.
 
     A limit is the smallest of what its arguments, policy and operator policy say; anything else is
@@ -70,7 +70,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, Any]:
     return found
 
 
-def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str | None:
+def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:
     """Return how an operator policy's length is kept, where the queue does not say that.
 
     An operator who limits a length says how it is kept. Where he does not, the queue may, but not
@@ -79,8 +79,10 @@ def imposed_overflow(policies: Policies, kind: str, name: str, said: Any) -> str
     operator = policies.of(kind, name)[1]
     if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
         return None
-    overflow: str | None = operator.arguments.get("x-overflow")
-    return INSTEAD if overflow is None and said in UNBOUNDED else overflow
+    overflow = operator.arguments.get("x-overflow")
+    if overflow is None:
+        return INSTEAD if said in UNBOUNDED else None
+    return str(overflow)
 
 
 def configure(vhost: QueueRegistry, queue: Queue) -> None:
@@ -141,7 +143,8 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
     alternate = exchange.own_alternate
     policies = vhost.rules.policies
     if alternate is None and policies and exchange.name:
-        alternate = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
+        given = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
+        alternate = given if isinstance(given, str) else None
     if alternate == exchange.alternate:
         return
     if vhost.exchanges.get(exchange.name) is exchange:

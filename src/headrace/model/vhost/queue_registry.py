@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
 from headrace.model.arguments.memory_estimate import queue_octets
@@ -127,7 +127,7 @@ class QueueRegistry(Topology):
         durable: bool = False,
         exclusive: bool = False,
         auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         owner: object = None,
         fresh_name: str = "",
         kept: bool = False,
@@ -255,7 +255,7 @@ class QueueRegistry(Topology):
         count = queue.purge()
         if queue.durable:
             self.store.seal_changes()
-        tell_purged(self, queue, count)
+        tell_purged(self.events, self.name, queue, count)
         return count
 
     def queue_count(self) -> int:
@@ -264,7 +264,7 @@ class QueueRegistry(Topology):
 
     # --- Rules ------------------------------------------------------------------------------------
 
-    def effective(self, queue: Queue) -> dict[str, Any]:
+    def effective(self, queue: Queue) -> dict[str, object]:
         """Return what holds for a queue: its own arguments, completed and restricted by others'."""
         return effective(self.rules, queue)
 
@@ -290,7 +290,9 @@ class QueueRegistry(Topology):
         self._change = None
         return 0
 
-    def understand(self, arguments: Mapping[str, Any], name: str, *, strict: bool = False) -> Any:
+    def understand(
+        self, arguments: Mapping[str, object], name: str, *, strict: bool = False
+    ) -> Mapping[str, object]:
         """Return the arguments of a queue in our terms.
 
         With ``strict`` every name that has no meaning here is refused, unless the virtual host has
@@ -377,7 +379,7 @@ class QueueRegistry(Topology):
 
     # --- The broker's own -------------------------------------------------------------------------
 
-    def make_hidden(self, name: str, arguments: Mapping[str, Any]) -> Queue:
+    def make_hidden(self, name: str, arguments: Mapping[str, object]) -> Queue:
         """Make a durable stream of the broker's own, to which nobody publishes.
 
         Raises:
@@ -432,7 +434,7 @@ class QueueRegistry(Topology):
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         owner: object,
     ) -> None:
         """Refuse to declare a queue that is there with other properties."""
@@ -459,7 +461,7 @@ class QueueRegistry(Topology):
             if wrong:
                 raise PreconditionFailed(f"invalid property '{flaw}' for {self._queue(name)}")
 
-    def _check_stream(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def _check_stream(self, name: str, arguments: Mapping[str, object]) -> None:
         if queue_type(arguments) == "stream" and self.make_stream is None:
             raise InvalidArgument(
                 f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
@@ -483,8 +485,16 @@ class QueueRegistry(Topology):
                 "reached"
             )
 
-    def _make_queue(self, name: str, **properties: Any) -> Queue:
-        arguments = properties["arguments"]
+    def _make_queue(
+        self,
+        name: str,
+        *,
+        id: int = 0,  # noqa: A002 - the name that Queue has for it.
+        durable: bool = False,
+        auto_delete: bool = False,
+        exclusive_owner: object = None,
+        arguments: Mapping[str, object],
+    ) -> Queue:
         make: StreamMaker = kinds.kind_of(arguments) if arguments else Queue
         if queue_type(arguments) == "stream" and self.make_stream is not None:
             make = self.make_stream
@@ -492,9 +502,19 @@ class QueueRegistry(Topology):
             make = DelayedQueue
         elif arguments.get(DEDUPLICATION):
             make = DeduplicatingQueue
-        queue = make(name, store=self.store, counters=self.counters, vhost=self, **properties)
+        queue = make(
+            name,
+            store=self.store,
+            counters=self.counters,
+            vhost=self,
+            id=id,
+            durable=durable,
+            auto_delete=auto_delete,
+            exclusive_owner=exclusive_owner,
+            arguments=arguments,
+        )
         if isinstance(queue, InspectingQueue):
-            queue.shape(arguments)
+            queue.shape(dict(arguments))
         queue.traced = self.traced
         self.configure(queue)
         queue.on_deadline = self._deadline_hook

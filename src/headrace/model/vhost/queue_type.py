@@ -7,7 +7,7 @@ made then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import number
 from headrace.model.errors import InvalidArgument
@@ -45,7 +45,7 @@ _NEEDS = (
 )
 
 
-def wants(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
+def wants(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
     """Return the first of these arguments that is set, and not to nothing; "" when none is."""
     for name in names:
         if number(arguments.get(name, 0)) != 0:
@@ -53,7 +53,7 @@ def wants(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return ""
 
 
-def check(arguments: Mapping[str, Any], what: str) -> None:
+def check(arguments: Mapping[str, object], what: str) -> None:
     """Refuse arguments that contradict each other; ``what`` names the queue in the text.
 
     Raises:
@@ -84,7 +84,7 @@ def _contradiction(name: str, other: str, what: str) -> InvalidArgument:
     return InvalidArgument(f"invalid arg '{name}' for {what}: it contradicts '{other}'")
 
 
-def kind_of(arguments: Mapping[str, Any]) -> type[AnyQueue]:
+def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:
     """Return the class of a queue with these arguments, which were checked before."""
     if wants(arguments, LAST_VALUE):
         return LastValueQueue

@@ -9,7 +9,7 @@ partitions, in order of the binding argument ``x-stream-partition-order``, then 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_octets
 from headrace.model.arguments.values import check_queue_arguments, shown
@@ -58,19 +58,20 @@ def partitions_of(exchange: Exchange) -> list[Partition]:
         stream = binding.destination
         if isinstance(stream, Stream):
             order = (binding.arguments or {}).get(PARTITION_ORDER)
-            found.setdefault(stream, Partition(stream, order, binding.routing_key))
+            place = order if isinstance(order, int) else None
+            found.setdefault(stream, Partition(stream, place, binding.routing_key))
     return list(found.values())
 
 
-def names(exchange: str, kind: str, arguments: Mapping[str, Any]) -> list[str]:
+def names(exchange: str, kind: str, arguments: Mapping[str, object]) -> list[str]:
     """Return the streams that declaring an exchange declares, too; none when that is refused."""
     count = arguments.get(PARTITIONS, 0)
-    if kind != SuperStreamExchange.type or not _is_count(count):
+    if kind != SuperStreamExchange.type or not isinstance(count, int) or not _is_count(count):
         return []
     return [f"{exchange}-{number}" for number in range(count)]
 
 
-def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str, Any]) -> None:
+def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str, object]) -> None:
     """Refuse a super stream that cannot be made.
 
     Raises:
@@ -107,14 +108,14 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
         vhost.check_definition(needed, "the streams of exchange '{}'", name)
 
 
-def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, Any]) -> None:
+def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, object]) -> None:
     """Declare and bind the streams that the arguments of a new exchange ask for."""
     for order, partition in enumerate(names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 
 
 def add_partition(
-    vhost: TopologyHost, exchange: str, stream: str, order: int, arguments: Mapping[str, Any]
+    vhost: TopologyHost, exchange: str, stream: str, order: int, arguments: Mapping[str, object]
 ) -> None:
     """Declare one more stream and bind it as the partition of that number.
 
@@ -128,16 +129,16 @@ def add_partition(
     vhost.bind(exchange, ("queue", stream), str(order), {PARTITION_ORDER: order})
 
 
-def octets(stream: str, arguments: Mapping[str, Any]) -> int:
+def octets(stream: str, arguments: Mapping[str, object]) -> int:
     """What a partition takes of memory, with its binding."""
     return queue_octets(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
 
 
-def stream_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def stream_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of the partitions, from those of their exchange."""
     given = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
     return {"x-queue-type": "stream", **given}
 
 
-def _is_count(count: Any) -> bool:
+def _is_count(count: object) -> bool:
     return isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= PARTITIONS_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.memory_estimate import LIMIT
 from headrace.model.arguments.values import assert_same_arguments, assert_same_field
@@ -54,7 +54,7 @@ PREDECLARED = (
 )
 NAME_OCTETS_MAX = 255
 CLEARED_AT_ONCE = 512  # Bindings that exchanges forget in one go.
-NO_ARGUMENTS: dict[str, Any] = {}  # Shared by all queues without arguments; never changed.
+NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; never changed.
 
 
 class Topology(ABC):
@@ -139,7 +139,7 @@ class Topology(ABC):
         durable: bool = False,
         auto_delete: bool = False,
         internal: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         sticky: bool = False,
     ) -> Exchange:
         """Return the exchange, made unless it is there.
@@ -192,7 +192,7 @@ class Topology(ABC):
         return existing
 
     def judge_exchange(
-        self, name: str, kind: str, arguments: Mapping[str, Any], *, strict: bool = False
+        self, name: str, kind: str, arguments: Mapping[str, object], *, strict: bool = False
     ) -> None:
         """Refuse, log or ignore arguments that an exchange of a type does not know.
 
@@ -270,7 +270,7 @@ class Topology(ABC):
         source: str,
         destination: tuple[str, str],
         routing_key: str = "",
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         owner: object = None,
         strict: bool = False,
     ) -> None:
@@ -313,7 +313,7 @@ class Topology(ABC):
         source: str,
         destination: tuple[str, str],
         routing_key: str = "",
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         owner: object = None,
     ) -> bool:
         """Undo a binding; it is no error when there is none: tell whether there was one."""
@@ -335,7 +335,7 @@ class Topology(ABC):
         source: str,
         destination: tuple[str, str],
         routing_key: str,
-        arguments: Mapping[str, Any] | None,
+        arguments: Mapping[str, object] | None,
         owner: object,
     ) -> Binding:
         """Return the binding that is meant; it need not exist, but its ends must."""
@@ -353,7 +353,9 @@ class Topology(ABC):
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
 
-    def _judge_binding(self, source: Exchange, arguments: Mapping[str, Any], strict: bool) -> None:
+    def _judge_binding(
+        self, source: Exchange, arguments: Mapping[str, object], strict: bool
+    ) -> None:
         """Refuse, log or ignore arguments at which the source of a binding does not look."""
         known: Collection[str] = BINDING_ARGUMENTS
         if super_stream.is_super_stream(source):

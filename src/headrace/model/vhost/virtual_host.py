@@ -9,7 +9,7 @@ here the ways that messages take, with everything that goes with a queue or an e
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model import contents as deadletter
 from headrace.model.arguments import queue_lifetime
@@ -285,7 +285,7 @@ class VirtualHost(QueueRegistry):
         message: Message,
         queues: Mapping[Queue, None],
         observers: Mapping[ExchangeObserver, None],
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
         """Deliver what the broker itself publishes, past the exchanges that look at it.
@@ -308,7 +308,7 @@ class VirtualHost(QueueRegistry):
         message: Message,
         binding: Binding,
         routing_key: str,
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
         """Give a message that an exchange kept to what was bound to it."""

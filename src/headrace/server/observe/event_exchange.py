@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model.exchange.exchange import TopicExchange
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.model.events import Event, Events
     from headrace.model.exchange.binding import Binding
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.wire.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class EventPublisher(EventTeller):
         if not queues:
             return
         properties = BasicProperties(
-            headers={**event.facts, TIMESTAMP_IN_MS: event.at_ms},
+            headers={**cast("Table", event.facts), TIMESTAMP_IN_MS: event.at_ms},
             delivery_mode=2,
             timestamp=datetime.fromtimestamp(event.at_ms // 1000, UTC),
         )

@@ -18,7 +18,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.store.data_directory import SCHEMA_VERSION
 from headrace.store.disk import Disk
@@ -273,7 +272,7 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def summary(manifest: Manifest) -> dict[str, Any]:
+def summary(manifest: Manifest) -> dict[str, object]:
     """Return what is told of a backup."""
     return {
         "begun": manifest.begun,

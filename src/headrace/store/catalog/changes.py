@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.policy.accounts import AccountError
 from headrace.store.catalog.database import transaction
@@ -14,7 +14,7 @@ from headrace.store.catalog.parameters import check_room as check_parameters
 
 if TYPE_CHECKING:
     from headrace.model.policy.accounts import Account, Permission, TopicPermission
-    from headrace.model.policy.parameters import Key
+    from headrace.model.policy.parameters import Json, Key
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Changes:
     vhosts: dict[str, None] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
-    parameters: dict[Key, Any] = field(default_factory=dict)
+    parameters: dict[Key, Json] = field(default_factory=dict)
     # By user, virtual host, exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 

@@ -4,10 +4,9 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from headrace.model.policy.accounts import AccountError, check_name
-from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.parameters import EVERYWHERE, Json, Key
 from headrace.store.catalog.change_notes import Acts
 from headrace.store.catalog.database import transaction
 
@@ -23,7 +22,7 @@ class ParameterTable:
         self._db = db
         self._acts = acts
 
-    def rows(self) -> dict[Key, Any]:
+    def rows(self) -> dict[Key, Json]:
         """Read everything, within a transaction of the caller.
 
         Raises:
@@ -40,7 +39,7 @@ class ParameterTable:
                 raise AccountError(f"{component} '{name}' is damaged: {error}") from None
         return found
 
-    def all(self) -> dict[Key, Any]:
+    def all(self) -> dict[Key, Json]:
         """Read everything, as of one moment.
 
         Raises:
@@ -52,7 +51,7 @@ class ParameterTable:
         except sqlite3.Error as error:
             raise AccountError(str(error)) from None
 
-    def set(self, vhost: str, component: str, name: str, value: Any) -> None:
+    def set(self, vhost: str, component: str, name: str, value: Json) -> None:
         """Keep a value, in place of one that was there.
 
         Raises:
@@ -78,7 +77,7 @@ class ParameterTable:
             where = f" in virtual host '{vhost}'" if vhost else ""
             raise AccountError(f"there is no {component} '{name}'{where}")
 
-    def change(self, values: Mapping[Key, Any], gone: Iterable[Key] = ()) -> None:
+    def change(self, values: Mapping[Key, Json], gone: Iterable[Key] = ()) -> None:
         """Keep and forget many at once: all, or none of them.
 
         Raises:
@@ -120,7 +119,7 @@ def check_room(db: sqlite3.Connection) -> None:
             )
 
 
-def _encoded(key: Key, value: Any) -> str:
+def _encoded(key: Key, value: Json) -> str:
     """The text of a value, if name and value can be kept."""
     check_name("component", key.component)
     check_name(key.component, key.name)

@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from headrace.model.policy.accounts import (
     Account,
@@ -35,19 +35,23 @@ from headrace.store.catalog.database import (
 )
 from headrace.store.catalog.parameters import ParameterTable
 
+Row = TypeVar("Row")
 Made = TypeVar("Made")
+AccountRow = tuple[str, str, str, int | None, bytes, bytes, bytes]
+PermissionRow = tuple[str, str, str, str, str]
+TopicPermissionRow = tuple[str, str, str, str, str]
 SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process that writes.
 
 
-class _Table(Generic[Made]):
+class _Table(Generic[Row, Made]):
     """What was made of the rows of a table, which has very many, mostly as they were last time."""
 
-    def __init__(self, make: Callable[[tuple[Any, ...]], Made]) -> None:
+    def __init__(self, make: Callable[[Row], Made]) -> None:
         self._make = make
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[Row] = []
         self._made: list[Made] = []
 
-    def take(self, rows: list[tuple[Any, ...]]) -> list[Made]:
+    def take(self, rows: list[Row]) -> list[Made]:
         """Return what the rows, in the table's order, say; what they said before is not made anew.
 
         So what is made is what lies between the first row that is different and the last.
@@ -63,18 +67,18 @@ class _Table(Generic[Made]):
         return self._made
 
 
-def _account(row: tuple[Any, ...]) -> Account:
+def _account(row: AccountRow) -> Account:
     name, password_hash, tags, iterations, *keys = row
     scram = None if iterations is None else ScramKeys(iterations, *keys)
     return Account(name, password_hash, tuple(tags.split()), scram)
 
 
-def _permission(row: tuple[Any, ...]) -> tuple[tuple[str, str], Permission]:
+def _permission(row: PermissionRow) -> tuple[tuple[str, str], Permission]:
     user, vhost, *patterns = row
     return (user, vhost), Permission(*patterns)
 
 
-def _topic_permission(row: tuple[Any, ...]) -> tuple[tuple[str, str, str], TopicPermission]:
+def _topic_permission(row: TopicPermissionRow) -> tuple[tuple[str, str, str], TopicPermission]:
     user, vhost, exchange, *patterns = row
     return (user, vhost, exchange), TopicPermission(*patterns)
 

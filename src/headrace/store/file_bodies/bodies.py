@@ -7,10 +7,20 @@ The names of its files tell all that has to be known after a restart:
     <number>-<size>.body                                    a whole one that messages refer to
 """
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from headrace.store.disk import Disk
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headrace.store.disk import Disk
+
+
+class Holder(Protocol):
+    """A channel or session that stages a body."""
+
+    def staging_failed(self, part: Part, error: OSError) -> None:
+        """Called when the disk fails to take the body."""
 
 
 class Part:
@@ -25,8 +35,8 @@ class Part:
         self.pieces: list[bytes] = []
         self.handle = -1
         self.header = b""  # Payload of the content header, with the size of the whole body.
-        self.version: Any = None  # Of AMQP, in which the header is written.
-        self.holder: Any = None  # Who stages it now.
+        self.version: object = None  # Of AMQP, in which the header is written.
+        self.holder: Holder | None = None  # Who stages it now.
         self.touched_ms = now_ms
         self.error: OSError | None = None
         self.gone = False  # Discarded, or a body now.

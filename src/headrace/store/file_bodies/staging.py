@@ -21,11 +21,11 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from headrace.model.ports import Files, Store
 from headrace.store.disk import Disk
-from headrace.store.file_bodies.bodies import Body, Part, Reader, named
+from headrace.store.file_bodies.bodies import Body, Holder, Part, Reader, named
 from headrace.store.segment.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,16 @@ CHUNK = 256 << 10  # Octets that are gathered before they are written.
 BACKLOG_MAX = 4 << 20  # Octets that wait to be written, for all senders of a virtual host.
 PARTS_MAX = 4096  # Stagings of one virtual host; the oldest that nobody continues goes first.
 WAITING_MAX = 4096  # Senders that wait for room.
+
+
+class Transport(Protocol):
+    """A socket that staging pauses while the disk is behind."""
+
+    def hold(self) -> None:
+        """Stop reading."""
+
+    def unhold(self) -> None:
+        """Read on."""
 
 
 class Job:
@@ -85,8 +95,8 @@ class Staging(Files):
         self.idle: dict[int, Body] = {}  # Those that no message refers to.
         self.used = 0  # Octets set aside, for parts and bodies.
         self.backlog = 0  # Octets handed to the thread and not written.
-        self.held: dict[Any, None] = {}  # Transports that are not read from.
-        self.waiting: deque[tuple[Any, Callable[[], bool]]] = deque()  # (who, try again).
+        self.held: dict[Transport, None] = {}  # Transports that are not read from.
+        self.waiting: deque[tuple[object, Callable[[], bool]]] = deque()  # (who, try again).
         self.closed = False
         self.disk.make_directory(directory)
         self.look()
@@ -132,7 +142,7 @@ class Staging(Files):
         owner: str,
         identifier: str,
         size: int,
-        holder: Any,
+        holder: Holder,
         then: Callable[[Part | None, OSError | None], None],
     ) -> bool:
         """Begin or continue a staging; ``then`` is called with it once it can go on.
@@ -188,14 +198,14 @@ class Staging(Files):
             self.discard(halves[0] if halves else left[0])
         return True
 
-    def wait(self, who: Any, again: Callable[[], bool]) -> bool:
+    def wait(self, who: object, again: Callable[[], bool]) -> bool:
         """Have ``again`` called when there may be room, until it is true; False: too many wait."""
         if len(self.waiting) >= WAITING_MAX:
             return False
         self.waiting.append((who, again))
         return True
 
-    def forget(self, who: Any) -> None:
+    def forget(self, who: object) -> None:
         """Nobody waits there any more."""
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not who)
 
@@ -244,7 +254,7 @@ class Staging(Files):
         """Tell whether senders must not be read from: the disk is behind."""
         return self.backlog > BACKLOG_MAX
 
-    def hold_back(self, transport: Any) -> None:
+    def hold_back(self, transport: Transport) -> None:
         """Read nothing more from a sender until the disk has caught up."""
         self.held[transport] = None
         transport.hold()
@@ -425,7 +435,8 @@ class Staging(Files):
     def take_finished(self) -> None:
         """Go on with what waited for the thread."""
         while self.writer.finished:
-            job: Any = self.writer.finished.popleft()
+            job = self.writer.finished.popleft()
+            assert isinstance(job, Job)
             job.then(job.error)
 
     def close(self) -> None:

@@ -8,13 +8,14 @@ the message's seq and with it its place in every queue; it names the queues that
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.store.segment.record import MESSAGE_HEAD, intact
 from headrace.store.segment.segment import file_name
 from headrace.wire.memory import put32, put64
 
 if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
     from headrace.store.segment.segment import Segment
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ LARGE = 32
 class Compactor:
     """Compacts one journal, a little at a time."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.segment: Segment | None = None  # The one being emptied.
         self.next = 0  # The index to go on with.

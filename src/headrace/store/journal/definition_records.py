@@ -22,12 +22,16 @@ with the facts' bound: see :mod:`headrace.store.journal.keyvalue`.
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord
 from headrace.store.journal.keyvalue import OVERHEAD
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table, encode_table
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
+    from headrace.wire.table import Table
 
 EXCHANGE = b"x"
 QUEUE = b"q"
@@ -42,15 +46,15 @@ class Defined:
     """The definitions that count, by key, in the segments where they stand."""
 
     def __init__(self) -> None:
-        self._homes: dict[bytes, Any] = {}
+        self._homes: dict[bytes, Segment] = {}
 
     def __len__(self) -> int:
         return len(self._homes)
 
-    def note(self, key: bytes, value: bytes | None, segment: Any) -> None:
+    def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
         """A record in a segment says so."""
         before = self._homes.pop(key, None)
-        if before is not None:
+        if before is not None and before.defined is not None:
             octets = len(before.defined.pop(key))
             before.fact_octets -= OVERHEAD + len(key) + octets
         if value is None:
@@ -64,12 +68,13 @@ class Defined:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Give keys and values, in the order in which they were said last."""
         for key, segment in self._homes.items():
-            yield key, segment.defined[key]
+            if segment.defined is not None:
+                yield key, segment.defined[key]
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key; None when there is none."""
         segment = self._homes.get(key)
-        return None if segment is None else segment.defined[key]
+        return None if segment is None or segment.defined is None else segment.defined[key]
 
 
 def exchange_key(name: str) -> bytes:
@@ -80,7 +85,7 @@ def exchange_key(name: str) -> bytes:
 def exchange_value(record: ExchangeRecord) -> bytes:
     """Return what is said of an exchange."""
     flags = AUTO_DELETE * record.auto_delete + INTERNAL * record.internal
-    return bytes((flags,)) + _text(record.type) + encode_table(record.arguments)
+    return bytes((flags,)) + _text(record.type) + encode_table(cast("Table", record.arguments))
 
 
 def read_exchange(key: bytes, value: bytes) -> ExchangeRecord:
@@ -104,7 +109,12 @@ def queue_of(key: bytes) -> int:
 def queue_value(record: QueueRecord) -> bytes:
     """Return what is said of a queue."""
     flags = bytes((AUTO_DELETE * record.auto_delete,))
-    return flags + _text(record.name) + _text(record.user) + encode_table(record.arguments)
+    return (
+        flags
+        + _text(record.name)
+        + _text(record.user)
+        + encode_table(cast("Table", record.arguments))
+    )
 
 
 def read_queue(key: bytes, value: bytes) -> QueueRecord:
@@ -119,7 +129,7 @@ def binding_key(record: BindingRecord) -> bytes:
     """Return the key of a binding; its value is empty."""
     texts = record.source, record.kind, record.destination, record.routing_key
     arguments = dict(sorted(record.arguments.items()))
-    return BINDING + b"".join(map(_text, texts)) + encode_table(arguments)
+    return BINDING + b"".join(map(_text, texts)) + encode_table(cast("Table", arguments))
 
 
 def read_binding(key: bytes) -> BindingRecord:

@@ -18,13 +18,17 @@ messages; now and then those are dropped that do not count any more. What is lef
 leaves the log is said again at its end, some of it in each turn.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.store.segment.record import COUNTED as C_COUNTED
     from headrace.wire.memory import copy, cut, get32, get64, put32, put64
+
+if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
+    from headrace.store.segment.segment import Segment
 
 ENTRY = 32  # Octets.
 FRESH_MAX = 64 << 10  # Octets of entries in one record, and of those said again in one turn.
@@ -38,7 +42,7 @@ if not cython.compiled:
 class Counts:
     """The counts of one journal, from when they are noted to when they are of no use."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.number = 0  # Of the last entry.
         self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet,
@@ -71,20 +75,22 @@ class Counts:
         self.journal.append(C_COUNTED, entries)
         self.keep(self.journal.segment, entries, places)
 
-    def keep(self, segment: Any, entries: bytes, places: bytes) -> None:
+    def keep(self, segment: "Segment", entries: bytes, places: bytes) -> None:
         """Remember that a segment says this."""
         if segment.counts is None:
             segment.counts = bytearray()
             segment.count_places = bytearray()
             segment.counts_room = SWEEP_AT
+        assert segment.count_places is not None
         segment.counts += entries
         segment.count_places += places
         if len(segment.counts) > segment.counts_room:
             self.sweep(segment)
             segment.counts_room = max(SWEEP_AT, 2 * len(segment.counts))
 
-    def sweep(self, segment: Any) -> None:
+    def sweep(self, segment: "Segment") -> None:
         """Forget what a segment says of messages that are gone, or said again later."""
+        assert segment.counts is not None and segment.count_places is not None  # noqa: PT018
         segment.counts, segment.count_places = self.swept(segment.counts, segment.count_places)
 
     def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
@@ -115,18 +121,19 @@ class Counts:
         del kept_places[n >> 2 :]
         return kept, kept_places
 
-    def carry(self, segment: Any) -> bool:
+    def carry(self, segment: "Segment") -> bool:
         """Say again what a segment says that is to leave; False when that takes another turn."""
-        if segment.counts is None:
+        counts, count_places = segment.counts, segment.count_places
+        if counts is None or count_places is None:
             return True
-        n = min(len(segment.counts), FRESH_MAX)
-        entries, places = self.swept(segment.counts[:n], segment.count_places[: n >> 2])
-        del segment.counts[:n]
-        del segment.count_places[: n >> 2]
+        n = min(len(counts), FRESH_MAX)
+        entries, places = self.swept(counts[:n], count_places[: n >> 2])
+        del counts[:n]
+        del count_places[: n >> 2]
         if entries:
             self.append(bytes(entries), bytes(places))
             self.journal.segment.fact_octets += len(entries)  # It is wanted.
-        if segment.counts:
+        if counts:
             return False
         segment.counts = segment.count_places = None
         return True
@@ -139,9 +146,9 @@ class FoundCounts:
         self.number = 0  # The highest one.
         self.room = SWEEP_AT // ENTRY
         #: By queue id and seq: number, count, when_ms, and the segment that says so.
-        self.entries: dict[tuple[int, int], tuple[int, int, int, Any]] = {}
+        self.entries: dict[tuple[int, int], tuple[int, int, int, Segment]] = {}
 
-    def take(self, payload: bytes, segment: Any) -> bool:
+    def take(self, payload: bytes, segment: "Segment") -> bool:
         """Take in a record; return whether to look which entries are of no use any more."""
         entries = self.entries
         for at in range(0, len(payload), ENTRY):
@@ -153,7 +160,7 @@ class FoundCounts:
             self.number = max(self.number, number)
         return len(entries) > self.room
 
-    def swept(self, kept: dict[tuple[int, int], tuple[int, int, int, Any]]) -> None:
+    def swept(self, kept: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
         """Only these are of use."""
         self.entries = kept
         self.room = max(self.room, 2 * len(kept))

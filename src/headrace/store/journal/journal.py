@@ -17,7 +17,7 @@ or from a scratch file where it need not survive (:mod:`headrace.store.journal.s
 
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -64,6 +64,7 @@ if not cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
+    from headrace.store.stream.log import DiskStreamLog
 
 SEGMENT_SIZE = 64 << 20  # Octets.
 INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
@@ -107,7 +108,7 @@ class Journal(SegmentLog):
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # The number of the one that is open.
         self.shared = False  # It is in the log of a stream, too.
-        self.streams: list[Any] = []  # Logs of streams that are open.
+        self.streams: list[DiskStreamLog] = []  # Logs of streams that are open.
         self.emptied = False  # Some segment may be of no use any more.
         self.room = self.writer.reserve = Reserve(self.disk, directory)
         self.compactor = Compactor(self)

@@ -14,7 +14,10 @@ facts alone do not send segments round and round, a segment that consists of the
 leaves only when the log as a whole holds far more than is wanted (:mod:`.compaction`).
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.store.segment.segment import Segment
 
 OVERHEAD = 28  # Octets of a record beside key and value, on average.
 _HEAD = 8
@@ -37,12 +40,12 @@ class FactHomes:
 
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self.values = values
-        self._homes: dict[bytes, Any] = {}
+        self._homes: dict[bytes, Segment] = {}
 
-    def note(self, key: bytes, value: bytes | None, segment: Any) -> None:
+    def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
         """A record in a segment says so."""
         before = self._homes.pop(key, None)
-        if before is not None:
+        if before is not None and before.facts is not None:
             before.facts.discard(key)
             before.fact_octets -= OVERHEAD + len(key) + len(self.values[key])
         if value is None:

@@ -14,7 +14,7 @@ nothing is confirmed.
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import cython
 
@@ -34,6 +34,10 @@ if not cython.compiled:
     from headrace.store.segment.record import seal, seal_around
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import copy, put64
+
+if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
+    from headrace.store.stream.log import DiskStreamLog
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +81,7 @@ class SegmentLog(Store):
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: Group | None = None
-        self.dirty_streams: list[Any] = []  # Logs of streams with something to write.
+        self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with something to write.
         self.closed = False
         disk.make_directory(directory)
         self.writer = Writer(disk, directory, free_min=free_min, threaded=threaded)
@@ -236,7 +240,7 @@ class SegmentLog(Store):
             job = self.writer.finished.popleft()
             if not isinstance(job, Group):
                 if isinstance(job, Snapshot):
-                    job.taken(self)
+                    job.taken(cast("Journal", self))  # Only journals take snapshots.
                 continue
             for piece in job.pieces:
                 segment = piece.segment

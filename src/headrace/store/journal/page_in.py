@@ -8,7 +8,7 @@ and never read ahead.
 """
 
 import errno
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -24,6 +24,9 @@ if not cython.compiled:
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import cut, get32, get64
 
+if TYPE_CHECKING:
+    from headrace.store.journal.log import SegmentLog
+
 READ_SLACK = 512  # Octets that a record may have beside its body and headers, as a rule.
 PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
 INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
@@ -32,7 +35,7 @@ INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in
 class PageIn:
     """Reads the messages of one log."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: "SegmentLog") -> None:
         self.log = log
         self.disk = log.disk
         self.files = log.files

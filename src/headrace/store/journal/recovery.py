@@ -19,7 +19,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -64,6 +64,9 @@ if not cython.compiled:
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import get32, get64
 
+if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
+
 log = logging.getLogger(__name__)
 
 TORN_LOOK = 1 << 20  # Octets behind a torn write in which records of it are looked for.
@@ -74,7 +77,7 @@ SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 class Recovery:
     """One reading of one journal."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self.disk = journal.disk
         self.directory = journal.directory
         self.name = journal.name

@@ -9,12 +9,13 @@ messages it speaks of.
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.store.segment.record import RETIRED
 from headrace.store.segment.segment_files import Recycling
 
 if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
     from headrace.store.segment.segment import Segment
 
 CARRIED_OCTETS = 1 << 20  # Of definitions that one turn says again.
@@ -23,7 +24,7 @@ CARRIED_OCTETS = 1 << 20  # Of definitions that one turn says again.
 class Retirement:
     """Lets the segments of one journal go."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.leaving: deque[tuple[Segment, int]] = deque()  # With what must be durable first.
 

@@ -4,7 +4,7 @@
 They become records at the end of a turn; on a full disk whose reserve is low, when there is room.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -12,13 +12,16 @@ if not cython.compiled:
     from headrace.store.segment.record import SETTLED as C_SETTLED
     from headrace.wire.memory import cut, put32, put64
 
+if TYPE_CHECKING:
+    from headrace.store.journal.journal import Journal
+
 RUNS_MAX = 64 << 10  # Octets of runs in one record.
 
 
 class Settled:
     """The runs of one turn, which become one record, or of a time without room."""
 
-    def __init__(self, journal: Any) -> None:
+    def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.queue_id = 0
         self.seq = 0

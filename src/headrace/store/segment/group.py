@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written and synced at once."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
 from headrace.store.replacement import failed
 
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
+    from headrace.store.segment.segment_files import SegmentFiles
+    from headrace.store.stream.files import StreamGroup
 
 
 class Piece:
@@ -30,12 +32,14 @@ class Group:
     What is durable when it fails is not written again; a file that failed is not, either.
     """
 
-    def __init__(self, files: Any, buffer: bytearray, pieces: list[Piece], appended: int) -> None:
+    def __init__(
+        self, files: "SegmentFiles", buffer: bytearray, pieces: list[Piece], appended: int
+    ) -> None:
         self.files = files
         self.buffer = buffer
         self.pieces = pieces
         self.appended = appended  # Up to here the log is durable with it.
-        self.streams: list[Any] = []
+        self.streams: list[StreamGroup] = []
         self.streams_done = 0  # How many of them are durable,
         self.done = 0  # and how many pieces.
 
@@ -83,7 +87,7 @@ class Group:
 
     def write_anew(self, segment: "Segment", first: int, stop: int) -> None:
         """Write pieces of a segment to a new file, behind all that its old one held."""
-        octets: list[Any] = []
+        octets: list[bytes] = []
         for k in range(first, stop):
             piece = self.pieces[k]
             octets += piece.parts or [bytes(self.buffer[piece.lo : piece.hi])]

@@ -8,8 +8,6 @@ the end of an earlier stretch takes twice as much as that did, up to ``READ_AHEA
 least one octet in ``WASTE_MAX`` of the stretch was wanted; else half as much.
 """
 
-from typing import Any
-
 READ_AHEAD = 256 << 10  # Octets read at once, unless one message has more.
 READ_MIN = 4096  # Octets, a page of the kernel's.
 STRETCHES = 4  # Stretches that are kept, one for each reader that goes on by itself.
@@ -31,7 +29,7 @@ class ReadAhead:
     """The latest stretches that were read."""
 
     def __init__(self) -> None:
-        self.stretches: Any = []  # The latest is last.
+        self.stretches: list[Stretch] = []  # The latest is last.
 
     def find(self, file: int, at: int, size: int) -> Stretch | None:
         """Return a stretch that has ``size`` octets from ``at`` on, if there is one."""

@@ -22,7 +22,7 @@ When compaction has copied what was left of a segment, the segment stays known u
 """
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cython
 
@@ -55,7 +55,9 @@ class Segment:
         self.room = 0  # Messages that ``heads`` has room for.
         self.count = 0  # Messages in it.
         self.live = 0  # Messages that some queue owes.
-        self.masks: Any = None  # Where several queues owe one: the route's number (4), a bit for
+        self.masks: bytearray | None = (
+            None  # Where several queues owe one: the route's number (4), a bit for
+        )
         # each queue that settled it (8).
         self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to their number.
         self.bits: list[dict[int, int]] = []  # By that number, queue id to bit.
@@ -73,8 +75,8 @@ class Segment:
         self.facts: set[bytes] | None = None  # Keys of the facts that stand in it and count,
         self.fact_octets = 0  # and what their records hold, and those of the definitions.
         self.defined: dict[bytes, bytes] | None = None  # The definitions that stand in it.
-        self.counts: Any = None  # What its COUNTED records say (bytearray),
-        self.count_places: Any = None  # the positions of the messages,
+        self.counts: bytearray | None = None  # What its COUNTED records say (bytearray),
+        self.count_places: bytearray | None = None  # the positions of the messages,
         self.counts_room = 0  # and at how many octets that is looked through.
 
     def __repr__(self) -> str:
@@ -144,6 +146,7 @@ class Segment:
 
     def settle_one(self, i: int, queue_id: int) -> int:
         """Note that one of several queues settled a message; 0 when it had, or never owed it."""
+        assert self.masks is not None
         bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
         if bit < 0:
             return 0
@@ -170,6 +173,7 @@ class Segment:
         owed = get32(self.heads, 8 * i + 4)
         if not owed & C_SEVERAL:
             return owed > 0
+        assert self.masks is not None
         bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
         if bit >= MASK_BITS:
             return queue_id not in (self.partial or {}).get(i, ())
@@ -179,6 +183,7 @@ class Segment:
         """Return those of a message's queues that still owe it."""
         if not get32(self.heads, 8 * i + 4) & C_SEVERAL:
             return ids
+        assert self.masks is not None
         mask = get64(self.masks, 12 * i + 4)
         settled = (self.partial or {}).get(i, ())
         left = []

@@ -4,11 +4,14 @@
 import logging
 import os
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
 from headrace.store.replacement import failed, prove, read_old, write_anew
 from headrace.store.segment.segment import file_name
+
+if TYPE_CHECKING:
+    from headrace.store.stream.log import DiskStreamLog
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +148,7 @@ class StreamGroup:
 
     def __init__(
         self,
-        log: Any,
+        log: "DiskStreamLog",
         buffer: bytearray,
         pieces: list[tuple[StreamSegment, int, int, int]],
         next_offset: int,

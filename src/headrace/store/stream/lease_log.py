@@ -7,11 +7,10 @@ lease back as it was, with all its messages.
 """
 
 from collections import deque
-from typing import Any
 
 import cython
 
-from headrace.model.lease.log import as_it_is
+from headrace.model.lease.log import Render, as_it_is
 
 if not cython.compiled:
     from headrace.model.lease.log import TAIL as C_TAIL
@@ -31,7 +30,7 @@ class DiskLeaseLog(DiskStreamLog):
         Raises:
             StoreError, OSError: it cannot be read.
         """
-        self.render: Any = as_it_is
+        self.render: Render = as_it_is
         self.floor = 0  # It is durable that nothing below is wanted;
         self.waiting: deque[tuple[int, int]] = deque()  # and when this is so of (position, offset).
         DiskStreamLog.__init__(

@@ -7,7 +7,6 @@ closely share what was read.
 
 import logging
 from collections import OrderedDict, deque
-from typing import Any
 
 import cython
 
@@ -41,7 +40,9 @@ class StreamReader:
         self.disk = files.disk
         self.index = index
         self.places: OrderedDict[int, tuple[StreamSegment, int]] = OrderedDict()
-        self.recent: deque[tuple[int, int, list[Any]]] = deque(maxlen=RECENT)
+        self.recent: deque[tuple[int, int, list[tuple[int, bytes, int, int, int]]]] = deque(
+            maxlen=RECENT
+        )
 
     def forget(self) -> None:
         """Some segments are gone."""
