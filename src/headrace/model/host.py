@@ -152,7 +152,7 @@ class QueueHost(Host, Protocol):
 
     dead_letters: DeadLetters
     events: Events
-    observed: bool  # True while every delivery is passed to :meth:`delivering`.
+    traced: bool  # True while every delivery is passed to :meth:`delivering`.
 
     def effective(self, queue: Queue) -> dict[str, object]:
         """Return a queue's arguments with policies and limits applied."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a queue or an exchange: its arguments, as policies complete and restrict them.
+"""Effective arguments of queues and exchanges: their own, completed and limited by policies.
 
-:func:`configure` sets a queue's attributes from that, when the queue is made and again whenever a
-policy changes (:mod:`headrace.model.vhost.apply_rules`). It may be called on a queue that is in
-use.
+:func:`configure` sets a queue's attributes from them, when the queue is made and whenever a policy
+changes (:mod:`headrace.model.vhost.apply_rules`). The queue may be in use.
 """
 
 from __future__ import annotations
@@ -28,31 +27,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUORUM_DELIVERY_LIMIT = 20  # Of queues of type quorum that say nothing of it.
+QUORUM_DELIVERY_LIMIT = 20  # Default of quorum queues.
 LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
-UNBOUNDED = ("none", "flow-control", "flow-to-disk")  # With these a queue may be longer than that.
-INSTEAD = "reject-publish"  # It loses nothing that was taken, either.
+# With these an operator policy's length would be no limit.
+UNBOUNDED = ("none", "flow-control", "flow-to-disk")
+INSTEAD = "reject-publish"  # Loses no confirmed message.
 OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
 STRATEGY = "x-dead-letter-strategy"
 LOSES = (
     "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
     "overflow than drop-head"
 )
-TIMEOUT = "x-consumer-timeout"  # Those who consume are told of it anew.
-LIVES_OCTETS = 1 << 20  # Of messages that are given a new time to live at a time.
+TIMEOUT = "x-consumer-timeout"  # A change is passed on to the consumers.
+LIVES_OCTETS = 1 << 20  # Bytes of messages that get a new TTL at a time.
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a queue's name is one that the broker itself gives: no rule is about these."""
+    """Return True if a queue's name is one of the broker's own, to which no policy applies."""
     return name.startswith(OWN_PREFIXES)
 
 
 def effective(rules: Rules, queue: Queue) -> dict[str, object]:
-    """Return what holds for a queue; its own arguments themselves when nobody adds to them.
+    """Return the effective arguments of a queue; its own mapping if nothing is added.
 
-    A limit is the smallest of what its arguments, policy and operator policy say; anything else is
-    what its arguments say, or else the operator policy, or else the policy. But how the length of
-    an operator policy is kept is no matter of the arguments.
+    A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
+    the arguments, then the operator policy, then the policy. Only an operator policy says how its
+    own length is enforced.
     """
     arguments = queue.arguments
     if queue.is_hidden or is_own(queue.name):
@@ -71,10 +71,10 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
 
 
 def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:
-    """Return how an operator policy's length is kept, where the queue does not say that.
+    """Return the overflow that enforces an operator policy's length; None for the queue's own.
 
-    An operator who limits a length says how it is kept. Where he does not, the queue may, but not
-    that the length is no limit.
+    Without an overflow in the operator policy the queue's own counts, unless it would make the
+    length no limit.
     """
     operator = policies.of(kind, name)[1]
     if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
@@ -86,9 +86,9 @@ def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> 
 
 
 def configure(vhost: QueueRegistry, queue: Queue) -> None:
-    """Set what the effective arguments of a queue say; the queue may be in use.
+    """Set a queue's attributes from its effective arguments.
 
-    It does not matter whether the queue is among those of the virtual host yet.
+    The queue may be in use, or not yet be registered.
     """
     arguments = vhost.effective(queue)
     live = vhost.queues.get(queue.name) is queue
@@ -114,7 +114,8 @@ def configure(vhost: QueueRegistry, queue: Queue) -> None:
             watch_use(vhost, queue)
         if queue.message_ttl_ms >= 0 and not 0 <= message_ttl_ms <= queue.message_ttl_ms:
             shorten_lives(vhost, queue)
-    changed = live or arguments is not queue.arguments  # A log is made with those.
+    # The log was made with the queue's own arguments.
+    changed = live or arguments is not queue.arguments
     if isinstance(queue, Stream) and not queue.is_hidden and changed:
         before = queue.log.max_age_ms
         queue.limit(arguments)
@@ -124,7 +125,7 @@ def configure(vhost: QueueRegistry, queue: Queue) -> None:
 
 
 def reconfigure(vhost: QueueRegistry, queue: Queue, before: Rules | None) -> None:
-    """Apply the rules of a virtual host to a queue that went by others; ``None``: nobody knows."""
+    """Apply changed rules to a queue; ``before`` is None if the former rules are unknown."""
     was = None if before is None else effective(before, queue)
     now = vhost.effective(queue)
     if was == now:
@@ -139,7 +140,7 @@ def reconfigure(vhost: QueueRegistry, queue: Queue, before: Rules | None) -> Non
 
 
 def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
-    """Set what arguments and policies say of an exchange; it may be in use."""
+    """Set the alternate of an exchange from arguments and policies; it may be in use."""
     alternate = exchange.own_alternate
     policies = vhost.rules.policies
     if alternate is None and policies and exchange.name:
@@ -154,7 +155,7 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
 
 
 def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
-    """A queue got a time to live: let it count for what waits there, from now on."""
+    """Apply a new or shorter message TTL to the messages in a queue, counted from now."""
     at = queue.position_of_first()
     end = vhost.counters.next_seq
     began_ms = vhost.counters.now_ms
@@ -175,13 +176,13 @@ def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
 
 
 def watch_use(vhost: QueueRegistry, queue: Queue) -> None:
-    """Have a queue with x-expires go when nobody uses it."""
+    """Schedule the deletion of a queue with x-expires."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
         vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
 def watch_age(vhost: QueueRegistry, queue: Queue) -> None:
-    """Have a stream with x-max-age lose what is too old."""
+    """Schedule the retention of a stream with x-max-age."""
     if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
         vhost.scheduler.put(("age", queue), vhost.counters.now_ms + TRIM_MIN_MS, queue.trim)

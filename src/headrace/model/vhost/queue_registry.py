@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of a virtual host: who declares which, whose they are, and when they go."""
+"""The queues of a virtual host: declaration, ownership, expiry and deletion."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from headrace.model.scheduler import Scheduler
 
 
-LOST = "amq.lost-"  # What queues are called whose definitions were lost, before their ids.
-LINGER = "qpid.auto_delete_timeout"  # Seconds for which an auto-delete queue stays unused.
+LOST = "amq.lost-"  # Prefix of queues whose definitions were lost; the queue's id follows.
+LINGER = "qpid.auto_delete_timeout"  # Seconds that an unused auto-delete queue stays.
 
 StreamMaker = Callable[..., Queue]
 
 
 class QueueRegistry(Topology):
-    """Queues by name and owner; the second of the three classes that make up a virtual host."""
+    """Queues by name and owner; the middle one of the three classes of a virtual host."""
 
     def __init__(
         self,
@@ -75,29 +75,31 @@ class QueueRegistry(Topology):
         self.store = store
         self.scheduler = scheduler
         self.make_stream = make_stream
-        self.traced = False  # Deliveries are shown to us.
-        self.declared_by: dict[Queue, str] = {}  # Users.
-        self.queues_of: dict[str, int] = {}  # How many queues each user declared.
+        self.traced = False  # True while every delivery is passed to ``delivering``.
+        self.declared_by: dict[Queue, str] = {}  # The users.
+        self.queues_of: dict[str, int] = {}  # Number of queues that each user declared.
         self.lifetimes = queue_lifetime.QueueLifetimes(self)
-        #: Called with a queue when it is said anew how long its consumers may hold deliveries.
+        #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
-        self._kept: set[Queue] = set()  # Exclusive ones that outlive their owners.
-        self._durable_exclusive: set[Queue] = set()  # Declared durable, which changes nothing.
-        self.no_local: set[Queue] = set()  # They keep out what their own connection publishes.
+        self._kept: set[Queue] = set()  # Exclusive queues that outlive their owner.
+        # Declared durable, but transient because exclusive.
+        self._durable_exclusive: set[Queue] = set()
+        self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
         self._deadline_hook = self._on_deadline
-        self._change: RulesChange | None = None  # Of the rules, while it is under way.
+        self._change: RulesChange | None = None  # The change of rules under way.
 
     # --- What the virtual host does ---------------------------------------------------------------
 
     @abstractmethod
     def _is_leased(self, queue: Queue) -> bool:
-        """Tell whether somebody leases messages of a queue."""
+        """Return True if a lease of a queue is in use."""
 
     @abstractmethod
     def _end(self, queue: Queue, user: str) -> int:
-        """End a queue, which a user declared, and what goes with it; return how many messages were
-        ready.
+        """End a deleted queue, and what depends on it; return its ready messages.
+
+        ``user`` declared it.
         """
 
     # --- By name ----------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ class QueueRegistry(Topology):
         """Return the queue of that name, if the connection ``owner`` may use it.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such queue.
             ResourceLocked: it is exclusive to another connection.
         """
         queue = self.queues.get(name)
@@ -135,18 +137,18 @@ class QueueRegistry(Topology):
         user: str = "",
         session: object = None,
     ) -> Queue:
-        """Return the queue, made unless it is there. An empty name gets a new one.
+        """Return the queue of that name, making it if it does not exist.
 
-        ``owner`` is the connection that asks, or the session where sessions own queues; ``session``
-        is the channel of a connection.
+        An empty name gets a generated one. ``owner`` is the connection that asks, or the session
+        where sessions own queues; ``session`` is the channel of a connection; ``user`` is the user.
 
-        ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue: the
-        next who asks for it may own it. With ``sticky`` a queue that is there stays as it is,
-        whatever is asked for (0-9/queue.declare). ``user`` is who asks.
+        ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue; then
+        another connection may own it. With ``sticky`` an existing queue is returned as it is,
+        whatever properties are asked for (0-9/queue.declare).
         """
         if passive:
             asked = self.find_queue(name, owner)
-            if LINGER not in asked.arguments:  # That counts from the last consumer.
+            if LINGER not in asked.arguments:  # There the last consumer's end counts.
                 asked.used_ms = self.counters.now_ms
             return asked
         existing = self.queues.get(name) if name else None
@@ -232,7 +234,7 @@ class QueueRegistry(Topology):
         if_empty: bool = False,
         owner: object = None,
     ) -> int:
-        """Delete a queue, if there is one; return how many ready messages went with it."""
+        """Delete a queue; return its number of ready messages, 0 if it does not exist."""
         if name not in self.queues:
             return 0
         queue = self.find_queue(name, owner)
@@ -246,10 +248,10 @@ class QueueRegistry(Topology):
         return self._remove_queue(queue)
 
     def purge_queue(self, queue: Queue) -> int:
-        """Drop every ready message of a queue that is no stream; return how many there were.
+        """Drop every ready message of a queue (not a stream); return their number.
 
         Raises:
-            ResourceError: it is durable, and the disk fails.
+            ResourceError: the queue is durable, and the disk fails.
         """
         self._require(queue.durable)
         count = queue.purge()
@@ -259,22 +261,22 @@ class QueueRegistry(Topology):
         return count
 
     def queue_count(self) -> int:
-        """How many queues there are that clients declared."""
+        """Return the number of queues that clients declared."""
         return sum(not (queue.is_hidden or is_own(name)) for name, queue in self.queues.items())
 
     # --- Rules ------------------------------------------------------------------------------------
 
     def effective(self, queue: Queue) -> dict[str, object]:
-        """Return what holds for a queue: its own arguments, completed and restricted by others'."""
+        """Return the effective arguments of a queue: its own, with policies and limits applied."""
         return effective(self.rules, queue)
 
     def policies_of(self, queue: Queue) -> tuple[str, str]:
-        """Return the names of the policy and the operator policy of a queue; empty for none."""
+        """Return the names of a queue's policy and operator policy; empty for none."""
         found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
         return found[0].name if found[0] else "", found[1].name if found[1] else ""
 
     def take_rules(self, rules: Rules) -> None:
-        """Let other rules count from now on; for what is there, too, within a moment."""
+        """Set new rules; existing queues and exchanges follow within a few turns."""
         before, self.rules = self.rules, rules
         if before.policies.same(rules.policies):
             return
@@ -284,7 +286,7 @@ class QueueRegistry(Topology):
             self.scheduler.put(("rules", self), again, self._go_on_changing)
 
     def _go_on_changing(self, now_ms: int) -> int:
-        """Apply other rules to some of what is there; return when to go on, 0 for never."""
+        """Apply changed rules to some queues and exchanges; return when to go on, 0 for never."""
         if self._change is not None and self._change.step():
             return now_ms + 1
         self._change = None
@@ -293,18 +295,18 @@ class QueueRegistry(Topology):
     def understand(
         self, arguments: Mapping[str, object], name: str, *, strict: bool = False
     ) -> Mapping[str, object]:
-        """Return the arguments of a queue in our terms.
+        """Return the arguments of a queue with aliases replaced by our names.
 
-        With ``strict`` every name that has no meaning here is refused, unless the virtual host has
-        a rule of its own for them.
+        With ``strict`` unknown names are refused, unless the virtual host has a rule of its own for
+        them.
 
         Raises:
-            InvalidArgument: one is refused.
+            InvalidArgument: an argument is refused.
         """
         return understand(arguments, self._queue(name), self._mode(strict), name)
 
     def configure(self, queue: Queue) -> None:
-        """Set a queue's attributes from its effective arguments; it may be in use."""
+        """Set a queue's attributes from its effective arguments; the queue may be in use."""
         configure(self, queue)
 
     def _clear_later(self) -> None:
@@ -313,10 +315,10 @@ class QueueRegistry(Topology):
     # --- Owners -----------------------------------------------------------------------------------
 
     def lock_queue(self, queue: Queue, owner: object) -> None:
-        """Make a queue that nobody else uses the owner's own, until the owner goes.
+        """Make a queue exclusive to an owner until that owner is gone.
 
         Raises:
-            ResourceLocked: another owns it or consumes from it.
+            ResourceLocked: another connection owns it or consumes from it.
         """
         holder = queue.exclusive_owner
         if holder is owner or (holder is not None and queue_lifetime.admits(holder, owner)):
@@ -328,7 +330,7 @@ class QueueRegistry(Topology):
         self._kept.add(queue)
 
     def owner_gone(self, owner: object) -> None:
-        """An owner is gone: its exclusive queues go, or are nobody's."""
+        """Delete or release the exclusive queues of an owner that is gone."""
         for queue in self._owned.pop(owner, ()):
             lingers = LINGER in queue.arguments and queue.expires_ms >= 0
             if queue in self._kept and (lingers or not queue.auto_delete):
@@ -340,7 +342,7 @@ class QueueRegistry(Topology):
         self.session_ended(owner)
 
     def session_ended(self, owner: object) -> None:
-        """A connection, a session or a channel is gone: so are the queues that live with it."""
+        """Delete the queues whose lifetime is bound to a closed connection, session or channel."""
         for queue in self.lifetimes.end(owner):
             if self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
@@ -355,14 +357,14 @@ class QueueRegistry(Topology):
     # --- Time -------------------------------------------------------------------------------------
 
     def queue_unused(self, queue: Queue) -> None:
-        """The last consumer of an auto-delete queue has gone."""
+        """Delete an auto-delete queue that has lost its last consumer."""
         if LINGER in queue.arguments and queue.expires_ms >= 0:
-            return  # It goes once it was unused for that long.
+            return  # It is deleted after its timeout.
         if self.queues.get(queue.name) is queue and not self.lifetimes.stays(queue):
             self._remove_queue(queue)
 
     def expire_queue(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that was not used for its x-expires; return when to look again."""
+        """Delete a queue that was unused for its x-expires; return when to check again."""
         if queue.deleted:
             return 0
         if queue.consumer_count() or self._is_leased(queue):
@@ -374,17 +376,17 @@ class QueueRegistry(Topology):
         return 0
 
     def _on_deadline(self, queue: Queue, deadline_ms: int) -> None:
-        """The earliest deadline of a queue's messages became earlier."""
+        """Schedule the expiry of messages; called when the queue's first deadline moves earlier."""
         self.scheduler.put(queue, deadline_ms, queue.expire)
 
     # --- The broker's own -------------------------------------------------------------------------
 
     def make_hidden(self, name: str, arguments: Mapping[str, object]) -> Queue:
-        """Make a durable stream of the broker's own, to which nobody publishes.
+        """Make a durable stream to which clients cannot publish.
 
         Raises:
             InvalidArgument: streams are not served.
-            LimitReached: the definitions would hold more than they may.
+            LimitReached: definitions would use more memory than they may.
         """
         if self.make_stream is None:
             raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
@@ -396,14 +398,14 @@ class QueueRegistry(Topology):
         return queue
 
     def make_delayed(self, name: str) -> Queue:
-        """Make the durable queue of the broker's own in which delayed messages wait."""
+        """Make the durable queue in which delayed messages wait."""
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
         return queue
 
     def make_lost(self, queue_id: int) -> Queue:
-        """Make a durable queue for messages that are owed by a queue without a definition."""
+        """Make a durable queue for recovered messages whose queue has no definition."""
         name = f"{LOST}{queue_id}"
         self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
@@ -412,11 +414,11 @@ class QueueRegistry(Topology):
         return queue
 
     def remove_hidden(self, queue: Queue) -> None:
-        """Delete what :meth:`make_hidden` made."""
+        """Delete a stream made by :meth:`make_hidden`."""
         self._remove_queue(queue)
 
     def destruct(self, queue: Queue) -> None:
-        """A queue goes because its own policy has it so."""
+        """Delete a queue because its own lifetime policy says so."""
         if self.queues.get(queue.name) is queue:
             self._remove_queue(queue)
 
@@ -437,7 +439,7 @@ class QueueRegistry(Topology):
         arguments: Mapping[str, object],
         owner: object,
     ) -> None:
-        """Refuse to declare a queue that is there with other properties."""
+        """Refuse a declaration whose properties differ from the existing queue's."""
         what = self._queue(queue.name)
         plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, what)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
@@ -452,7 +454,7 @@ class QueueRegistry(Topology):
         )
 
     def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-        """Refuse what a queue of type quorum or stream cannot be."""
+        """Refuse properties that a quorum queue or stream cannot have."""
         for wrong, flaw in (
             (not durable, "non-durable"),
             (exclusive, "exclusive-owner"),
@@ -468,13 +470,13 @@ class QueueRegistry(Topology):
             )
 
     def check_room(self, name: str, more: int = 1) -> None:
-        """Refuse more queues than the virtual host may have; ``name`` is of the first.
+        """Refuse more queues than the virtual host may have; ``name`` is the first one's.
 
         Raises:
-            PreconditionFailed: there is no room for ``more``.
+            PreconditionFailed: there is no room for ``more`` queues.
         """
         most = self.rules.limits.queues
-        # Counting takes its time, and is for those that may be too many only.
+        # Count only when the limit may be exceeded: counting takes time.
         if (
             0 <= most < len(self.queues) + more
             and most < self.queue_count() + more

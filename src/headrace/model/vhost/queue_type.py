@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of queue the arguments ask for: one of Qpid's, or an ordinary one.
+"""Which class of queue the arguments ask for: one of Qpid's kinds, or an ordinary queue.
 
-A queue is of one kind. What cannot go together is refused and both arguments are named; nothing is
-made then.
+Arguments of two kinds contradict each other; the declaration is refused and both are named.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SORT = "qpid.queue_sort_key"
 GROUP = "qpid.group_header_key"
 PRIORITIES = ("qpid.priorities", "x-max-priority")
 HOLD = "holdOnPublishEnabled"
-DEDUPLICATION = "x-message-deduplication"  # Queues that take each id once are a kind as well.
+DEDUPLICATION = "x-message-deduplication"  # Deduplicating queues are a kind of their own.
 SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
 
 _FAMILIES = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
@@ -46,7 +45,7 @@ _NEEDS = (
 
 
 def wants(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
-    """Return the first of these arguments that is set, and not to nothing; "" when none is."""
+    """Return the first of these arguments that is set and not zero; "" if none is."""
     for name in names:
         if number(arguments.get(name, 0)) != 0:
             return name
@@ -54,10 +53,10 @@ def wants(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
 
 
 def check(arguments: Mapping[str, object], what: str) -> None:
-    """Refuse arguments that contradict each other; ``what`` names the queue in the text.
+    """Refuse arguments that contradict each other; ``what`` names the queue.
 
     Raises:
-        InvalidArgument: naming both.
+        InvalidArgument: naming both arguments.
     """
     wanted = [name for name in (wants(arguments, family) for family in _FAMILIES) if name]
     if len(wanted) > 1:
@@ -85,7 +84,7 @@ def _contradiction(name: str, other: str, what: str) -> InvalidArgument:
 
 
 def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:
-    """Return the class of a queue with these arguments, which were checked before."""
+    """Return the class of a queue with these checked arguments."""
     if wants(arguments, LAST_VALUE):
         return LastValueQueue
     if wants(arguments, (SORT,)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchanges of a virtual host, and what is bound to them.
+"""Exchanges and bindings of a virtual host.
 
-The cost of binding and deleting does not depend on how much else there is: bindings are found from
-both of their ends. Whoever remembers routes forgets them when ``counters.generation`` has moved on.
+Bindings are indexed by source and by destination, so the cost of binding and deleting does not
+depend on how many others exist. Cached routes are void when ``counters.generation`` has changed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ PREDECLARED = (
     (TRACE, "topic"),
 )
 NAME_OCTETS_MAX = 255
-CLEARED_AT_ONCE = 512  # Bindings that exchanges forget in one go.
-NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; never changed.
+CLEARED_AT_ONCE = 512  # Bindings removed from an exchange's index at once.
+NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; read only.
 
 
 class Topology(ABC):
-    """Exchanges and bindings; the first of the three classes that make up a virtual host."""
+    """Exchanges and bindings; the lowest of the three classes of a virtual host."""
 
     def __init__(
         self, name: str, counters: Counters, definitions: Definitions, events: Events
@@ -73,15 +73,15 @@ class Topology(ABC):
         for exchange, kind in PREDECLARED:
             internal = exchange == TRACE
             self.exchanges[exchange] = new_exchange(kind, exchange, durable=True, internal=internal)
-        self._bound: dict[Destination, dict[Binding, None]] = {}  # By destination.
-        self._cleared: deque[Binding] = deque()  # Gone, but their exchanges look them up.
-        self._alternates: dict[str, int] = {}  # How many queues and exchanges name each.
-        #: What all definitions hold in memory (:mod:`headrace.model.arguments.memory_estimate`).
+        self._bound: dict[Destination, dict[Binding, None]] = {}  # Bindings by destination.
+        self._cleared: deque[Binding] = deque()  # Removed, but still in their exchange's index.
+        self._alternates: dict[str, int] = {}  # Number of queues and exchanges that name each.
+        #: Memory of all definitions in bytes (:mod:`headrace.model.arguments.memory_estimate`).
         self.definition_octets = 0
 
     @property
     def generation(self) -> int:
-        """Moves on whenever a route may have changed."""
+        """Counter that changes whenever a route may have changed."""
         return self.counters.generation
 
     # --- What the other classes do ----------------------------------------------------------------
@@ -91,25 +91,25 @@ class Topology(ABC):
         """Return the queue of that name, if the connection ``owner`` may use it.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such queue.
             ResourceLocked: it is exclusive to another connection.
         """
 
     @abstractmethod
     def _clear_later(self) -> None:
-        """Have :meth:`_clear_some` called in a moment."""
+        """Schedule :meth:`_clear_some`."""
 
     @abstractmethod
     def _exchange_comes(self, exchange: Exchange) -> None:
-        """Refuse an exchange that needs what cannot be."""
+        """Refuse an exchange whose arguments cannot be met; called before it is made."""
 
     @abstractmethod
     def _exchange_made(self, exchange: Exchange) -> None:
-        """Make what goes with a new exchange."""
+        """Make the streams and the observer of a new exchange."""
 
     @abstractmethod
     def _exchange_gone(self, exchange: Exchange) -> None:
-        """Let go of what went with an exchange."""
+        """Remove the observer of a deleted exchange."""
 
     # --- Exchanges --------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Topology(ABC):
         """Return the exchange of that name.
 
         Raises:
-            NotFound: there is none.
+            NotFound: there is no such exchange.
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
@@ -125,7 +125,7 @@ class Topology(ABC):
         return exchange
 
     def check_publishable(self, name: str) -> None:
-        """Refuse a client's publish to a missing or an internal exchange."""
+        """Refuse a client's publish to a missing or internal exchange."""
         exchange = self.find_exchange(name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
@@ -142,10 +142,9 @@ class Topology(ABC):
         arguments: Mapping[str, object] | None = None,
         sticky: bool = False,
     ) -> Exchange:
-        """Return the exchange, made unless it is there.
+        """Return the exchange of that name, making it if it does not exist.
 
-        With ``sticky`` one that is there stays as it is: whatever else is asked for is ignored, but
-        another type (0-9/exchange.declare).
+        With ``sticky`` an existing exchange only has to have the same type (0-9/exchange.declare).
         """
         self._not_default(name)
         existing = self.exchanges.get(name)
@@ -194,10 +193,10 @@ class Topology(ABC):
     def judge_exchange(
         self, name: str, kind: str, arguments: Mapping[str, object], *, strict: bool = False
     ) -> None:
-        """Refuse, log or ignore arguments that an exchange of a type does not know.
+        """Refuse, log or ignore the arguments that an exchange of a type does not know.
 
         Raises:
-            NotUnderstood: one is refused.
+            NotUnderstood: an argument is refused.
             CommandInvalid: there is no such type.
         """
         if arguments:
@@ -205,7 +204,7 @@ class Topology(ABC):
             judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        """Delete an exchange; it is no error when there is none."""
+        """Delete an exchange; a missing one is no error."""
         self._not_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
@@ -228,7 +227,7 @@ class Topology(ABC):
         self._changed()
 
     def _drop_exchange(self, exchange: Exchange) -> dict[Exchange, None]:
-        """Take an exchange out; return those that were bound to it."""
+        """Remove an exchange; return the exchanges that were bound to it."""
         exchange.deleted = True
         del self.exchanges[exchange.name]
         self.definition_octets -= exchange.octets()
@@ -243,7 +242,7 @@ class Topology(ABC):
         return sources
 
     def _leave_unused(self, exchanges: Iterable[Exchange]) -> None:
-        """Delete auto-delete exchanges that just lost their last binding."""
+        """Delete auto-delete exchanges that have just lost their last binding."""
         pending = list(exchanges)
         while pending:
             exchange = pending.pop()
@@ -253,11 +252,11 @@ class Topology(ABC):
     # --- Alternates -------------------------------------------------------------------------------
 
     def serves_as_alternate(self, name: str) -> bool:
-        """Tell whether a queue or an exchange has this exchange as its alternate."""
+        """Return True if a queue or an exchange names this exchange as its alternate."""
         return name in self._alternates
 
     def count_alternate(self, name: str | None, more: int) -> None:
-        """One more, or one less, queue or exchange has this exchange as its alternate."""
+        """Add ``more`` (1 or -1) to the number of users of an alternate exchange."""
         if name is not None:
             users = self._alternates.pop(name, 0) + more
             if users:
@@ -274,14 +273,14 @@ class Topology(ABC):
         owner: object = None,
         strict: bool = False,
     ) -> None:
-        """Bind a destination, given as (kind, name), to an exchange; again is no error.
+        """Bind a destination, given as (kind, name), to an exchange; a second time is no error.
 
-        Every queue is bound to the default exchange by its name, and may be so again. With
-        ``strict`` every argument that has no meaning there is refused, unless the virtual host has
-        a rule of its own for them.
+        Every queue is bound to the default exchange by its name, and a client may repeat that
+        binding. With ``strict`` unknown arguments are refused, unless the virtual host has a rule
+        of its own for them.
 
         Raises:
-            NotFound: one of the ends is missing.
+            NotFound: the exchange or the destination is missing.
             NotUnderstood: an argument is refused.
         """
         if not source and destination == (QUEUE, routing_key):
@@ -316,7 +315,7 @@ class Topology(ABC):
         arguments: Mapping[str, object] | None = None,
         owner: object = None,
     ) -> bool:
-        """Undo a binding; it is no error when there is none: tell whether there was one."""
+        """Remove a binding; return False if there was none."""
         binding = self._binding(source, destination, routing_key, arguments, owner)
         if binding not in binding.source.bindings:
             return False
@@ -327,7 +326,7 @@ class Topology(ABC):
         return True
 
     def bindings_to(self, destination: Destination) -> Iterable[Binding]:
-        """The bindings that lead to a queue or an exchange."""
+        """Return the bindings that lead to a queue or an exchange."""
         return tuple(self._bound.get(destination, ()))
 
     def _binding(
@@ -338,7 +337,7 @@ class Topology(ABC):
         arguments: Mapping[str, object] | None,
         owner: object,
     ) -> Binding:
-        """Return the binding that is meant; it need not exist, but its ends must."""
+        """Return the binding that a client names; its source and destination must exist."""
         self._not_default(source)
         kind, name = destination
         if kind != QUEUE:
@@ -356,7 +355,7 @@ class Topology(ABC):
     def _judge_binding(
         self, source: Exchange, arguments: Mapping[str, object], strict: bool
     ) -> None:
-        """Refuse, log or ignore arguments at which the source of a binding does not look."""
+        """Refuse, log or ignore arguments that the source of a binding does not read."""
         known: Collection[str] = BINDING_ARGUMENTS
         if super_stream.is_super_stream(source):
             known = (*known, PARTITION_ORDER)
@@ -394,7 +393,7 @@ class Topology(ABC):
             self.events.tell("binding.deleted", **binding_facts(binding, self.name))
 
     def _unlist(self, binding: Binding) -> None:
-        """A binding leads to its destination no more."""
+        """Remove a binding from the index by destination and from the store."""
         bound = self._bound.get(binding.destination)
         if bound is not None:
             bound.pop(binding, None)
@@ -404,13 +403,13 @@ class Topology(ABC):
             self.definitions.delete_binding(self._record(binding))
 
     def _untie_others(self, binding: Binding) -> None:
-        """Undo the other bindings of an exchange that have the key of this one."""
+        """Remove the other bindings of an exchange that have this one's key."""
         for other in list(binding.source.bindings):
             if other != binding and other.routing_key == binding.routing_key:
                 self._untie(other)
 
     def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
-        """Undo all bindings to what goes; return the exchanges they came from."""
+        """Remove all bindings to a destination; return their exchanges."""
         bindings = list(self._bound.get(destination, ()))
         if len(bindings) > CLEARED_AT_ONCE:
             self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
@@ -418,10 +417,10 @@ class Topology(ABC):
         return dict.fromkeys([binding.source for binding in bindings])
 
     def _untie_all(self, bindings: list[Binding], known: bool) -> None:
-        """Undo the bindings of what goes; unless ``known``, only their exchanges know the most.
+        """Remove many bindings at once; unless ``known``, only from their exchanges.
 
-        They are gone at once. Of very many, exchanges forget a little later how they found messages
-        by them, which takes longer; until then what they find is looked at once more.
+        They have no effect from now on. Beyond ``CLEARED_AT_ONCE``, exchanges drop them from their
+        index in later turns; until then :meth:`living` filters what the index finds.
         """
         for binding in bindings[:CLEARED_AT_ONCE]:
             self._untie(binding)
@@ -438,7 +437,7 @@ class Topology(ABC):
             self._clear_later()
 
     def _clear_some(self, now_ms: int) -> int:
-        """Forget some of the bindings that are gone; return when to go on, 0 for never."""
+        """Drop some removed bindings from the index; return when to go on, 0 for never."""
         for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
             binding = self._cleared.popleft()
             binding.source.forget(binding)
@@ -446,7 +445,7 @@ class Topology(ABC):
         return now_ms + 1 if self._cleared else 0
 
     def living(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
-        """Leave only those that are bound of what an exchange found."""
+        """Remove destinations whose bindings are gone from what an index found."""
         if self._cleared and exchange.name:
             for destination in [found for found in matched if found not in self._bound]:
                 del matched[destination]
@@ -454,10 +453,12 @@ class Topology(ABC):
     # --- Inside -----------------------------------------------------------------------------------
 
     def check_definition(self, octets: int, what: str, name: str = "") -> None:
-        """Refuse what would hold so many octets more; ``what`` says what it is, around a name.
+        """Refuse a definition that would use too much memory.
+
+        ``what`` describes it, with ``{}`` for its name.
 
         Raises:
-            LimitReached: definitions would hold more than they may.
+            LimitReached: definitions would use more than they may.
         """
         most = self.rules.limits.definitions_size
         if 0 <= most < self.definition_octets + octets:
@@ -468,18 +469,18 @@ class Topology(ABC):
             )
 
     def _require(self, lasting: bool) -> None:
-        """Refuse a change that cannot be noted, or not be kept where it is to last.
+        """Refuse a change that cannot be audited or, if ``lasting``, stored.
 
         Raises:
             ResourceError: the disk fails.
-            AccessRefused: the audit log does.
+            AccessRefused: the audit log cannot be written.
         """
         self.events.require()
         if lasting:
             self.definitions.require()
 
     def _mode(self, strict: bool) -> str:
-        """What becomes of unknown names; ``strict`` counts where there is no rule for them."""
+        """Return the rule for unknown arguments; ``strict`` counts where the host has no rule."""
         mode = self.rules.unknown_arguments
         return REFUSE if strict and mode == DEFAULT else mode
 
@@ -494,7 +495,7 @@ class Topology(ABC):
             raise AccessRefused("operation not permitted on the default exchange")
 
     def _check_name(self, kind: str, name: str) -> None:
-        """Refuse names that a client may not give."""
+        """Refuse reserved and malformed names."""
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
         if not name.isprintable() or len(name.encode()) > NAME_OCTETS_MAX:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual host: exchanges, queues and bindings by name, and nothing of any other host.
+"""A virtual host: exchanges, queues and bindings by name, separate from those of other hosts.
 
-It is made up of three classes, each on top of the one before: exchanges and bindings
-(:mod:`headrace.model.vhost.topology`), queues (:mod:`headrace.model.vhost.queue_registry`), and
-here the ways that messages take, with everything that goes with a queue or an exchange.
+Three classes build on one another: exchanges and bindings (:mod:`headrace.model.vhost.topology`),
+queues (:mod:`headrace.model.vhost.queue_registry`), and here routing, delivery and one object for
+each feature (leases, dead letters, transactions, …).
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALTERNATES_MAX = 1 << 30  # Each exchange is tried once, so this is no limit.
+ALTERNATES_MAX = 1 << 30  # Unlimited in effect: a route tries each exchange once.
 
 
 class Routed(NamedTuple):
-    """Where a message goes."""
+    """The queues that a message is routed to."""
 
     queues: tuple[Queue, ...]
-    cacheable: bool  # Exchange and routing key alone decided.
-    interception: Interception | None = None  # Through which it is taken, if not as any other.
+    cacheable: bool  # True if exchange and routing key alone decide.
+    interception: Interception | None = None  # Set where publishes are observed, stamped or traced.
 
 
 class VirtualHost(QueueRegistry):
@@ -90,10 +90,11 @@ class VirtualHost(QueueRegistry):
         files: Files | None = None,
         events: Events | None = None,
     ) -> None:
-        """``contents`` is what reads dead letters; without it they are dropped.
+        """``contents`` reads and rewrites messages; without it dead letters are dropped.
 
-        ``make_stream`` takes the arguments of :class:`Queue`; without it there are no streams.
-        ``files`` keeps the bodies of file messages. ``events`` is told what changes.
+        ``make_stream`` takes the arguments of :class:`Queue`; without it declaring a stream is
+        refused. ``files`` keeps the bodies of file messages. ``events`` receives all events of the
+        host.
         """
         QueueRegistry.__init__(
             self,
@@ -105,7 +106,7 @@ class VirtualHost(QueueRegistry):
             scheduler if scheduler is not None else Scheduler(),
             make_stream,
         )
-        self._consumers: dict[Consumer, int] = {}  # What each of them holds.
+        self._consumers: dict[Consumer, int] = {}  # Bytes of memory of each.
         self.contents = contents
         self.files = files if files is not None else Files()
         self.branches = Branches(self)
@@ -117,18 +118,18 @@ class VirtualHost(QueueRegistry):
         self.orphans = Orphans(self)
         self.groups = ConsumerGroups(self.facts)
         self.lost_records = LostRecords(self.facts)
-        #: Called with each connection or session that is gone, and the time.
+        #: Called with each closed connection or session and the time (ms).
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.errands = Errands(self)
-        self.stamps: Stamps | None = None  # What the broker writes into messages,
-        self.tracer: Tracer | None = None  # and who copies them. Both want to see each.
+        self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
+        self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r} queues={len(self.queues)}>"
 
     def load(self) -> None:
-        """Take up what was kept of this virtual host; before anything else happens to it."""
+        """Load the durable definitions; call once, before anything else."""
         saved = self.definitions.load()
         for x in saved.exchanges:
             self._add_exchange(
@@ -183,12 +184,12 @@ class VirtualHost(QueueRegistry):
             )
 
     def restored(self) -> None:
-        """The facts are there again: exchanges go on where they were, and so does tracing."""
+        """Resume deduplication, history and tracing; call once the facts are recovered."""
         for exchange in list(self.exchanges.values()):
             self._watch(exchange)
 
     def durable_queues(self) -> dict[int, Queue]:
-        """Return the queues that the store knows, by id; those that are ending, too."""
+        """Return the durable queues by id, deleted ones that still have messages included."""
         known = {queue.id: queue for queue in self.queues.values() if queue.durable}
         known.update((queue.id, queue) for queue in self.orphans if queue.durable)
         return known
@@ -204,11 +205,11 @@ class VirtualHost(QueueRegistry):
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> Routed:
-        """Return the queues that a message reaches; ``headers`` is called when they matter.
+        """Return the queues that a message reaches; ``headers`` is called only if needed.
 
-        ``alternates`` is how many alternate exchanges in a row may be tried. ``copies`` are further
-        routing keys: an exchange gives the message to whatever is bound for one of them.
-        ``publisher`` is the number of the connection that publishes, 0 for none.
+        ``alternates`` bounds how many alternate exchanges in a row are tried. ``copies`` are
+        further routing keys (CC, BCC). ``publisher`` is the number of the publishing connection, 0
+        for none.
 
         Raises:
             NotFound: there is no such exchange.
@@ -234,12 +235,14 @@ class VirtualHost(QueueRegistry):
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> bool:
-        """Collect queues over exchange-to-exchange bindings; each exchange is passed once.
+        """Add the queues that an exchange leads to; return True if the route may be cached.
 
-        ``observers`` collects those of the exchanges that look at each message.
+        Follows exchange-to-exchange bindings and alternate exchanges; each exchange counts once.
+        ``observers`` collects the observers of the exchanges passed.
         """
         cacheable = True
-        seen: dict[Exchange, int] = {first: alternates}  # What is left of them from there on.
+        # Alternates left to try from each exchange on.
+        seen: dict[Exchange, int] = {first: alternates}
         pending = [first]
         while pending:
             exchange = pending.pop()
@@ -273,7 +276,7 @@ class VirtualHost(QueueRegistry):
                     seen[exchange] = left
                     pending.append(exchange)
         for queue in [each for each in found if each in self.no_local] if self.no_local else ():
-            cacheable = False  # Whose own it is may change at any time.
+            cacheable = False  # The queue's owner may change at any time.
             if is_local(queue, publisher):
                 del found[queue]
         return cacheable
@@ -288,9 +291,9 @@ class VirtualHost(QueueRegistry):
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
-        """Deliver what the broker itself publishes, past the exchanges that look at it.
+        """Deliver a message of the broker's own, and pass it to the observers of its exchanges.
 
-        It may be in the middle of a transaction of the store.
+        May be called inside a transaction of the store.
         """
         interception = Interception(self, tuple(observers), lambda: headers)
         if interception.is_duplicate():
@@ -311,7 +314,7 @@ class VirtualHost(QueueRegistry):
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
-        """Give a message that an exchange kept to what was bound to it."""
+        """Deliver a message from an exchange's history to a new binding."""
         destination = binding.destination
         found: dict[Queue, None] = {}
         if isinstance(destination, Exchange):
@@ -329,13 +332,14 @@ class VirtualHost(QueueRegistry):
         *,
         promised: bool = False,
     ) -> int:
-        """Give a message to queues: what the broker itself publishes, and transactions.
+        """Enqueue a message that the broker publishes or a transaction commits.
 
-        Return how many refused it; with ``promised`` none does for want of room.
+        Return how many queues refused it. With ``promised`` no queue refuses it for its length.
         """
         counters = self.counters
         if message.flags & KIND_MASK >= KIND_FILE:
-            queues = [queue for queue in queues if not queue.is_stream]  # They keep messages only.
+            # Streams keep no files and packets.
+            queues = [queue for queue in queues if not queue.is_stream]
         message.seq = counters.next_seq
         counters.next_seq += 1
         position = 0
@@ -356,7 +360,10 @@ class VirtualHost(QueueRegistry):
         return self.dead_letters.hand_out(twins, promised=promised)
 
     def join(self, message: Message, stream: Queue) -> bool:
-        """Make a message what streams keep: class basic, in one piece; False when it cannot be."""
+        """Convert a message to the form that streams keep (class basic, body in one piece).
+
+        Return False, and dead-letter the message, if it cannot be converted.
+        """
         if self.contents is None:
             return message.data is not None
         try:
@@ -372,33 +379,30 @@ class VirtualHost(QueueRegistry):
     # --- Who is shown messages --------------------------------------------------------------------
 
     def trace(self, node: str, who: Who) -> None:
-        """Copy what is published and delivered from now on; see
-
-        :mod:`headrace.model.interceptor.tracer`.
-        """
+        """Start tracing; see :mod:`headrace.model.interceptor.tracer`."""
         if self.tracer is None:
             self.tracer = Tracer(self, node, who)
             self.facts.put(TRACED, b"on")
             self._observe()
 
     def trace_no_more(self) -> None:
-        """Copy nothing any longer."""
+        """Stop tracing."""
         self.tracer = None
         self.facts.put(TRACED, None)
         self._observe()
 
     @property
     def was_traced(self) -> bool:
-        """Whether it was traced before the restart."""
+        """True if tracing was on before the restart."""
         return self.facts.get(TRACED) is not None
 
     def stamp(self, stamps: Stamps | None) -> None:
-        """Write this into messages from now on; None is nothing."""
+        """Set the headers that the broker adds to messages; None for none."""
         self.stamps = stamps or None
         self._observe()
 
     def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
-        """A message is about to be handed to a consumer."""
+        """Stamp and trace a delivery; called just before it."""
         if queue.guard is not None:
             queue.guard.see(consumer, message)
         if queue.access_name.startswith(SERVICES):
@@ -413,7 +417,7 @@ class VirtualHost(QueueRegistry):
             self.tracer.delivered(queue, consumer, message)
 
     def _observe(self) -> None:
-        """Have deliveries shown to us, or not."""
+        """Turn the call of :meth:`delivering` on or off for each queue."""
         self.traced = self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
         for queue in self.queues.values():
             queue.traced = is_traced(queue)
@@ -422,17 +426,17 @@ class VirtualHost(QueueRegistry):
     # --- Connections and consumers ----------------------------------------------------------------
 
     def connection_closed(self, owner: object) -> None:
-        """An owner is gone, with what was its own."""
+        """Release what a closed connection owned: groups, exclusive queues."""
         for watcher in self.watchers:
             watcher(owner, self.counters.now_ms)
         self.owner_gone(owner)
 
     def check_consumer(self, consumer: Consumer) -> None:
-        """Refuse a consumer that is on no queue yet, if it would hold more than there may be.
+        """Refuse a consumer before it is added to its queue.
 
         Raises:
-            InvalidArgument: it would take, and asks for what readers of streams may ask for.
-            LimitReached: definitions and consumers hold too much memory.
+            InvalidArgument: it consumes, but has arguments of stream readers.
+            LimitReached: definitions and consumers would use more memory than they may.
         """
         queue = consumer.queue
         if consumer.arguments and not (queue.is_stream or consumer.browses):
@@ -443,20 +447,20 @@ class VirtualHost(QueueRegistry):
         self.check_definition(octets, "consumer '{}'", consumer.tag)
 
     def count_consumer(self, consumer: Consumer) -> None:
-        """Count what a consumer holds, until it is removed."""
+        """Count the memory of a consumer until it is removed."""
         if consumer not in self._consumers:
             octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
             self._consumers[consumer] = octets
             self.definition_octets += octets
 
     def consumer_added(self, consumer: Consumer) -> None:
-        """A queue has a new consumer."""
+        """Called when a queue has a new consumer."""
         self.count_consumer(consumer)
         if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
             self.events.tell("consumer.created", **consumer_facts(consumer, self.name))
 
     def consumer_removed(self, consumer: Consumer) -> None:
-        """A queue has lost a consumer."""
+        """Called when a queue has lost a consumer."""
         self.definition_octets -= self._consumers.pop(consumer, 0)
         if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
             self.events.tell("consumer.deleted", **consumer_name(consumer, self.name))
@@ -473,7 +477,7 @@ class VirtualHost(QueueRegistry):
         self._watch(exchange)
 
     def _watch(self, exchange: Exchange) -> None:
-        """Let an exchange look at each message, if it is one that does."""
+        """Make the observer of an exchange, if its arguments ask for one."""
         if not is_observed(exchange):
             return
         arguments = kept_arguments(exchange)
@@ -516,7 +520,7 @@ class VirtualHost(QueueRegistry):
         return count
 
     def end_queue(self, queue: Queue) -> None:
-        """Nothing is left of a queue that was deleted."""
+        """Remove the last of a deleted queue: its messages and its definition."""
         queue.destroy()
         self.dead_letters.queue_gone(queue)
         self.count_alternate(queue.alternate_exchange, -1)
