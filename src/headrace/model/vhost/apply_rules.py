@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other rules for a virtual host: they are applied to what is there a little at a time.
+"""Applying changed rules to the existing queues and exchanges of a virtual host, slice by slice.
 
-A new queue or exchange goes by the new rules at once. What is there already does so when its turn
-has come, and others are served meanwhile, for there may be very many.
+New queues and exchanges follow the new rules at once. There may be very many existing ones, so each
+step handles ``SLICE`` of them and other work goes on in between.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace.model.policy.rules import Rules
     from headrace.model.vhost.queue_registry import QueueRegistry
 
-SLICE = 64  # Exchanges and queues in a row.
+SLICE = 64  # Exchanges and queues of one step.
 
 
 class RulesChange:
-    """Takes the queues and exchanges of a virtual host from the rules of before to its own."""
+    """A change of rules under way."""
 
     def __init__(self, vhost: QueueRegistry, before: Rules | None) -> None:
-        """``before`` is what all of them go by; ``None`` where a change was under way."""
+        """``before`` are the former rules of all queues; None if a change was under way."""
         self.vhost = vhost
         self.before = before
         self._left: Iterator[Exchange | Queue] = chain(
@@ -35,7 +35,7 @@ class RulesChange:
         )
 
     def step(self) -> bool:
-        """Apply the rules to some of what is there; tell whether there may be more."""
+        """Apply the rules to the next queues and exchanges; return True if there may be more."""
         vhost = self.vhost
         some = list(islice(self._left, SLICE))
         for one in some:
@@ -44,5 +44,5 @@ class RulesChange:
                     reconfigure(vhost, one, self.before)
             elif vhost.exchanges.get(one.name) is one:
                 configure_exchange(vhost, one)
-        vhost.counters.generation += 1  # Routes that are remembered may lead elsewhere now.
+        vhost.counters.generation += 1  # Cached routes may lead elsewhere.
         return len(some) == SLICE

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that could not be delivered yet, of a queue that insists on it; and the dying.
+"""Dead-lettering at least once, and deaths that were postponed.
 
-With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue once all queues that
-its letter leads to have taken it. Until then it is kept here: not ready, not counted in the queue's
-limits, in the journal still the queue's, with a note of what it died of. It is tried again after a
-while, with those queues that have not taken it yet; after a restart of the broker, with all.
+With ``x-dead-letter-strategy`` ``at-least-once`` a message leaves its queue only when all target
+queues have its dead letter. Until then it is kept here: not ready, not counted in the queue's
+limits, still in the journal, with the reason of its death. It is retried at intervals for the
+targets that lack it; after a restart, for all.
 
-Where very many messages die at once, most of them wait here, in any queue, until it is their turn
-to become letters.
+When very many messages die at once, in any queue, most of them wait here for their turn.
 """
 
 from __future__ import annotations
@@ -22,37 +21,37 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
 
-RETRY_MS = 1000  # From one try to the next,
-RETRY_MS_MAX = 30_000  # and at most, when tries fail again and again.
-TRIES_MAX = 256  # Letters that are tried in one go.
+RETRY_MS = 1000  # Between two tries,
+RETRY_MS_MAX = 30_000  # growing to this while tries fail.
+TRIES_MAX = 256  # Dead letters tried at once.
 
 
 class Undelivered(Consumer):
-    """Holds the dead letters of one queue until they are delivered."""
+    """Holds the undelivered dead letters of one queue."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self.dead_letters: list[tuple[Message, str]] = []
-        self.takers: dict[Message, set[str]] = {}  # Of letters that not all have taken yet.
-        self.dying: deque[tuple[Message, str]] = deque()  # Not tried yet.
+        self.takers: dict[Message, set[str]] = {}  # Target queues that have a letter already.
+        self.dying: deque[tuple[Message, str]] = deque()  # Postponed, not tried yet.
         self._scheduler = scheduler
         self._wait_ms = RETRY_MS
 
     def add(self, message: Message, reason: str) -> None:
-        """Keep a letter."""
+        """Keep a dead letter and schedule its retry."""
         self.dead_letters.append((message, reason))
         if len(self.dead_letters) == 1:
             self._wait_ms = RETRY_MS
             self._scheduler.put(self, self.queue.counters.now_ms + RETRY_MS, self.retry)
 
     def put_off(self, message: Message, reason: str) -> None:
-        """Hold a message that dies until it is its turn."""
+        """Postpone the death of a message."""
         self.dying.append((message, reason))
         if len(self.dying) == 1:
             self._scheduler.put(("dying", self), self.queue.counters.now_ms + 1, self.go_on)
 
     def go_on(self, now_ms: int) -> int:
-        """Make letters of some of the dying; return when to go on, 0 when none is left."""
+        """Dead-letter some of the postponed messages; return when to go on, 0 when none is left."""
         queue = self.queue
         if queue.deleted:
             self.forget()
@@ -76,7 +75,7 @@ class Undelivered(Consumer):
         return now_ms + 1 if self.dying else 0
 
     def retry(self, now_ms: int) -> int:
-        """Try the oldest letters; return when to try again, 0 when none is left."""
+        """Retry the oldest dead letters; return when to try again, 0 when none is left."""
         queue = self.queue
         if queue.deleted:
             self.forget()
@@ -106,7 +105,7 @@ class Undelivered(Consumer):
         return now_ms + (RETRY_MS if failed else 1)
 
     def forget(self) -> None:
-        """The queue is gone, and its letters with it."""
+        """Drop all dead letters of a deleted queue."""
         letters, self.dead_letters = [*self.dying, *self.dead_letters], []
         self.dying.clear()
         self.takers.clear()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where messages go that die in a queue, and where those wait that are to be tried again.
+"""Dead-lettering, and delayed retries.
 
-A letter may die on its arrival, and so on. How far that goes is bounded (`model.contents`), and
-so is what is done of it in one millisecond: ``LETTERS_MAX`` are delivered with the messages that
-began it, the others a moment later, so that nobody else waits for them. Of very many messages that
-die at once (a consumer rejects all that it holds, a policy shortens a long queue) the same number
-become letters at once; the others wait for that, held aside in their queues.
+A dead letter may die again on arrival. The length of such a chain is bounded (`model.contents`),
+and so is the work of one millisecond: ``LETTERS_MAX`` dead letters are delivered at once, the
+others a moment later. When very many messages die at once (a consumer rejects all its deliveries, a
+policy shortens a long queue), the same number is dead-lettered at once; the others wait in their
+queues.
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CYCLES_MAX = 1024  # Circles of dead letters that are remembered as reported.
-PAUSE_MS = 1  # When the next letters of letters are delivered, after those of a millisecond,
-WAITING_MAX = 65536  # and how many wait for it; more are delivered at once.
+CYCLES_MAX = 1024  # Pairs of queues whose cycles were logged.
+PAUSE_MS = 1  # Before more dead letters of dead letters are delivered,
+WAITING_MAX = 65536  # and how many may wait for that; more are delivered at once.
 
 
 class DeadLetters:
-    """The dead letters of one virtual host."""
+    """Dead-lettering of one virtual host."""
 
     def __init__(self, vhost: RoutingHost) -> None:
         self.vhost = vhost
-        self._cycles: set[tuple[str, str]] = set()  # Reported ones,
-        self._floods: set[tuple[str, str]] = set()  # and letters without end.
+        self._cycles: set[tuple[str, str]] = set()  # Logged cycles,
+        self._floods: set[tuple[str, str]] = set()  # and logged chains that were cut.
         self._undelivered: dict[Queue, Undelivered] = {}
         self._retries: dict[Queue, Waiting] = {}
-        self._born: deque[tuple[Queue, Message]] = deque()  # While a message is handed out.
-        self._late: deque[tuple[Queue, Message]] = deque()  # They have their places already.
+        # Died while another message is delivered.
+        self._born: deque[tuple[Queue, Message]] = deque()
+        # Wait for their turn; they have their seq.
+        self._late: deque[tuple[Queue, Message]] = deque()
         self._handing = False
-        self._gathering = False  # Letters are one transaction until :meth:`end`,
+        self._gathering = False  # Until :meth:`end`, dead letters join one transaction,
         self._begun = False  # which is open.
-        self._deaths_ms = 0  # In this millisecond
-        self._deaths = 0  # so many messages died that may be put off.
+        self._deaths_ms = 0  # In this millisecond,
+        self._deaths = 0  # this many messages were dead-lettered at once.
 
     def hand_out(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
-        """Offer messages to queues, and then the letters of those that died on arrival.
+        """Enqueue messages, then the dead letters of those that die on arrival.
 
-        Return how many were refused; with ``promised`` no queue refuses one for want of room.
+        Return how many were refused; with ``promised`` no queue refuses one for its length.
         """
         if self._handing:
-            self._born.extend(twins)  # The call further out sees to it.
+            self._born.extend(twins)  # The outer call delivers it.
             return 0
         self._handing = True
         refused = 0
@@ -91,7 +93,7 @@ class DeadLetters:
             return 0
         lane = lane_of(queue, twin.flags & KIND_MASK)
         if (late or promised) and not lane.is_stream:
-            lane.enqueue_in_place(twin, promised)  # What came later may stand there.
+            lane.enqueue_in_place(twin, promised)  # Later messages may precede it.
             return 0
         return lane.enqueue(twin)
 
@@ -103,7 +105,7 @@ class DeadLetters:
             scheduler.put(("letters", self), self.vhost.counters.now_ms + PAUSE_MS, self._go_on)
 
     def _go_on(self, now_ms: int) -> int:
-        """Deliver some of the letters that wait; return when the next are, 0 when none does."""
+        """Deliver some of the waiting dead letters; return when to go on, 0 when none is left."""
         self._handing = True
         try:
             counters = self.vhost.counters
@@ -117,7 +119,7 @@ class DeadLetters:
         return now_ms + PAUSE_MS if self._late else 0
 
     def queue_gone(self, queue: Queue) -> None:
-        """A queue is deleted, and what waits for it with it."""
+        """Drop what waits for a deleted queue."""
         kept = self._undelivered.pop(queue, None)
         if kept is not None:
             kept.forget()
@@ -128,9 +130,9 @@ class DeadLetters:
     # --- One transaction --------------------------------------------------------------------------
 
     def gather(self) -> bool:
-        """Let what dies until :meth:`end` be one transaction of the store, where anything does.
+        """Join the dead letters up to :meth:`end` into one store transaction, if there are any.
 
-        Return whether the caller is to call :meth:`end`; false within a transaction.
+        Return True if the caller has to call :meth:`end`; False inside a transaction.
         """
         if self._gathering or self._in_transaction():
             return False
@@ -138,9 +140,9 @@ class DeadLetters:
         return True
 
     def begin(self) -> bool:
-        """Open a transaction of the store for a letter and the settlement of what it was.
+        """Open a store transaction for a dead letter and the settlement of its original.
 
-        Return whether the caller is to call :meth:`end`; false within a transaction.
+        Return True if the caller has to call :meth:`end`; False inside a transaction.
         """
         store = self.vhost.store
         if not store.durable or self._in_transaction():
@@ -150,7 +152,7 @@ class DeadLetters:
         return not self._gathering
 
     def end(self) -> None:
-        """Commit what :meth:`gather` or :meth:`begin` began."""
+        """Commit the transaction of :meth:`gather` or :meth:`begin`."""
         self._gathering = False
         if self._begun:
             self._begun = False
@@ -162,9 +164,9 @@ class DeadLetters:
     # --- Dead letters -----------------------------------------------------------------------------
 
     def takes(self, queue: Queue, reason: str) -> bool:
-        """Tell whether there is an exchange for what dies of a reason in a queue.
+        """Return True if messages that die in a queue for this reason go to an existing exchange.
 
-        Where there is none nothing of the message is looked at.
+        Otherwise the message need not be loaded.
         """
         name = queue.dead_letter_exchange
         if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
@@ -174,10 +176,10 @@ class DeadLetters:
         return name is not None and name in self.vhost.exchanges
 
     def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
-        """Send a message that died in a queue to where that queue's dead letters go.
+        """Publish a dead letter to its queue's dead-letter or alternate exchange.
 
-        ``detail`` says why a message could not be converted. False when it is to arrive somewhere,
-        and could some time later.
+        ``detail`` says why a message could not be converted. Return False if the queue dead-letters
+        at least once and the letter has not arrived yet.
         """
         if self.vhost.contents is None:
             return True
@@ -207,7 +209,7 @@ class DeadLetters:
 
     @staticmethod
     def _goes_elsewhere(queue: Queue, reason: str) -> bool:
-        """Tell whether a message takes the way of the alternate exchange (0-10/queue.declare)."""
+        """Return True if a message goes to the alternate exchange (0-10/queue.declare)."""
         if reason == deadletter.DELIVERY_LIMIT:
             return queue.dead_letter_exchange is None
         return reason in (deadletter.REJECTED, deadletter.ORPHANED)
@@ -215,9 +217,9 @@ class DeadLetters:
     def _reroute(
         self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
     ) -> None:
-        """Give a message, as it is, to the alternate exchange.
+        """Publish a message unchanged to the alternate exchange.
 
-        When nobody is bound for it there, that exchange's own alternate is tried, and no further.
+        If no queue is bound for it there, only that exchange's own alternate is tried.
         """
         exchange = self.vhost.exchanges.get(alternate)
         if exchange is None:
@@ -307,9 +309,9 @@ class DeadLetters:
         found: dict[Queue, None],
         observers: dict[ExchangeObserver, None],
     ) -> bool:
-        """Leave those queues that get a letter now; tell whether then all have it.
+        """Keep only queues that can take the dead letter now; return True if none is left out.
 
-        One that is full gets it later, and nobody gets it twice.
+        Full queues get it later; queues that already have it are removed.
         """
         if not found and not observers:
             kept = self._undelivered.get(queue)
@@ -333,9 +335,9 @@ class DeadLetters:
         return not full
 
     def may_spread(self, dead_in: str, headers: dict[str, object], reason: str, count: int) -> bool:
-        """Note in the headers of a letter how many one has become, now that it is to be ``count``.
+        """Count in the headers how many dead letters one message has become.
 
-        False, and reported, when those are too many.
+        Return False, and log it, if ``count`` more would be too many.
         """
         many = deadletter.spread(headers, reason, count)
         if not many:
@@ -347,10 +349,9 @@ class DeadLetters:
         return True
 
     def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
-        """Put a death off when there were many in this millisecond; tell whether that was done.
+        """Postpone a death if too many occurred in this millisecond; return True if postponed.
 
-        Not inside a transaction of the store, all of which happens or nothing, unless it is one
-        of letters alone.
+        Deaths inside a store transaction are never postponed, unless it holds dead letters only.
         """
         if self._in_transaction() and not self._begun:
             return False
@@ -370,7 +371,7 @@ class DeadLetters:
         return True
 
     def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
-        """Keep a dead letter that could not be delivered; return who holds it."""
+        """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
             queue.note(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
         kept = self._kept_by(queue)
@@ -378,11 +379,11 @@ class DeadLetters:
         return kept
 
     def keep_again(self, queue: Queue, message: Message, reason: str) -> None:
-        """A dead letter that was kept when the broker stopped is kept on."""
+        """Keep a dead letter on that was undelivered when the broker stopped."""
         kept = self._kept_by(queue)
         message.consumer = kept
         if queue.restore_unacked(message):
-            queue.unacked_count -= 1  # Not a consumer, but the queue holds it.
+            queue.unacked_count -= 1  # Not a consumer's, but pending in the queue.
             queue.unacked_bytes -= message.body_size
             queue.pending_count += 1
             kept.add(message, reason)
@@ -394,7 +395,7 @@ class DeadLetters:
         return kept
 
     def put_off(self, queue: Queue, message: Message) -> None:
-        """Let a message that a consumer gave back wait for its next try."""
+        """Delay the next delivery of a message by its queue's retry backoff."""
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note(message, message.deliveries, due_ms)
         waiting = self._waiting(queue)
@@ -402,7 +403,7 @@ class DeadLetters:
         waiting.add(message, due_ms)
 
     def wait_again(self, queue: Queue, message: Message, due_ms: int) -> None:
-        """A message that waited when the broker stopped goes on waiting."""
+        """Restore a delayed retry after a restart."""
         waiting = self._waiting(queue)
         message.consumer = waiting
         if queue.restore_unacked(message):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model asks of whoever keeps exchanges, queues and bindings across restarts."""
+"""The port by which the model keeps definitions across restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExchangeRecord(NamedTuple):
 
 
 class QueueRecord(NamedTuple):
-    """A durable queue; ``id`` is its name in the journal, never used again for another."""
+    """A durable queue; the journal names it by ``id``, which is never reused."""
 
     id: int
     name: str
@@ -30,7 +30,7 @@ class QueueRecord(NamedTuple):
 
 
 class BindingRecord(NamedTuple):
-    """A binding between durable things; ``kind`` says what the destination is."""
+    """A binding of a durable exchange; ``kind`` is that of its destination."""
 
     source: str
     kind: str
@@ -40,7 +40,7 @@ class BindingRecord(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """All that was kept of one virtual host."""
+    """The durable definitions of one virtual host."""
 
     exchanges: list[ExchangeRecord]
     queues: list[QueueRecord]
@@ -50,18 +50,18 @@ class Saved(NamedTuple):
 class Definitions(Protocol):
     """Keeps the definitions of one virtual host.
 
-    What it did is durable once the store's ``synced`` has reached its ``defined``.
+    A change is durable once the store's ``synced`` has reached its ``defined``.
     """
 
     def require(self) -> None:
-        """Refuse a change of durable definitions that cannot be kept now.
+        """Refuse a change of durable definitions that cannot be stored now.
 
         Raises:
             ResourceError: the disk fails.
         """
 
     def load(self) -> Saved:
-        """Return what was kept."""
+        """Return all definitions."""
 
     def save_exchange(self, record: ExchangeRecord) -> None:
         """Keep an exchange."""
@@ -70,10 +70,10 @@ class Definitions(Protocol):
         """Forget an exchange."""
 
     def save_queue(self, record: QueueRecord) -> int:
-        """Keep a queue under a fresh id, and return that; the record's own id is not looked at."""
+        """Keep a queue under a fresh id and return the id; the record's own is ignored."""
 
     def keep_queue(self, record: QueueRecord) -> None:
-        """Keep a queue under the id that it has."""
+        """Keep a queue under its own id."""
 
     def delete_queue(self, queue_id: int) -> None:
         """Forget a queue."""
@@ -86,23 +86,23 @@ class Definitions(Protocol):
 
 
 class NoDefinitions:
-    """Keeps nothing, and numbers queues."""
+    """Definitions of a host without a store: numbers queues and keeps nothing."""
 
     def __init__(self) -> None:
         self._next_id = 1
 
     def require(self) -> None:
-        """Nothing need be kept."""
+        """Accept every change."""
 
     def load(self) -> Saved:
-        """Return nothing."""
+        """Return no definitions."""
         return Saved([], [], [])
 
     def save_exchange(self, record: ExchangeRecord) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def delete_exchange(self, name: str) -> None:
-        """Nothing was kept."""
+        """Do nothing."""
 
     def save_queue(self, record: QueueRecord) -> int:
         """Return a fresh id."""
@@ -110,13 +110,13 @@ class NoDefinitions:
         return self._next_id - 1
 
     def keep_queue(self, record: QueueRecord) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def delete_queue(self, queue_id: int) -> None:
-        """Nothing was kept."""
+        """Do nothing."""
 
     def save_binding(self, record: BindingRecord) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def delete_binding(self, record: BindingRecord) -> None:
-        """Nothing was kept."""
+        """Do nothing."""

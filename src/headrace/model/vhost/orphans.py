@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of deleted queues, on their way to the queues' alternate exchanges.
+"""Messages of deleted queues on their way to alternate exchanges.
 
-A queue that is deleted is out of use at once. What is ready in it is passed on in order: as many
-as dead letters may be delivered in a millisecond (``counters.LETTERS_MAX``), the others a little
-later, so that nobody else waits for them. Each portion is one transaction of the store. Until the
-last one a durable queue stays defined, under a name of the broker's own; that is what it goes on
-from after a restart.
+A deleted queue is out of use at once. Its ready messages are rerouted in order, at most
+``counters.LETTERS_MAX`` in a millisecond, so that other work goes on. Each portion is one store
+transaction. Until the last one a durable queue stays defined under an internal name, so that
+rerouting resumes after a restart.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
     from headrace.model.host import OrphanHost
     from headrace.model.queue.queue import Queue
 
-ENDING = "amq.headrace.ending."  # Before the name of such a queue, in its definition.
-PAUSE_MS = 1  # From one portion to the next.
+ENDING = "amq.headrace.ending."  # Prefix of such a queue's name in its definition.
+PAUSE_MS = 1  # Between two portions.
 
 
 class Orphans:
-    """The deleted queues of one virtual host that hold messages for their alternate exchanges."""
+    """The deleted queues of one virtual host that still have messages for alternate exchanges."""
 
     def __init__(self, vhost: OrphanHost) -> None:
         self.vhost = vhost
-        self._queues: deque[Queue] = deque()  # The oldest first.
+        self._queues: deque[Queue] = deque()  # Oldest first.
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -40,9 +39,9 @@ class Orphans:
         return iter(self._queues)
 
     def take(self, queue: Queue, user: str) -> bool:
-        """Pass on what is ready in a queue that is deleted; ``user`` declared it.
+        """Reroute the ready messages of a deleted queue; ``user`` declared it.
 
-        Return whether something is left for later. The queue is to be destroyed otherwise.
+        Return True if some are left for later; otherwise the caller destroys the queue.
         """
         if queue.alternate_exchange is None or not self.vhost.dead_letters.takes(queue, ORPHANED):
             return False
@@ -58,18 +57,18 @@ class Orphans:
         return True
 
     def adopt(self, queue: Queue) -> None:
-        """Take up a queue that was ending when the broker stopped; it gets its messages next."""
+        """Resume a deleted queue after a restart; its messages are recovered next."""
         self._queues.append(queue)
 
     def restored(self) -> None:
-        """The messages are there again: go on."""
+        """Go on rerouting, once the messages are recovered."""
         for queue in self._queues:
             queue.retire()
         if self._queues:
             self._await_turn()
 
     def close(self) -> None:
-        """The virtual host is deleted, and everything with it."""
+        """Destroy all queues, because the virtual host is deleted."""
         queues, self._queues = self._queues, deque()
         for queue in queues:
             queue.destroy()
@@ -79,7 +78,7 @@ class Orphans:
         self.vhost.scheduler.put(("orphans", self), when_ms, self._go_on)
 
     def _go_on(self, now_ms: int) -> int:
-        """Pass some of them on; return when to go on, 0 when none is left."""
+        """Reroute some messages; return when to go on, 0 when none is left."""
         while self._queues:
             if not self._pass_on(self._queues[0]):
                 return now_ms + PAUSE_MS
@@ -87,7 +86,7 @@ class Orphans:
         return 0
 
     def _pass_on(self, queue: Queue) -> bool:
-        """Pass a portion on; tell whether it was the last."""
+        """Reroute one portion; return True if it was the last."""
         counters = self.vhost.counters
         counters.begin_letters(counters.now_ms)
         for one in (queue, *(queue.lanes or {}).values()):

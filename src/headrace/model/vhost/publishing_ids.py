@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishers that number their messages, so that what is sent twice is taken once.
+"""Publishing ids: a numbered message that is sent twice is enqueued once.
 
-A publisher has a name, of the virtual host, and gives each message an id that is higher than the
-one before. The highest id that was taken is a fact (:mod:`headrace.model.keyvalue`), which changes
-in the same transaction of the store as the message: whatever is cut off, both are there or neither.
-What has that id or a lower one was taken before, and is dropped.
+A publisher has a name in the virtual host and gives each message a higher id than the one before.
+The highest accepted id is a fact (:mod:`headrace.model.keyvalue`) that changes in the same store
+transaction as the message, so that a crash leaves both or neither. A message with that id or a
+lower one is a duplicate and dropped.
 
-A message that was refused (a queue or the disk is full, nobody can have it) may come again under
-its id, also when higher ones were taken meanwhile: such ids are kept beside the highest one. So a
-publisher that lost its connection sends everything again whose outcome it does not know.
+The id of a refused message (queue or disk full, no route) stays usable, also when higher ids have
+been accepted: refused ids are kept beside the highest. After a lost connection a publisher repeats
+every message whose outcome it does not know.
 
-A message that no crash survives changes no fact: its id is remembered as long as the process lives.
+The id of a message that is not persistent is remembered in memory only.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
     from headrace.model.keyvalue import Facts
 
 PREFIX = b"publisher/"
-NAME_MAX = 255  # Octets of a publisher's name.
+NAME_MAX = 255  # Bytes of a publisher's name.
 ID_MAX = (1 << 63) - 1
-PUBLISHERS_MAX = 10_000  # Of one virtual host. Beyond it the longest idle one is forgotten,
-IDLE_MS = 7 * 86400 * 1000  # if it was idle so long; else the new one is refused.
-REFUSED_MAX = 256  # Ranges of refused ids that are kept of a publisher; the lowest are forgotten.
+PUBLISHERS_MAX = 10_000  # Of one virtual host; beyond it, the longest idle one is forgotten
+IDLE_MS = 7 * 86400 * 1000  # if it was idle for this long; otherwise the new one is refused.
+REFUSED_MAX = 256  # Ranges of refused ids kept for one publisher; the lowest are dropped.
 
-Number = tuple[bytes, int]  # The name of a publisher, and an id.
+Number = tuple[bytes, int]  # Publisher's name and publishing id.
 
 
 class PublisherState:
-    """What is known of one publisher."""
+    """The ids of one publisher."""
 
     def __init__(self, value: bytes | None) -> None:
-        """``value`` is what :meth:`encode` gave."""
-        self.last = -1  # The highest id that was taken.
+        """``value`` is from :meth:`encode`."""
+        self.last = -1  # The highest accepted id.
         self.used_ms = 0
-        self.refused: list[tuple[int, int]] = []  # Ranges of ids, in order, both ends inclusive.
+        # Ranges of refused ids in order, both ends inclusive.
+        self.refused: list[tuple[int, int]] = []
         if value is not None:
             self.last = int.from_bytes(value[:8], "big")
             self.used_ms = int.from_bytes(value[8:16], "big")
@@ -51,7 +52,7 @@ class PublisherState:
                 self.refused.append((low, int.from_bytes(value[at + 8 : at + 16], "big")))
 
     def encode(self) -> bytes:
-        """Return it as the value of a fact: of the refused ids, those below the highest taken."""
+        """Return the value of the fact: the highest accepted id and the refused ones below it."""
         value = self.last.to_bytes(8, "big") + self.used_ms.to_bytes(8, "big")
         for low, high in self.refused:
             if low < self.last:
@@ -59,13 +60,13 @@ class PublisherState:
         return value
 
     def knows(self, number_id: int) -> bool:
-        """Tell whether an id was taken before."""
+        """Return True if an id was accepted before."""
         if number_id > self.last:
             return False
         return not any(low <= number_id <= high for low, high in self.refused)
 
     def take(self, number_id: int) -> None:
-        """An id is taken now."""
+        """Note that an id is accepted."""
         self.last = max(self.last, number_id)
         if self.refused:
             kept = []
@@ -79,7 +80,7 @@ class PublisherState:
             self.refused = kept[-REFUSED_MAX:]
 
     def refuse(self, number_id: int) -> None:
-        """A message with this id was refused."""
+        """Note that the message with this id was refused."""
         refused = self.refused
         if any(low <= number_id <= high for low, high in refused):
             return
@@ -92,28 +93,28 @@ class PublisherState:
 
 
 class PublishingIds:
-    """The publishers of one virtual host that number their messages."""
+    """The publishers of one virtual host that use publishing ids."""
 
     def __init__(self, facts: Facts, counters: Counters) -> None:
         self._facts = facts
         self._counters = counters
-        self._states: dict[bytes, PublisherState] | None = None  # Read when first needed.
+        self._states: dict[bytes, PublisherState] | None = None  # Read on first use.
 
     def last(self, name: bytes) -> int:
-        """Return the highest id that was taken from a publisher; -1 when none was."""
+        """Return the highest accepted id of a publisher; -1 if there is none."""
         state = self._all().get(name)
         return -1 if state is None else state.last
 
     def knows(self, number: Number) -> bool:
-        """Tell whether a message was taken before."""
+        """Return True if a message is a duplicate."""
         state = self._all().get(number[0])
         return state is not None and state.knows(number[1])
 
     def check(self, name: bytes) -> None:
-        """Make sure that there is room for a publisher.
+        """Make room for a new publisher.
 
         Raises:
-            ResourceError: there are too many of them.
+            ResourceError: there are too many publishers.
         """
         states = self._all()
         if name in states or len(states) < PUBLISHERS_MAX:
@@ -126,7 +127,7 @@ class PublishingIds:
         self.forget(idle)
 
     def note(self, number: Number, lasting: bool) -> None:
-        """A message was taken; inside the store's transaction with it when it is ``lasting``."""
+        """Note an accepted message; if ``lasting``, inside its store transaction."""
         state = self._state(number[0])
         state.take(number[1])
         state.used_ms = self._counters.now_ms
@@ -134,20 +135,20 @@ class PublishingIds:
             self._facts.change(PREFIX + number[0], state.encode())
 
     def refuse(self, number: Number) -> None:
-        """A message was not taken, and its publisher is told so: it may come again."""
+        """Note a refused message, which its publisher may repeat."""
         states = self._all()
         if number[0] in states or len(states) < PUBLISHERS_MAX:
             self._state(number[0]).refuse(number[1])
 
     def forget(self, name: bytes) -> bool:
-        """Forget a publisher; False when there is none of that name."""
+        """Forget a publisher; return False if there is none of that name."""
         if self._all().pop(name, None) is None:
             return False
         self._facts.change(PREFIX + name, None)
         return True
 
     def items(self) -> Iterator[tuple[bytes, int, int]]:
-        """Give name, highest id and time of last use (ms) of each, in order of their names."""
+        """Yield name, highest id and time of last use (ms) of each publisher, sorted by name."""
         states = self._all()
         for name in sorted(states):
             yield name, states[name].last, states[name].used_ms
@@ -170,10 +171,10 @@ class PublishingIds:
 
 
 def number_of(name: object, number_id: object) -> Number:
-    """Return the number that the headers x-publisher-name and x-publishing-id give.
+    """Return the publishing id that the headers x-publisher-name and x-publishing-id give.
 
     Raises:
-        PreconditionFailed: they make no sense.
+        PreconditionFailed: one is missing or malformed.
     """
     if isinstance(name, str):
         name = name.encode()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Super streams: several streams, the partitions, behind one exchange.
+"""Super streams: one exchange in front of several streams, the partitions.
 
-There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key
-by itself. A direct exchange with the argument ``x-super-stream`` is what RabbitMQ's tools make:
-there publishers name the partition in the routing key. In both, the streams that are bound are the
-partitions, in order of the binding argument ``x-stream-partition-order``, then by name.
+There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key.
+A direct exchange with the argument ``x-super-stream`` is what RabbitMQ's tools make: publishers
+name the partition in the routing key. In both, the bound streams are the partitions, ordered by the
+binding argument ``x-stream-partition-order``, then by name.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Partition(NamedTuple):
 
     stream: Stream
     order: int | None
-    key: str  # Of its binding.
+    key: str  # The routing key of its binding.
 
 
 def is_super_stream(exchange: Exchange) -> bool:
-    """Tell whether an exchange is that of a super stream, in either layout."""
+    """Return True if an exchange is a super stream in either layout."""
     if isinstance(exchange, SuperStreamExchange):
         return True
     return exchange.type == "direct" and bool(exchange.arguments.get(LAYOUT))
@@ -64,7 +64,7 @@ def partitions_of(exchange: Exchange) -> list[Partition]:
 
 
 def names(exchange: str, kind: str, arguments: Mapping[str, object]) -> list[str]:
-    """Return the streams that declaring an exchange declares, too; none when that is refused."""
+    """Return the names of the streams that declaring an exchange makes; none if it is refused."""
     count = arguments.get(PARTITIONS, 0)
     if kind != SuperStreamExchange.type or not isinstance(count, int) or not _is_count(count):
         return []
@@ -75,8 +75,8 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     """Refuse a super stream that cannot be made.
 
     Raises:
-        PreconditionFailed: it is not durable, an argument is wrong, or a stream of one of the names
-            is there and different.
+        PreconditionFailed: it is not durable, an argument is wrong, or an existing stream has other
+            properties.
     """
     what = f"exchange '{name}' in vhost '{vhost.name}'"
     if not durable:
@@ -109,7 +109,7 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
 
 
 def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, object]) -> None:
-    """Declare and bind the streams that the arguments of a new exchange ask for."""
+    """Declare and bind the partitions that a new exchange's arguments ask for."""
     for order, partition in enumerate(names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 
@@ -117,11 +117,11 @@ def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, obje
 def add_partition(
     vhost: TopologyHost, exchange: str, stream: str, order: int, arguments: Mapping[str, object]
 ) -> None:
-    """Declare one more stream and bind it as the partition of that number.
+    """Declare a stream and bind it as the partition with this number.
 
     Raises:
-        PreconditionFailed: a queue of that name is there and different.
-        LimitReached: there is no room for it.
+        PreconditionFailed: a queue of that name has other properties.
+        LimitReached: definitions would use more memory than they may.
     """
     if stream not in vhost.queues:
         vhost.check_definition(octets(stream, arguments), "queue '{}'", stream)
@@ -130,12 +130,12 @@ def add_partition(
 
 
 def octets(stream: str, arguments: Mapping[str, object]) -> int:
-    """What a partition takes of memory, with its binding."""
+    """Return the memory of a partition and its binding in bytes."""
     return queue_octets(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
 
 
 def stream_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of the partitions, from those of their exchange."""
+    """Return the arguments of the partitions from those of their exchange."""
     given = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
     return {"x-queue-type": "stream", **given}
 
