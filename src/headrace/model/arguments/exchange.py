@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def anything(value: object, arguments: Mapping[str, object]) -> str | None:
-    """object value: it is checked elsewhere."""
+    """Any value: it is checked elsewhere."""
     return None
 
 

@@ -72,7 +72,7 @@ class Owner:
     """Who may use a queue that is not simply one connection's or session's."""
 
     def __init__(self, connection: object, user: str) -> None:
-        """object part of a connection, or with None whoever is the user of that name."""
+        """Any part of a connection, or with None whoever is the user of that name."""
         self.connection = connection
         self.user = user
 

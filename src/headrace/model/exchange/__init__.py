@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges of every type, and their bindings."""
+"""Exchange types, and bindings."""

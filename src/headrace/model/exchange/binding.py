@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A binding: from an exchange to a queue or to another exchange."""
+"""A binding from an exchange to a queue or another exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Destination: TypeAlias = "Queue | Exchange"
 
 
 class Binding:
-    """One binding; two are equal when source, destination, routing key and arguments are."""
+    """A binding; equal if source, destination, routing key and arguments are equal."""
 
     __slots__ = ("_hash", "_print", "arguments", "destination", "routing_key", "source")
 
@@ -34,7 +34,7 @@ class Binding:
         self.destination = destination
         self.routing_key = routing_key
         self.arguments = arguments or None
-        # Not the arguments again: of bindings there may be many, and their arguments are long.
+        # A digest instead of the arguments: there may be many bindings, with long arguments.
         self._print = digest(canonical(arguments)) if arguments else None
         self._hash = hash((id(source), id(destination), routing_key, self._print))
 
@@ -59,7 +59,7 @@ Bound: TypeAlias = "Binding | dict[Binding, None]"
 
 
 def hold(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
-    """Add a binding under a key; a key with one binding, the usual case, costs no dict."""
+    """Add a binding under a key; a key with only one binding needs no dict."""
     held = table.get(key)
     if held is None:
         table[key] = binding
@@ -70,7 +70,7 @@ def hold(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> N
 
 
 def drop(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
-    """Remove a binding from under a key; the key goes with its last binding."""
+    """Remove a binding from a key, and the key with its last binding."""
     held = table.get(key)
     if isinstance(held, dict):
         held.pop(binding, None)
@@ -81,7 +81,7 @@ def drop(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> N
 
 
 def destinations(held: Bound | None, into: dict[Destination, None]) -> None:
-    """Add where the bindings under one key lead."""
+    """Add the destinations of a key's bindings."""
     if held is None:
         return
     if isinstance(held, dict):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids of messages that were taken, so that what is sent twice is taken once.
+"""Deduplication: the remembered ids of accepted messages.
 
-A message names itself in a header, ``x-deduplication-header`` unless the exchange or queue names
-another one. Of an id only a digest is kept, with the time when it is forgotten. A cache is bounded:
-beyond its size the oldest id goes. A cache that survives restarts is kept as facts
-(:mod:`headrace.model.keyvalue`): whoever notes an id in the transaction of the store in which its
-message is taken has both after a crash, or neither.
+The id of a message is the value of a header, ``x-deduplication-header`` unless the arguments name
+another one. Only a digest is kept, with its time of expiry. A cache is bounded: beyond its size the
+oldest id goes. A cache that survives restarts consists of facts (:mod:`headrace.model.keyvalue`),
+changed in the store transaction that enqueues the message, so that a crash leaves both or neither.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
 
 ARGUMENT = "x-message-deduplication"
 CACHE_SIZE = "x-cache-size"
-CACHE_TTL = "x-cache-ttl"  # Milliseconds; also a header of a message, for that one.
+CACHE_TTL = "x-cache-ttl"  # Milliseconds; as a header it counts for that message.
 PERSISTENCE = "x-cache-persistence"
-HEADER = "x-deduplication-header"  # An argument; and the header, unless the argument names another.
+HEADER = "x-deduplication-header"  # An argument; also the default header.
 
-SIZE_DEFAULT = 10_000  # Ids that a cache remembers.
-LASTING_MAX = 50_000  # Of a cache that survives restarts: facts are bounded, too.
-TTL_MAX = 0xFFFFFFFF  # Some 49 days; 0, or no time, is until the cache is full.
-WEIGHT = 250  # Octets of memory that an id is counted with.
-SWEEP = 4  # Ids that are looked at, whether their time is over, for each that is noted.
+SIZE_DEFAULT = 10_000  # Ids in a cache.
+LASTING_MAX = 50_000  # Ids in a cache that survives restarts: facts are bounded.
+TTL_MAX = 0xFFFFFFFF  # About 49 days; 0 keeps ids until the cache is full.
+WEIGHT = 250  # Bytes of memory counted for an id.
+SWEEP = 4  # Ids checked for expiry whenever one is added.
 PREFIX = b"dedup/"
 
 ARGUMENTS: Mapping[str, Check] = {
@@ -49,7 +48,7 @@ ARGUMENTS: Mapping[str, Check] = {
 
 
 class Ids:
-    """The ids that one exchange or one queue remembers."""
+    """The ids of one exchange or queue."""
 
     def __init__(
         self,
@@ -59,9 +58,9 @@ class Ids:
         facts: Facts | None,
         prefix: bytes,
     ) -> None:
-        """``arguments`` were checked. Without ``facts`` nothing survives a restart.
+        """``arguments`` were checked. Without ``facts`` no id survives a restart.
 
-        ``prefix`` is that of the keys of the facts, and belongs to nobody else.
+        ``prefix`` is the prefix of the facts' keys, used by nothing else.
         """
         self._counters = counters
         self._facts = facts if arguments.get(PERSISTENCE, "disk") == "disk" else None
@@ -69,9 +68,10 @@ class Ids:
         self._size = number_of(arguments.get(CACHE_SIZE, SIZE_DEFAULT)) or SIZE_DEFAULT
         self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
         self._header = str(arguments.get(HEADER, HEADER))
-        self._known: dict[bytes, tuple[int, int]] = {}  # Number and end (ms; 0: none), by digest.
-        self._number = 0  # Of the last id that was noted.
-        self._lasting: dict[int, None] = {}  # Numbers of those that are facts, the oldest first.
+        # By digest: number and expiry (ms; 0 is never).
+        self._known: dict[bytes, tuple[int, int]] = {}
+        self._number = 0  # Of the last id.
+        self._lasting: dict[int, None] = {}  # Numbers of the ids that are facts, oldest first.
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
@@ -86,26 +86,26 @@ class Ids:
         return len(self._known)
 
     def id_of(self, headers: Mapping[str, object]) -> bytes | None:
-        """Return the id of a message; None when it has none."""
+        """Return the digest of a message's id; None if it has none."""
         value = headers.get(self._header)
         return None if value is None else digest(value)
 
     def knows(self, message_id: bytes) -> bool:
-        """Tell whether an id was taken, and is not forgotten."""
+        """Return True if an id is known and not expired."""
         found = self._known.get(message_id)
         return found is not None and (not found[1] or found[1] > self._counters.now_ms)
 
     def check(self, lasting: bool) -> None:
-        """Make sure that one more id can be noted.
+        """Check that one more id can be stored.
 
         Raises:
-            ResourceError: the facts of the virtual host have no room for it.
+            ResourceError: the virtual host has no room for another fact.
         """
         if lasting and self._facts is not None and len(self._lasting) < self._lasting_max:
             self._facts.require(1, len(self._prefix) + 8 + DIGEST_SIZE + 8)
 
     def note(self, message_id: bytes, headers: Mapping[str, object], lasting: bool) -> None:
-        """Remember an id; when it is ``lasting``, in the store's transaction with its message."""
+        """Add an id; if ``lasting``, inside its message's store transaction."""
         now_ms = self._counters.now_ms
         if message_id in self._known:
             self._forget(message_id)
@@ -124,13 +124,13 @@ class Ids:
         self._known[message_id] = self._number, until_ms
         self._counters.memory_used += WEIGHT
         if lasting and self._facts is not None:
-            if len(self._lasting) >= LASTING_MAX:  # Of more ids than that the newest survive.
+            if len(self._lasting) >= LASTING_MAX:  # Only the newest survive a restart.
                 self._forget_fact(self._facts, next(iter(self._lasting)))
             self._lasting[self._number] = None
             self._facts.change(self._key(self._number), message_id + until_ms.to_bytes(8, "big"))
 
     def clear(self) -> None:
-        """Forget all: nobody remembers any more."""
+        """Forget all ids."""
         for message_id in list(self._known):
             self._forget(message_id)
 
@@ -153,10 +153,10 @@ class Ids:
 
 
 def digest(value: object) -> bytes:
-    """Return what is remembered of an id; equal ids of all versions have one digest."""
+    """Return the digest of an id, the same for equal ids of all protocol versions."""
     return digest_of(canonical(value))
 
 
 def prefix_of(kind: bytes, name: str) -> bytes:
-    """Return the prefix of the facts of an exchange or a queue, whose names may be long."""
+    """Return the prefix of an exchange's or queue's facts; its name may be long."""
     return PREFIX + kind + hashlib.blake2b(name.encode(), digest_size=DIGEST_SIZE).digest() + b"/"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange type ``x-delayed-message``: it routes as the type in its argument does.
+"""The exchange type ``x-delayed-message``, which routes as the type in its argument.
 
-That its messages may wait is nothing of its own here: a message with the header ``x-delay`` waits
-whatever exchange it goes to (:mod:`headrace.model.queue_kinds.delayed`).
+It adds no delay itself: a message with the header ``x-delay`` waits whatever exchange it was
+published to (:mod:`headrace.model.queue_kinds.delayed`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Kind = type[Exchange]
 
 
 class DelayedExchange(Exchange):
-    """Routes as an exchange of another type, which it holds."""
+    """Delegates routing to an exchange of another type."""
 
     type = "x-delayed-message"
-    types: ClassVar[Mapping[str, Kind]] = {}  # That it may route as.
+    types: ClassVar[Mapping[str, Kind]] = {}  # Types that it may route as.
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
@@ -38,7 +38,7 @@ class DelayedExchange(Exchange):
 
     @classmethod
     def join(cls, types: Mapping[str, Kind]) -> None:
-        """Let its exchanges route as any of these types, and understand what those do."""
+        """Allow routing as these types, whose arguments are then known, too."""
         cls.types = {name: kind for name, kind in types.items() if kind is not cls}
         cls.arguments_known = {ROUTES_AS: anything}
         for kind in cls.types.values():
@@ -61,7 +61,7 @@ class DelayedExchange(Exchange):
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
-        """Refuse what the type that they name does not take."""
+        """Check the arguments of the type that is routed as."""
         cls.routes_as(arguments).check_arguments(arguments, what)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges: which bindings match a routing key and headers. Each type keeps its own index.
+"""Exchange types: which bindings match a routing key and headers; each has its own index.
 
-Nothing here is looked up once per message: a gateway remembers routes, except those in which a
-headers exchange took part, or the selector of a binding.
+Nothing here runs once per message: a gateway caches routes, except those that depend on headers or
+on a binding's selector.
 
-Bindings that choose, by a selector or by who publishes, are kept by an exchange of the same type
-beside this one, one for each choice; what matches there is a destination if the choice is true of
-the message.
+Bindings with a selector or no-local are kept in an exchange of the same type beside this one, one
+for each such filter; what matches there counts if the filter accepts the message.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
     from headrace.model.selector.values import Values
 
-# Gives the headers of a message; it may have a method ``properties``, which gives message_id,
-# correlation_id and timestamp as far as the message has them, and one ``values``, which gives what
-# selectors see.
+# Returns the headers of a message. It may have a method ``properties``, which returns message_id,
+# correlation_id and timestamp as far as the message has them, and a method ``values``, which
+# returns what selectors see.
 Headers = Callable[[], Mapping[str, object]]
 
 X_MATCH = "x-match"
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
-IVE = "qpid.ive"  # The exchange keeps its last message for new bindings.
-EXCLUSIVE = "qpid.exclusive-binding"  # An argument of a binding: no other has its key.
-SUPER_STREAM = "x-super-stream"  # The argument of a direct exchange.
-PARTITION_BY = "x-partition-by"  # hash or key.
-PARTITION_ORDER = "x-stream-partition-order"  # The argument of a binding.
+IVE = "qpid.ive"  # The exchange passes its last message to new bindings.
+EXCLUSIVE = "qpid.exclusive-binding"  # A binding's argument: no other binding may have its key.
+SUPER_STREAM = "x-super-stream"  # An argument of a direct exchange.
+PARTITION_BY = "x-partition-by"  # "hash" or "key".
+PARTITION_ORDER = "x-stream-partition-order"  # An argument of a binding.
 _UNORDERED = 1 << 64
 
-# Arguments that exchanges of all types understand.
+# Arguments of all exchange types.
 COMMON_ARGUMENTS: Mapping[str, Check] = {
     **dict.fromkeys(ALTERNATES, string),
     SEQUENCE: switch,
@@ -65,23 +64,23 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
 }
 
 CHOICES = (*SELECTORS, NO_LOCAL)
-BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Choices are refused elsewhere where there are none.
+BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Filters are refused where bindings have none.
 
 
 class BindingFilter(NamedTuple):
-    """Which messages a binding is for, beside those that match it."""
+    """The filter of a binding, beside its key or headers."""
 
     selector: Selector | None
-    no_local: bool  # Not those of a connection whose own queue it leads to.
+    no_local: bool  # Skip messages published by the owner of the destination queue.
 
     @property
     def key(self) -> tuple[str, bool]:
-        """What is equal for bindings that choose alike."""
+        """Equal for bindings with the same filter."""
         return "" if self.selector is None else self.selector.text, self.no_local
 
 
 class ExchangeProperties(TypedDict, total=False):
-    """The keyword arguments of an exchange."""
+    """Keyword arguments of :class:`Exchange`."""
 
     durable: bool
     auto_delete: bool
@@ -90,18 +89,18 @@ class ExchangeProperties(TypedDict, total=False):
 
 
 class Exchange:
-    """What all types have in common."""
+    """Base of all exchange types."""
 
     type = ""
-    arguments_known = COMMON_ARGUMENTS  # A second declaration must repeat them.
-    hints: tuple[str, ...] = ()  # Arguments that are understood, and change nothing.
-    cacheable = True  # A route depends on exchange and routing key alone.
-    reads_arguments = False  # Those of bindings.
-    selects = False  # Bindings may have selectors.
-    lingers = False  # What it finds a message by may be ahead of the bindings that are gone.
-    own_octets = EXCHANGE  # Of memory, without name, arguments and bindings.
-    index_octets_max = 1 << 62  # For all bindings together.
-    fixed = False  # Clients do not delete it.
+    arguments_known = COMMON_ARGUMENTS  # A second declaration must have the same.
+    hints: tuple[str, ...] = ()  # Known arguments without effect.
+    cacheable = True  # True if exchange and routing key alone decide a route.
+    reads_arguments = False  # True if binding arguments matter.
+    selects = False  # True if bindings may have selectors.
+    lingers = False  # True if the index may be cleared after bindings are removed.
+    own_octets = EXCHANGE  # Bytes of memory without name, arguments and bindings.
+    index_octets_max = 1 << 62  # Of all bindings together.
+    fixed = False  # Clients may not delete it.
 
     def __init__(
         self,
@@ -120,17 +119,17 @@ class Exchange:
         said = [self.arguments[argument] for argument in ALTERNATES if argument in self.arguments]
         alternate = said[0] if said else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
-        self.alternate = self.own_alternate  # Or that of a policy.
-        self.bindings: dict[Binding, None] = {}  # From here, in order of their making.
+        self.alternate = self.own_alternate  # Or a policy's.
+        self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
         self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
-        self.realm = ""  # The access realm of the ticket that it was made with.
+        self.realm = ""  # The access realm of the ticket it was declared with (0-8, 0-9).
         # Called for each message; see headrace.model.interceptor.exchange_observer.
         self.observer: ExchangeObserver | None = None
 
     @property
     def deduplicates(self) -> bool:
-        """Whether messages that come twice are dropped."""
+        """True if duplicate messages are dropped."""
         return bool(self.arguments.get(deduplication.ARGUMENT))
 
     def __repr__(self) -> str:
@@ -138,9 +137,9 @@ class Exchange:
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
-        """Refuse arguments that this type understands, with wrong values.
+        """Refuse known arguments with invalid values.
 
-        ``what`` names the exchange in the text.
+        ``what`` names the exchange in the error.
         """
         for name, check in cls.arguments_known.items():
             if name in arguments:
@@ -149,16 +148,16 @@ class Exchange:
                     raise wrong_argument(name, arguments[name], what, wrong)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        """Refuse a binding that this type cannot understand."""
+        """Refuse a binding with an invalid key or arguments."""
 
     def check_destination(self, destination: Destination) -> None:
-        """Refuse what this type cannot be bound to."""
+        """Refuse a destination that this type cannot have."""
 
     def bind(self, binding: Binding) -> bool:
-        """Add a binding; False when it was there.
+        """Add a binding; return False if it exists.
 
         Raises:
-            InvalidArgument: it has a bad choice, or one where there are none.
+            InvalidArgument: its filter is malformed, or the type has no filters.
         """
         if binding in self.bindings:
             return False
@@ -178,14 +177,13 @@ class Exchange:
         return True
 
     def octets(self) -> int:
-        """What it takes of memory, without bindings
-
+        """Return the exchange's memory in bytes, without bindings
         (:mod:`headrace.model.arguments.memory_estimate`).
         """
         return self.own_octets + text_octets(self.name) + table_octets(self.arguments)
 
     def weigh(self, binding: Binding) -> int:
-        """What a binding will take that is not here yet, or took that is not here any more."""
+        """Return the memory of a binding in bytes, added or removed."""
         octets = BINDING + text_octets(binding.routing_key)
         if binding.arguments is None:
             return octets + self.index_octets(binding)
@@ -202,11 +200,11 @@ class Exchange:
         return octets + self.own_octets + beside.index_octets(binding)
 
     def index_octets(self, binding: Binding) -> int:
-        """What a binding takes where it is looked up, beside what all of them take."""
+        """Return the memory of a binding in this type's index, beyond the common part."""
         return 0
 
     def unbind(self, binding: Binding) -> bool:
-        """Remove a binding; False when there was none."""
+        """Remove a binding; return False if there was none."""
         if binding not in self.bindings:
             return False
         del self.bindings[binding]
@@ -214,7 +212,7 @@ class Exchange:
         return True
 
     def forget(self, binding: Binding) -> None:
-        """Find no message by a binding any more that was taken from ``bindings``."""
+        """Remove a binding from the index that is no longer in ``bindings``."""
         choice = self._choice(binding)
         if choice is None or self.chosen is None:
             self._forget(binding)
@@ -233,9 +231,9 @@ class Exchange:
         into: dict[Destination, None],
         publisher: int = 0,
     ) -> bool:
-        """Add the destinations of the bindings that choose; tell whether one took part.
+        """Add the destinations of bindings with filters; return True if a filter was evaluated.
 
-        ``publisher`` is the number of the connection that publishes.
+        ``publisher`` is the number of the publishing connection.
         """
         took_part = False
         values: Values | Mapping[str, object] | None = None
@@ -269,7 +267,7 @@ class Exchange:
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        """Add the destinations of the bindings that match."""
+        """Add the destinations of the matching bindings."""
         raise NotImplementedError
 
     def _index(self, binding: Binding) -> None:
@@ -280,7 +278,7 @@ class Exchange:
 
 
 class DirectExchange(Exchange):
-    """The routing key equals that of the binding."""
+    """Matches bindings whose key equals the routing key."""
 
     type = "direct"
     hints = (SUPER_STREAM,)
@@ -302,7 +300,7 @@ class DirectExchange(Exchange):
 
 
 class FanoutExchange(Exchange):
-    """Every binding matches."""
+    """Matches every binding."""
 
     type = "fanout"
     selects = True
@@ -324,7 +322,7 @@ class FanoutExchange(Exchange):
 
 
 class TopicExchange(Exchange):
-    """The binding's routing key is a pattern."""
+    """Matches bindings whose key is a pattern of the routing key."""
 
     type = "topic"
     selects = True
@@ -348,7 +346,7 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """The binding's arguments are compared with the headers of the message."""
+    """Matches bindings whose arguments the headers have."""
 
     type = "headers"
     cacheable = False
@@ -362,7 +360,7 @@ class HeadersExchange(Exchange):
         self._unconditional: dict[Binding, None] = {}
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        match = str(arguments.get(X_MATCH, "all"))
+        match = arguments.get(X_MATCH, "all")
         if not isinstance(match, str):
             raise InvalidArgument(
                 f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
@@ -399,7 +397,7 @@ class HeadersExchange(Exchange):
 
 
 def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
-    """Return whether all must hold, and what is asked: (name, value or None for any value)."""
+    """Return whether all conditions must hold, and the conditions (name, value; None: any)."""
     arguments = binding.arguments or {}
     match = str(arguments.get(X_MATCH, "all"))
     with_x = match.endswith("-with-x")
@@ -412,7 +410,7 @@ def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
 
 
 class SuperStreamExchange(Exchange):
-    """The routing key picks one of the streams that are bound: by its hash, or as their key.
+    """Routes to one of the bound streams, by hash of the routing key or by key.
 
     See :mod:`headrace.model.vhost.super_stream`.
     """
@@ -465,13 +463,13 @@ class SuperStreamExchange(Exchange):
 
 
 def order_of(binding: Binding) -> tuple[int, str]:
-    """Return what the partitions of super streams are sorted by."""
+    """Return the sort key of super stream partitions."""
     order = (binding.arguments or {}).get(PARTITION_ORDER, _UNORDERED)
     return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
 
 
 class DefaultExchange(Exchange):
-    """The exchange without a name: the routing key is the name of a queue."""
+    """The exchange without a name: the routing key is a queue's name."""
 
     type = "direct"
 

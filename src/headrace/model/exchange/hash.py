@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges that pick one destination by a hash: consistent hash and modulus hash.
 
-``x-consistent-hash``: the routing key of a binding is its weight. What is hashed is the routing key
-of a message, or a header or a property of it (``hash-header`` or ``x-hash-on``, ``hash-property``).
-Equal values lead to the same destination, and a binding that comes or goes moves few of them. Where
-a value leads follows from the bindings alone, not from their order, so it is the same after a
-restart. Of the algorithms (``x-algorithm``) ``ring`` moves the fewest values, ``jump`` spreads them
-most evenly.
+``x-consistent-hash``: a binding's routing key is its weight. The hash is of the message's routing
+key, or of a header or property (``hash-header`` or ``x-hash-on``, ``hash-property``). Equal values
+go to the same destination, and adding or removing a binding moves few values. The destination
+depends on the set of bindings only, not on their order, so it is the same after a restart. Of the
+algorithms (``x-algorithm``) ``ring`` moves the fewest values, ``jump`` spreads them most evenly.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, Destination
 
 HASH_HEADER = "hash-header"
-HASH_ON = "x-hash-on"  # The same, as others call it.
+HASH_ON = "x-hash-on"  # The same under another broker's name.
 HASH_PROPERTY = "hash-property"
 ALGORITHM = "x-algorithm"
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
 WEIGHT_MAX = 1000  # Of one binding,
-WEIGHTS_MAX = 65536  # and of all bindings of one exchange.
-POINTS_MAX = 65536  # Of a ring, as long as each unit of weight has one.
+WEIGHTS_MAX = 65536  # and of all bindings of an exchange.
+POINTS_MAX = 65536  # Of a ring, but at least one for each unit of weight.
 POINTS_OF_WEIGHT = 128  # At most.
 POINT_OCTETS = 60  # Of memory.
-_POINT = 8  # Octets of a place on the ring.
-_BLOCK = 64  # Octets that one hash gives: eight places.
+_POINT = 8  # Bytes of a point on the ring.
+_BLOCK = 64  # Bytes of one hash: eight points.
 
 
 class HashExchange(Exchange):
-    """What both types have in common: bindings, sorted when a message comes after a change."""
+    """Base of both types: bindings, sorted on the first message after a change."""
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
         self._order: list[Binding] | None = None
 
     def order(self) -> list[Binding]:
-        """Return the bindings, sorted by their destinations."""
+        """Return the bindings sorted by destination."""
         if self._order is None:
             self._order = sorted(self.bindings, key=name_of)
         return self._order
@@ -62,7 +61,7 @@ class HashExchange(Exchange):
 
 
 class ModulusHashExchange(HashExchange):
-    """The hash of the routing key, modulo the number of bindings, picks one of them."""
+    """Picks the binding at hash of the routing key modulo the number of bindings."""
 
     type = "x-modulus-hash"
 
@@ -73,7 +72,7 @@ class ModulusHashExchange(HashExchange):
 
 
 class ConsistentHashExchange(HashExchange):
-    """Each binding has a share of all hashes, as large as its weight."""
+    """Gives each binding a share of the hash space in proportion to its weight."""
 
     type = "x-consistent-hash"
     arguments_known: Mapping[str, Check] = {
@@ -95,9 +94,9 @@ class ConsistentHashExchange(HashExchange):
         self._property = asked if isinstance(asked, str) else None
         self._jumps = given.get(ALGORITHM) == "jump"
         self.cacheable = self._header is None and self._property is None
-        self._weights = 0  # The sum of all.
-        self._points: list[int] = []  # Places on the ring, in order,
-        self._owners: list[Destination] = []  # and whose they are.
+        self._weights = 0  # Sum of all weights.
+        self._points: list[int] = []  # Points on the ring in order,
+        self._owners: list[Destination] = []  # and the destination of each.
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
@@ -136,7 +135,7 @@ class ConsistentHashExchange(HashExchange):
         into[self._owners[at]] = None
 
     def _hashed(self, routing_key: str, headers: Headers) -> bytes:
-        """Return what is hashed of a message; what it does not have counts as empty."""
+        """Return the value that is hashed; a missing one is empty."""
         value: object = routing_key
         if self._header is not None:
             value = headers().get(self._header)
@@ -154,7 +153,7 @@ class ConsistentHashExchange(HashExchange):
         )
 
     def _ring_octets(self, weights: int) -> int:
-        """What the shares of so much weight take."""
+        """Return the memory of the points for a weight in bytes."""
         if self._jumps:
             return weights * ITEM
         return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_OCTETS
@@ -170,7 +169,7 @@ class ConsistentHashExchange(HashExchange):
         self._points, self._owners = [], []
 
     def _build(self) -> None:
-        """Give each binding its share."""
+        """Build the ring, or the table of buckets."""
         if self._jumps:
             for binding in self.order():
                 self._owners += [binding.destination] * int(binding.routing_key)
@@ -187,19 +186,19 @@ class ConsistentHashExchange(HashExchange):
 
 
 def name_of(binding: Binding) -> tuple[str, str, str]:
-    """Return what bindings are sorted by: stable, whatever order they were made in."""
+    """Return the sort key of a binding, independent of the order of binding."""
     destination = binding.destination
     kind = "exchange" if isinstance(destination, Exchange) else "queue"
     return kind, destination.name, binding.routing_key
 
 
 def hash_of(value: bytes) -> int:
-    """Return a hash of 64 bits that is the same everywhere and always."""
+    """Return a 64-bit hash that is the same on every machine and in every release."""
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "big")
 
 
 def points_of(binding: Binding, count: int) -> list[int]:
-    """Return so many places on the ring; with a smaller count they are the first of these."""
+    """Return ``count`` points on the ring; fewer are a prefix of more."""
     kind, name, _ = name_of(binding)
     seed = f"{kind}/{name}/".encode()
     points: list[int] = []
@@ -212,10 +211,10 @@ def points_of(binding: Binding, count: int) -> list[int]:
 
 
 def jump(value: int, buckets: int) -> int:
-    """Return which of the buckets a hash falls into.
+    """Return the bucket of a hash.
 
-    When there is one bucket more, only the hashes that fall into the new one move (J. Lamping,
-    E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm, 2014).
+    One more bucket moves only the hashes that fall into it (J. Lamping, E. Veach: A Fast, Minimal
+    Memory, Consistent Hash Algorithm, 2014).
     """
     chosen = -1
     following = 0

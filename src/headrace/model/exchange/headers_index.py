@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which bindings of a headers exchange a message's headers satisfy.
+"""The index of a headers exchange: bindings by the header values they ask for.
 
-A condition is a header's name with a value, or with any value; bindings that ask for the same share
-it. A message is looked up by those of its headers whose names are asked for. A binding that any of
-its conditions satisfies stands with each of them. One that needs all stands with the one that the
-fewest others stand with, and only where that holds are its other conditions looked at, those that
-were asked for last first: what many bindings ask for, as a rule, was asked for early.
+A condition is a header's name with a value, or with any value; bindings with the same condition
+share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
+needs any of its conditions is listed under each of them. A binding that needs all of them is listed
+under the one that the fewest others are listed under; only if that holds are the others checked,
+newest first, because conditions of many bindings tend to be old.
 
-Cost. What a lookup takes follows from the message's headers and from the bindings that stand with
-its conditions, not from how many bindings there are.
+The cost of a lookup depends on the message's headers and on the bindings listed under its
+conditions, not on the number of bindings.
 """
 
 from __future__ import annotations
@@ -24,45 +24,46 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.binding import Binding, Bound, Destination
 
-Asked = tuple[str, object]  # A header's name, and its canonical value, or None for any value.
+Asked = tuple[str, object]  # A header's name and canonical value, or None for any value.
 
 
 class Condition:
-    """What some bindings ask for."""
+    """A condition shared by bindings."""
 
     __slots__ = ("all_of", "any_of", "number", "uses")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.uses = 0  # Bindings that ask for it.
-        self.any_of: dict[int, Bound] | None = None  # Those to which it is enough,
-        self.all_of: dict[tuple[Condition, ...], Bound] | None = None  # and those that need all.
+        self.uses = 0  # Number of bindings that have it.
+        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one,
+        # and bindings that need all of theirs.
+        self.all_of: dict[tuple[Condition, ...], Bound] | None = None
 
 
-_HERE = 0  # The one key of ``any_of``.
+_HERE = 0  # The only key of ``any_of``.
 
 
 def order_of(condition: Condition) -> int:
-    """Return what the conditions of a binding are sorted by: the newest is first."""
+    """Return the sort key of a binding's conditions, newest first."""
     return -condition.number
 
 
 def rarity_of(condition: Condition) -> int:
-    """Return how many sets of conditions stand with one."""
+    """Return the number of condition sets listed under a condition."""
     return 0 if condition.all_of is None else len(condition.all_of)
 
 
 class HeadersIndex:
-    """The conditions of all bindings of one headers exchange."""
+    """The conditions of one headers exchange."""
 
     def __init__(self) -> None:
         self.conditions: dict[Asked, Condition] = {}
-        self.names: dict[str, int] = {}  # How many conditions there are of each header.
-        self.made = 0  # So many conditions were made.
-        self.looked_at = 0  # Sets of conditions that were looked at; for tests.
+        self.names: dict[str, int] = {}  # Number of conditions for each header name.
+        self.made = 0  # Number of conditions ever made.
+        self.looked_at = 0  # Condition sets checked; for tests.
 
     def add(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
-        """Add a binding that asks for something; ``every`` says that all of it must hold."""
+        """Add a binding with conditions; with ``every`` all of them must hold."""
         found = []
         for key in asked:
             condition = self.conditions.get(key)
@@ -86,7 +87,7 @@ class HeadersIndex:
             hold(condition.any_of, _HERE, binding)
 
     def remove(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
-        """Remove a binding, and the conditions that only it asked for."""
+        """Remove a binding, and conditions that no other binding has."""
         found = [self.conditions[key] for key in asked]
         if every:
             needed = tuple(sorted(found, key=order_of))
@@ -107,21 +108,21 @@ class HeadersIndex:
 
     @staticmethod
     def _home(needed: tuple[Condition, ...]) -> Condition | None:
-        """Return the condition with which a set of them stands, if one does."""
+        """Return the condition under which a set of conditions is listed; None if it is not."""
         for condition in needed:
             if condition.all_of is not None and needed in condition.all_of:
                 return condition
         return None
 
     def octets(self, every: bool, asked: list[Asked], values: Mapping[str, object]) -> int:
-        """What a binding takes in memory; ``values`` are the arguments that it asks with."""
+        """Return the memory of a binding in bytes; ``values`` are the values it asks for."""
         octets = (CONDITION + ITEM * len(asked)) if every else 0
         for key in asked:
             octets += 0 if key in self.conditions else INDEXED + value_octets(values[key[0]])
         return octets
 
     def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
-        """Add where the bindings lead that headers satisfy."""
+        """Add the destinations of the bindings that the headers satisfy."""
         names, conditions = self.names, self.conditions
         found: list[Condition] = []
         few = len(names) < len(headers)  # A message may have very many headers.

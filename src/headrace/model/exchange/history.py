@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fanout exchanges with a memory: recent history, and deduplication as a type of its own.
+"""Fanout exchanges with state: recent history, and the deduplication type.
 
-What they remember is looked after by :mod:`headrace.model.interceptor.exchange_observer`.
+:mod:`headrace.model.interceptor.exchange_observer` keeps the state.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LENGTH_MAX = 10_000  # Messages that an exchange keeps.
 
 
 class RecentHistoryExchange(FanoutExchange):
-    """A fanout exchange whose last messages go to each queue that is newly bound."""
+    """A fanout exchange that passes its last messages to each new binding."""
 
     type = "x-recent-history"
     arguments_known: Mapping[str, Check] = {**COMMON_ARGUMENTS, LENGTH: whole(1, LENGTH_MAX)}
 
 
 class DeduplicationExchange(FanoutExchange):
-    """A fanout exchange that drops messages whose id it has seen."""
+    """A fanout exchange that drops messages with a known id."""
 
     type = "x-message-deduplication"
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class RandomExchange(Exchange):
-    """object one of the bindings, whatever the routing key."""
+    """Picks any of its bindings, whatever the routing key."""
 
     type = "x-random"
     cacheable = False
-    own_octets = EXCHANGE + 2800  # With the state of its numbers.
+    own_octets = EXCHANGE + 2800  # With the state of its generator.
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
@@ -42,7 +42,7 @@ class RandomExchange(Exchange):
 
 
 class LocalRandomExchange(RandomExchange):
-    """The same among queues of this node: all of them, but only queues, bound without a key."""
+    """The same restricted to queues bound with an empty key; on one node all queues are local."""
 
     type = "x-local-random"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All types of exchanges, by the names that clients give them."""
+"""Exchange types by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DelayedExchange.join(TYPES)
 
 
 def exchange_type(type_: str) -> type[Exchange]:
-    """Return what exchanges of a type are made by.
+    """Return the class of an exchange type.
 
     Raises:
         CommandInvalid: there is no such type.
@@ -56,7 +56,7 @@ def exchange_type(type_: str) -> type[Exchange]:
 
 
 def new_exchange(type_: str, name: str, **properties: Unpack[ExchangeProperties]) -> Exchange:
-    """Return an exchange of the type.
+    """Return a new exchange.
 
     Raises:
         CommandInvalid: there is no such type.
@@ -65,7 +65,7 @@ def new_exchange(type_: str, name: str, **properties: Unpack[ExchangeProperties]
 
 
 def known_arguments(type_: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return those arguments of a declaration that an exchange of a type understands."""
+    """Return the arguments that an exchange of a type knows."""
     kind = exchange_type(type_)
     return {
         name: value

@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trie of a topic exchange.
 
-A pattern is words between dots, where ``*`` stands for one word and ``#`` for any number; an empty
-one has no words. Matching walks all branches at once, word by word: a node is looked at no
-more than once for each word of the routing key, so neither keys nor patterns can make it take
-exponential time. Several ``#`` in a row mean what one means, and are one node.
+A pattern is words between dots; ``*`` matches one word, ``#`` any number of words; the empty
+pattern has no words. Matching follows all branches at once, word by word, and visits a node at most
+once for each word of the routing key, so that no pattern or key takes exponential time. Several
+``#`` in a row mean the same as one and share a node.
 """
 
 from __future__ import annotations
 
 from headrace.model.exchange.binding import Binding, Bound, Destination, destinations, drop, hold
 
-_HERE = 0  # The one key of a node's ``held``.
+_HERE = 0  # The only key of a node's ``held``.
 
 
 class Node:
-    """What follows one word of a pattern."""
+    """A node: what may follow one word of a pattern."""
 
     __slots__ = ("children", "held", "loops")
 
     def __init__(self, loops: bool = False) -> None:
         self.children: dict[str, Node] | None = None
         self.held: dict[int, Bound] | None = None
-        self.loops = loops  # The node of a ``#``: it stays reached whatever word follows.
+        self.loops = loops  # A node of ``#`` stays reached whatever word follows.
 
 
 def words_of(pattern: str) -> list[str]:
-    """Split a pattern, an empty one into no word; repeated ``#`` collapse."""
+    """Split a pattern into words, none for an empty one; repeated ``#`` collapse."""
     words: list[str] = []
     for word in pattern.split(".") if pattern else ():
         if word != "#" or not words or words[-1] != "#":
@@ -56,7 +56,7 @@ class TopicTrie:
         hold(node.held, _HERE, binding)
 
     def remove(self, pattern: str, binding: Binding) -> None:
-        """Remove a binding, and the nodes that only it needed."""
+        """Remove a binding, and nodes that no other binding needs."""
         node = self._root
         path: list[tuple[Node, str]] = []
         for word in words_of(pattern):
@@ -79,7 +79,7 @@ class TopicTrie:
                 parent.children = None
 
     def missing(self, pattern: str) -> int:
-        """How many nodes there are not that a pattern needs."""
+        """Return the number of nodes that a pattern would add."""
         node = self._root
         words = words_of(pattern)
         for number, word in enumerate(words):
@@ -90,7 +90,7 @@ class TopicTrie:
         return 0
 
     def match(self, routing_key: str, into: dict[Destination, None]) -> None:
-        """Add where the bindings lead whose pattern matches the routing key."""
+        """Add the destinations of bindings whose pattern matches the routing key."""
         reached = self._closed({self._root: None})
         for word in routing_key.split(".") if routing_key else ():
             following: dict[Node, None] = {}
@@ -114,7 +114,7 @@ class TopicTrie:
 
     @staticmethod
     def _closed(nodes: dict[Node, None]) -> dict[Node, None]:
-        """Add the ``#`` nodes that follow, since ``#`` may stand for no word at all."""
+        """Add the ``#`` nodes that follow: ``#`` may match no word."""
         for node in list(nodes):
             children = node.children
             if children is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sees or changes messages on their way through exchanges."""
+"""Observers, stamps and traces of messages on their way through exchanges."""

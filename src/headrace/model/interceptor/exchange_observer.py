@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges that look at each message that comes through them.
+"""Exchanges that observe each message.
 
-Some number messages (``qpid.msg_sequence``), some drop what came before
-(``x-message-deduplication``), some keep messages for queues that are bound later: the last one
-(``qpid.ive``) or the last few (type ``x-recent-history``). An exchange that does none of this has
-no :class:`ExchangeObserver`.
+They number messages (``qpid.msg_sequence``), drop duplicates (``x-message-deduplication``), or keep
+messages for later bindings: the last one (``qpid.ive``) or several (type ``x-recent-history``).
+Other exchanges have no :class:`ExchangeObserver`.
 
-What an exchange keeps lies in a queue of the broker's own, bounded as any queue can be. That of a
-durable exchange is durable, too: there a message stands in the journal beside its other queues, and
-is there after a crash exactly when it was taken.
+Kept messages are in a hidden queue with a length limit. That of a durable exchange is durable: its
+messages are in the journal with those of the target queues, and a crash leaves both or neither.
 """
 
 from __future__ import annotations
@@ -33,18 +31,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT = "amq.headrace.kept."  # What the names of queues begin with that exchanges keep messages in.
-KEPT_OCTETS_MAX = 64 << 20  # Of the bodies that one exchange keeps; the oldest go.
-NO_STORE = "x-recent-history-no-store"  # The header of a message that is not to be kept.
-RESERVED = 1024  # Numbers that a fact says are used, before they are.
+KEPT = "amq.headrace.kept."  # Prefix of the hidden queues' names.
+KEPT_OCTETS_MAX = 64 << 20  # Bytes of bodies that one exchange keeps; the oldest messages go.
+NO_STORE = "x-recent-history-no-store"  # A message with this header is not kept.
+RESERVED = 1024  # Numbers reserved by one fact in advance.
 _SEQUENCES = b"exchange/sequence/"
 
 
 class ExchangeObserver:
-    """What one exchange does with each message."""
+    """The observer of one exchange."""
 
     def __init__(self, vhost: RoutingHost, exchange: Exchange, kept: Queue | None) -> None:
-        """``kept`` is the queue of what it keeps, if it keeps anything."""
+        """``kept`` is the queue of kept messages, if the exchange keeps any."""
         self.vhost = vhost
         self.exchange = exchange
         self.kept = kept
@@ -66,18 +64,18 @@ class ExchangeObserver:
     # --- Messages -----------------------------------------------------------------------------
 
     def is_duplicate(self, headers: Mapping[str, object]) -> bool:
-        """Tell whether a message was taken before."""
+        """Return True if a message with this id was accepted before."""
         if self.ids is None:
             return False
         message_id = self.ids.id_of(headers)
         return message_id is not None and self.ids.knows(message_id)
 
     def keeps(self, headers: Mapping[str, object]) -> bool:
-        """Tell whether a message is to be kept; without booleans (0-8, 0-9), 1 is true."""
+        """Return True if a message is to be kept; 0-8 and 0-9 have no booleans, there 1 is true."""
         return self.kept is not None and headers.get(NO_STORE) != 1
 
     def stamps(self) -> dict[str, object]:
-        """Return the headers that the next message gets."""
+        """Return the headers to add to the next message."""
         if not self.numbers:
             return {}
         self._number += 1
@@ -87,7 +85,7 @@ class ExchangeObserver:
         return {SEQUENCE: self._number}
 
     def check(self, lasting: bool) -> None:
-        """Make sure that a message can be remembered.
+        """Check that the id of a message can be stored.
 
         Raises:
             ResourceError: there is no room.
@@ -96,7 +94,7 @@ class ExchangeObserver:
             self.ids.check(lasting)
 
     def note(self, headers: Mapping[str, object], lasting: bool) -> None:
-        """A message was taken."""
+        """Remember the id of an accepted message."""
         if self.ids is not None:
             message_id = self.ids.id_of(headers)
             if message_id is not None:
@@ -105,7 +103,7 @@ class ExchangeObserver:
     # --- Bindings -----------------------------------------------------------------------------
 
     def bound(self, binding: Binding) -> None:
-        """Something was bound to the exchange: give it what is kept."""
+        """Pass the kept messages to a new binding."""
         if self.kept is None:
             return
         contents = self.vhost.contents
@@ -124,7 +122,7 @@ class ExchangeObserver:
                 )
 
     def _leads(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
-        """Tell whether a message would take this binding, were it the only one."""
+        """Return True if this binding alone would match a message."""
         if isinstance(self.exchange, RecentHistoryExchange):
             return True
         probe = type(self.exchange)("", arguments=self.exchange.arguments)
@@ -134,7 +132,7 @@ class ExchangeObserver:
         return bool(into)
 
     def _messages(self, kept: Queue) -> Iterator[Message]:
-        """Give copies of what is kept, the oldest first."""
+        """Yield copies of the kept messages, oldest first."""
         store = self.vhost.store
         for message in kept.peek(0, self.vhost.counters.next_seq, KEPT_OCTETS_MAX << 4, []):
             if message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
@@ -154,7 +152,7 @@ class ExchangeObserver:
     # --- Ends ---------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """The exchange is no more: forget all."""
+        """Forget all state of a deleted exchange."""
         if self.ids is not None:
             self.ids.clear()
         if self.vhost.facts.get(self._key) is not None:
@@ -162,7 +160,7 @@ class ExchangeObserver:
 
 
 def kept_arguments(exchange: Exchange) -> dict[str, object] | None:
-    """Return the arguments of the queue of what an exchange keeps; None when it keeps nothing."""
+    """Return the arguments of the hidden queue; None if the exchange keeps no messages."""
     length = 0
     if isinstance(exchange, RecentHistoryExchange):
         length = number_of(exchange.arguments.get(LENGTH, LENGTH_DEFAULT)) or LENGTH_DEFAULT
@@ -174,7 +172,7 @@ def kept_arguments(exchange: Exchange) -> dict[str, object] | None:
 
 
 def is_observed(exchange: Exchange) -> bool:
-    """Tell whether an exchange looks at each message."""
+    """Return True if an exchange observes each message."""
     if exchange.deduplicates or exchange.arguments.get(SEQUENCE):
         return True
     return kept_arguments(exchange) is not None

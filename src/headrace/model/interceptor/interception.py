@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a message that is looked at as it passes.
+"""Publishing through observers, stamps and traces.
 
-Most messages go from the wire to their queues by a route that is remembered. Where an exchange
-watches what comes through (:mod:`headrace.model.interceptor.exchange_observer`), where the broker
-stamps messages (:mod:`headrace.model.interceptor.stamps`) or where a virtual host is traced
-(:mod:`headrace.model.interceptor.tracer`), a route has an interception, is made for one message,
-and the message goes through :meth:`Interception.take`.
+Most messages take a cached route straight to their queues. Where an exchange observes messages
+(:mod:`headrace.model.interceptor.exchange_observer`), the broker stamps them
+(:mod:`headrace.model.interceptor.stamps`) or the virtual host is traced
+(:mod:`headrace.model.interceptor.tracer`), a route is made for each message and has an
+interception; the message is published by :meth:`Interception.take`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """Who publishes."""
+    """The publisher of a message, for traces."""
 
     user: str = ""
     connection: str = ""
@@ -38,7 +38,7 @@ NOBODY = Source()
 
 
 class Interception:
-    """The interception of one message."""
+    """The observers of one message's route."""
 
     __slots__ = ("headers", "observers", "vhost")
 
@@ -53,18 +53,18 @@ class Interception:
         self.headers = headers
 
     def is_duplicate(self) -> bool:
-        """Tell whether the message was taken before: then it is dropped, and nothing is wrong."""
+        """Return True if the message is a duplicate, to be dropped silently."""
         if not self.observers:
             return False
         headers = self.headers()
         return any(observer.is_duplicate(headers) for observer in self.observers)
 
     def remembers(self) -> bool:
-        """Tell whether the message may be remembered, so that it is taken once."""
+        """Return True if an exchange deduplicates the message."""
         return any(observer.ids is not None for observer in self.observers)
 
     def keepers(self) -> list[Queue]:
-        """Return the queues of exchanges that keep the message for later."""
+        """Return the hidden queues that keep the message for later bindings."""
         if not self.observers:
             return []
         headers = self.headers()
@@ -84,14 +84,14 @@ class Interception:
         source: Source = NOBODY,
         inside: bool = False,
     ) -> int:
-        """Take a message for its queues, and for those that keep it; return how many refused it.
+        """Enqueue a message in its queues and those that keep it; return how many refused it.
 
-        What is to be taken once, for its number or its id, is taken by all queues or by none; where
-        there is no queue, it was not taken, and may come again. With ``inside`` a transaction of
-        the store is open, and each queue refuses for itself.
+        A numbered or deduplicated message is enqueued in all queues or in none; without a queue it
+        does not count as accepted and may be published again. With ``inside`` a store transaction
+        is open, and each queue refuses for itself.
 
         Raises:
-            ResourceError: there is no room for what must be remembered; nothing was done.
+            ResourceError: the id cannot be stored; nothing was done.
         """
         vhost = self.vhost
         publishers = vhost.publishing_ids
@@ -137,10 +137,10 @@ class Interception:
     def join_branch(
         self, message: Message, queues: Sequence[Queue]
     ) -> tuple[Message, tuple[Queue, ...]]:
-        """Return the message, and the queues, that a transaction branch takes instead of it.
+        """Return the message and queues that a transaction branch takes in its place.
 
         Raises:
-            PreconditionFailed: it is to be taken once, which a branch cannot promise.
+            PreconditionFailed: an exchange deduplicates it, which a branch cannot guarantee.
         """
         if self.remembers():
             raise PreconditionFailed(
@@ -149,7 +149,7 @@ class Interception:
         return self.stamped(message), (*queues, *self.keepers())
 
     def stamped(self, message: Message) -> Message:
-        """Return the message with what exchanges and the broker put in."""
+        """Return the message with the headers of exchanges and broker added."""
         vhost = self.vhost
         stamps: dict[str, object] = {}
         timestamp_s: int | None = None
@@ -165,7 +165,7 @@ class Interception:
             raise PreconditionFailed(f"invalid message: {error}") from None
 
     def watched(self, message: Message) -> Message:
-        """Return the message with what exchanges put in, as far as it can be said."""
+        """Return the message with the headers of exchanges added, where possible."""
         stamps: dict[str, object] = {}
         for observer in self.observers:
             stamps.update(observer.stamps())

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message interceptors: what the broker writes into messages as they come and as they go.
+"""Message interceptors: headers that the broker adds on arrival and on delivery.
 
 - on arrival, the header ``timestamp_in_ms`` and the property ``timestamp``;
 - on arrival, the header ``x-routed-by``: the name of this node;
 - on delivery, the header ``x-opt-rabbitmq-sent-time``, in milliseconds.
 
-What is there already on arrival is kept, or overwritten, as asked. All are off by default. Streams
-are not stamped when they are read.
+What a message already has on arrival is kept or overwritten, as configured. All are off by default.
+Streams are not stamped when they are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAYS = (OFF, KEEP, OVERWRITE)
 
 
 class Stamps(NamedTuple):
-    """What is stamped."""
+    """The headers to add."""
 
     node: str  # The name of this node.
     timestamp: str = OFF  # One of ``WAYS``.
@@ -40,7 +40,7 @@ class Stamps(NamedTuple):
     def of_arrival(
         self, headers: Mapping[str, object], now_ms: int
     ) -> tuple[dict[str, object], int | None]:
-        """Return the headers that a message gets, and its timestamp (s) if it gets one."""
+        """Return the headers to add on arrival, and the timestamp (s) if one is to be set."""
         stamps: dict[str, object] = {}
         timestamp_s = None
         if self.timestamp == OVERWRITE or (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracing: copies of what is published and delivered in a virtual host.
+"""Tracing: copies of the messages published and delivered in a virtual host.
 
-While it is on, each message that a client publishes is copied to the exchange
-``amq.rabbitmq.trace`` under the key ``publish.<exchange>``, and each that is handed to a consumer
-under ``deliver.<queue>``. A copy has the body of the message; what else it said is in headers.
-Copies go only where they are bound to, and are not traced themselves.
+While tracing is on, each message that a client publishes is copied to the exchange
+``amq.rabbitmq.trace`` with the key ``publish.<exchange>``, and each delivery with the key
+``deliver.<queue>``. A copy has the message's body; its other properties are in headers. Copies go
+only to bound queues and are not traced themselves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TRACE = "amq.rabbitmq.trace"
-FACT = b"trace"  # Whether a virtual host is traced survives a restart.
+FACT = b"trace"  # Tracing survives a restart.
 KEY_OCTETS_MAX = 255
-REDELIVERED = 2  # As headrace.model.message.
+REDELIVERED = 2  # As in headrace.model.message.
 
-Who = Callable[[int], "tuple[str, str]"]  # User and name of a connection, by its number.
+Who = Callable[[int], "tuple[str, str]"]  # Returns user and name of a connection by its number.
 
 
 class Tracer:
@@ -43,7 +43,7 @@ class Tracer:
         self.lost = 0  # Messages that could not be copied.
 
     def published(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
-        """A client has published a message, which went to these queues."""
+        """Copy a message that a client published to these queues."""
         exchange = self._exchange_of(message)
         self._copy(
             message,
@@ -59,14 +59,14 @@ class Tracer:
         )
 
     def released(self, message: Message, queues: Sequence[Queue]) -> None:
-        """A delayed message goes to these queues now: its publish shows when it is due.
+        """Copy a delayed message that goes to these queues now.
 
-        Who published it is known while he is connected.
+        The publisher is only known while it is connected.
         """
         self.published(message, queues, Source(*self.who(message.publisher)))
 
     def delivered(self, queue: Queue, consumer: Consumer, message: Message) -> None:
-        """A message is handed to a consumer."""
+        """Copy a message that is delivered to a consumer."""
         user, connection = self.who(consumer.publisher)
         self._copy(
             message,
@@ -108,7 +108,7 @@ class Tracer:
 
 
 def _channel_of(consumer: Consumer) -> int:
-    """The number of the channel, or that of the session, whose consumer it is; 0: of none."""
+    """Return the number of a consumer's channel or session; 0 if it has none."""
     channel = getattr(consumer, "channel", None)
     if channel is not None:
         return int(channel.number)
