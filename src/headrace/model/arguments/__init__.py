@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of declarations: what they say, and what they may."""
+"""Arguments of declarations: their names, values and meaning."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other brokers call the arguments of queues that we have too.
+"""Queue arguments that other brokers name differently.
 
-An argument under such a name is understood as ours: units and values are brought to what
-:mod:`headrace.model.arguments.values` knows. The name that a client gave is kept beside it, so that
-it finds what it declared.
+An alias is translated to our argument: units and values become those of
+:mod:`headrace.model.arguments.values`. The client's own argument is kept beside it, so that a
+second declaration matches.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 from headrace.model.arguments.number import number_of
 
-Read = Callable[[object], object]  # None when the value asks for what every queue does anyway.
+Read = Callable[[object], object]  # None if the value asks for the default.
 
 
 class Alias(NamedTuple):
-    """Our name, and how a value is read; ``read`` raises ValueError when it is wrong."""
+    """Our name of an argument; ``read`` converts a value or raises ValueError."""
 
     name: str
     read: Read
 
 
 def _number(value: object) -> int:
-    """A number; the field's address strings have them in quotes."""
+    """Return a number; Qpid's address strings quote numbers."""
     number = number_of(value)
     if number is None:
         raise ValueError("expected a number")
@@ -34,12 +34,12 @@ def _number(value: object) -> int:
 
 
 def _seconds(value: object) -> int | None:
-    """Seconds as milliseconds; 0 is none."""
+    """Convert seconds to milliseconds; 0 becomes None."""
     return _number(value) * 1000 or None
 
 
 def _deliveries(value: object) -> int | None:
-    """How often a message may be delivered, as how often it may come back; 0 is for ever."""
+    """Convert a maximum of deliveries to a limit of redeliveries; 0 (no limit) becomes None."""
     return _number(value) - 1 if _number(value) else None
 
 
@@ -66,7 +66,7 @@ def _same(value: object) -> object:
     return value
 
 
-#: What an exchange's alternate is called: our name first, which counts where several are given.
+#: Names of an exchange's alternate; ours comes first and counts if several are given.
 ALTERNATES = ("alternate-exchange", "x-alternate-exchange", "alternateExchange")
 
 QUEUE_ALIASES: dict[str, Alias] = {
@@ -88,10 +88,10 @@ def translated(
     wrong: Callable[[str, str], None],
     contradicts: Callable[[str, str], None],
 ) -> dict[str, object]:
-    """Return the arguments with ours for those that have another name.
+    """Return the arguments with ours added for each alias.
 
-    ``wrong(name, text)`` is told of values that make no sense, and ``contradicts(name, ours)`` of
-    those that another argument contradicts; what they do not refuse is left out.
+    ``wrong(name, text)`` is called for malformed values, ``contradicts(name, ours)`` for values
+    that another argument contradicts; unless they raise, the alias is left out.
     """
     found = dict(arguments)
     for name in [name for name in arguments if name in aliases]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of tables in one form, so that what is equal on the wire is equal in memory."""
+"""Canonical form of table values: equal on the wire means equal in memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
-SHORT_MAX = 255  # Octets of a value that are kept as they are, instead of
-DIGEST_SIZE = 16  # a digest of so many.
+SHORT_MAX = 255  # Bytes of a value kept as it is; a longer one
+DIGEST_SIZE = 16  # becomes a digest of this many bytes.
 
 
 def canonical(value: object) -> object:
-    """Return a hashable form of a table value in which equal values of the wire are equal.
+    """Return a hashable form of a table value; values that are equal on the wire are equal.
 
-    Numbers of all widths are one class, and so are strings and octets; ``True`` is not 1.
+    Numbers of all widths are one type, strings and bytes another; ``True`` is not 1.
     """
     if isinstance(value, bool):
         return ("b", value)
@@ -33,9 +33,9 @@ def canonical(value: object) -> object:
 
 
 def short(value: object) -> object:
-    """Return what stands for a value in memory: its canonical form, or a digest of a long one.
+    """Return the canonical form of a value, or a digest if it is long.
 
-    Whatever a client writes, no more than ``SHORT_MAX`` octets of it are kept.
+    At most ``SHORT_MAX`` bytes are kept of any value.
     """
     plain = canonical(value)
     if isinstance(plain, tuple):
@@ -46,13 +46,13 @@ def short(value: object) -> object:
 
 
 def digest(plain: object) -> bytes:
-    """Return 16 octets that stand for a canonical value."""
+    """Return a 16-byte digest of a canonical value."""
     octets = b"s" + plain if isinstance(plain, bytes) else b"v" + written(plain).encode()
     return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
 
 
 def written(plain: object) -> str:
-    """Return the one text of a canonical value; the fields of a table have no order."""
+    """Return the text of a canonical value; the fields of a table are sorted."""
     if isinstance(plain, tuple):
         if plain[0] == "t":
             return "{" + ",".join(sorted([f"{key!r}:{written(v)}" for key, v in plain[1]])) + "}"
@@ -64,7 +64,7 @@ def written(plain: object) -> str:
 
 
 def ratio(number: object) -> str:
-    """Return the one text of a number, whichever type it has."""
+    """Return the text of a number, the same for equal numbers of all types."""
     if not isinstance(number, (int, float, Decimal)):
         return f"n{number!r}"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of consumers and bindings by which they choose messages, under all their names."""
+"""Arguments by which consumers and bindings filter messages, with all their names."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WORDS = {"true": True, "false": False}
 
 
 def selector_of(arguments: Mapping[str, object], what: str) -> Selector | None:
-    """Return the selector that arguments ask for; a blank one is none.
+    """Return the selector in the arguments; None for a blank one.
 
-    ``what`` names the queue or exchange in the text of the error.
+    ``what`` names the queue or exchange in the error.
 
     Raises:
-        InvalidArgument: it is no selector, or there are two.
+        InvalidArgument: the selector is malformed, or there are two.
     """
     found: str | None = None
     for name in SELECTORS:
@@ -58,10 +58,10 @@ def selector_of(arguments: Mapping[str, object], what: str) -> Selector | None:
 
 
 def switched(arguments: Mapping[str, object], name: str, what: str) -> bool:
-    """Tell whether an argument is set: a boolean, or one as a word or a number.
+    """Return True if a boolean argument is set; words and numbers count, too.
 
     Raises:
-        InvalidArgument: it is something else.
+        InvalidArgument: it is no boolean.
     """
     value = arguments.get(name, False)
     if isinstance(value, str):
@@ -74,10 +74,10 @@ def switched(arguments: Mapping[str, object], name: str, what: str) -> bool:
 
 
 def priority_of(arguments: Mapping[str, object], what: str) -> int:
-    """Return the priority of a consumer among others; 32 bits are enough for everybody.
+    """Return the priority of a consumer, limited to 32 bits.
 
     Raises:
-        InvalidArgument: it is no whole number.
+        InvalidArgument: it is no integer.
     """
     value = arguments.get(PRIORITY, 0)
     priority = number_of(value)
@@ -88,14 +88,14 @@ def priority_of(arguments: Mapping[str, object], what: str) -> int:
 
 
 class Headed:
-    """The headers of a message that the broker routes itself, and what selectors see of it."""
+    """The headers of a message that the broker republishes, as exchanges and selectors see them."""
 
     __slots__ = ("_contents", "_headers", "_message")
 
     def __init__(
         self, headers: Mapping[str, object], message: Message, contents: Contents | None
     ) -> None:
-        """``headers`` are those that it will have; ``contents`` reads all else."""
+        """``headers`` are the new ones; ``contents`` reads other properties."""
         self._headers = headers
         self._message = message
         self._contents = contents
@@ -108,7 +108,7 @@ class Headed:
         return self
 
     def get(self, name: str, /) -> object:
-        """Return a header or property."""
+        """Return a header or property; None if there is none."""
         value = self._headers.get(name)
         if value is None and self._contents is not None and self._message.data is not None:
             value = self._contents.values(self._message).get(name)
@@ -116,7 +116,7 @@ class Headed:
 
 
 class ConsumerFilter:
-    """What a consumer chooses, and how it consumes."""
+    """The filter, priority and mode of a consumer, read from its arguments."""
 
     __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")
 
@@ -124,7 +124,7 @@ class ConsumerFilter:
         """Read the arguments of a consumer; ``what`` names its queue.
 
         Raises:
-            InvalidArgument: one makes no sense.
+            InvalidArgument: an argument is malformed.
         """
         self.priority = priority_of(arguments, what)
         self.selector = selector_of(arguments, what)
@@ -135,10 +135,10 @@ class ConsumerFilter:
         self.what = what
 
     def give(self, consumer: Consumer) -> None:
-        """Let a consumer that is on no queue yet choose so.
+        """Set the attributes of a consumer that is not on its queue yet.
 
         Raises:
-            InvalidArgument: it is to begin in the past, and would take messages.
+            InvalidArgument: a consumer that does not browse has a replay period.
         """
         if self.replays and not consumer.browses and not consumer.queue.is_stream:
             raise InvalidArgument(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the arguments that exchanges are declared with.
+"""Checks of exchange arguments.
 
-Each returns what is wrong with a value, as error texts have it, or None.
+Each returns what is wrong with a value, for the error's text, or None.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def anything(value: object, arguments: Mapping[str, object]) -> str | None:
-    """Any value: it is checked elsewhere."""
+    """Accept any value; it is checked elsewhere."""
     return None
 
 
 def string(value: object, arguments: Mapping[str, object]) -> str | None:
-    """A string."""
+    """Accept a string."""
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
 
 
 def one_of(values: Iterable[str], otherwise: str) -> Check:
-    """One of some strings; ``otherwise`` is said of others, with the value in place of ``{}``."""
+    """Accept one of ``values``; ``otherwise`` is the error, with ``{}`` for the value."""
     known = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -37,14 +37,14 @@ def one_of(values: Iterable[str], otherwise: str) -> Check:
 
 
 def switch(value: object, arguments: Mapping[str, object]) -> str | None:
-    """A boolean, or a number that stands for one: whether something is on."""
+    """Accept a boolean or 0 or 1."""
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
         return None
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
 def whole(low: int, high: int) -> Check:
-    """A whole number within bounds; some clients send it as a string of digits."""
+    """Accept an integer within bounds; some clients send it as text."""
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
         number = number_of(value)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What definitions hold in memory: queues, exchanges, bindings and consumers, with arguments.
+"""Estimated memory of definitions: queues, exchanges, bindings and consumers with arguments.
 
-Everything is an estimate in octets, measured on the compiled build, and follows from what the thing
-is and what is there beside it. So what was counted for it when it came is what is counted off when
-it goes. Uncompiled, a queue without arguments takes up to thrice as much.
+All figures are bytes, measured on the compiled build. An estimate depends only on the definition,
+so that the same figure is added when it is made and subtracted when it is deleted. Uncompiled, a
+queue without arguments takes up to three times as much.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
 
 LIMIT = "max-definitions-size"
-DEFAULT_OCTETS_MAX = 1 << 30  # For 100,000 queues and their bindings, eight times.
+DEFAULT_OCTETS_MAX = 1 << 30  # Eight times what 100,000 queues and their bindings take.
 
 QUEUE = 800
 EXCHANGE = 450
 BINDING = 200
 CONSUMER = 700
-DIGEST = 60  # Of the arguments of a binding.
-INDEXED = 350  # A header, with or without a value, that bindings ask for;
-CONDITION = 300  # and a set of them that must all be there.
-NODE = 250  # A word of a pattern.
+DIGEST = 60  # Of a binding's arguments.
+INDEXED = 350  # A header, with or without a value, in a headers index,
+CONDITION = 300  # and a set of conditions that must all hold.
+NODE = 250  # A word of a topic pattern.
 SELECTOR, CHARACTER = 800, 50
 TEXT = 56
 TABLE, FIELD = 120, 40
 ARRAY, ITEM = 56, 8
 NUMBER, DECIMAL, TIME = 32, 104, 48
 
-#: What an argument of a queue brings with it.
+#: Added by an argument of a queue.
 OF_ARGUMENTS = {
     "x-expires": 550,
     "qpid.auto_delete_timeout": 550,
     "qpid.group_header_key": 700,
     "x-message-deduplication": 500,
 }
-OF_STREAM = 68_000  # Its buffer, mostly.
+OF_STREAM = 68_000  # Mostly its buffer.
 
 
 def text_octets(text: str) -> int:
-    """What a text takes."""
+    """Return the memory of a text in bytes."""
     if text.isascii():
         return TEXT + len(text)
     widest = max(text)
@@ -52,7 +52,7 @@ def text_octets(text: str) -> int:
 
 
 def value_octets(value: object) -> int:
-    """What a value of a table takes; tables of the wire are not deep."""
+    """Return the memory of a table value in bytes; nesting is bounded on the wire."""
     if isinstance(value, str):
         return text_octets(value)
     if value is None or isinstance(value, bool):
@@ -69,7 +69,7 @@ def value_octets(value: object) -> int:
 
 
 def table_octets(table: Mapping[str, object] | None) -> int:
-    """What a table takes; nothing, when nothing is in it."""
+    """Return the memory of a table in bytes; 0 for an empty one."""
     if not table:
         return 0
     return TABLE + sum(
@@ -78,18 +78,18 @@ def table_octets(table: Mapping[str, object] | None) -> int:
 
 
 def selector_octets(text: str) -> int:
-    """What a selector takes that was understood."""
+    """Return the memory of a compiled selector in bytes."""
     return SELECTOR + CHARACTER * len(text)
 
 
 def consumer_octets(tag: str, arguments: Mapping[str, object], selector: Selector | None) -> int:
-    """What a consumer takes, without what was delivered to it."""
+    """Return the memory of a consumer in bytes, without its deliveries."""
     octets = CONSUMER + text_octets(tag) + table_octets(arguments)
     return octets if selector is None else octets + selector_octets(selector.text)
 
 
 def queue_octets(name: str, arguments: Mapping[str, object]) -> int:
-    """What a queue of that name and these arguments takes, without messages and consumers."""
+    """Return the memory of a queue in bytes, without messages and consumers."""
     octets = QUEUE + text_octets(name)
     if arguments:
         octets += table_octets(arguments)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MurmurHash3 with 32 bits, as other clients of super streams compute it."""
+"""MurmurHash3, 32 bits, as other clients of super streams compute it."""
 
-SEED = 104729  # Of the hash of a routing key.
+SEED = 104729  # For routing keys.
 _MASK = 0xFFFFFFFF
 
 
 def murmur3_32(data: bytes, seed: int = SEED) -> int:
-    """Return the hash of some octets, without sign."""
+    """Return the hash as an unsigned integer."""
     h = seed
     whole = len(data) & ~3
     for at in range(0, whole, 4):

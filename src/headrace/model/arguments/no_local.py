@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JMS's noLocal: what a connection publishes stays out of the subscriptions that are its own.
+"""JMS's noLocal: a connection's publishes stay out of its own subscriptions.
 
-Qpid's clients ask for it by ``no-local`` of a queue, which holds for all its bindings, or by
-``x-qpid-no-local`` of one binding. A queue is a connection's own if that connection is its
-exclusive owner, its exclusive consumer or its only consumer. What is kept out was never in the
-queue, so it comes neither after a restart nor to the same subscriber's next connection.
+Qpid's clients ask for it with ``no-local`` of a queue, which applies to all its bindings, or with
+``x-qpid-no-local`` of one binding. A queue belongs to a connection that is its exclusive owner, its
+exclusive consumer or its only consumer. A message that is left out never enters the queue, so
+neither a restart nor the subscriber's next connection brings it back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUE_ARGUMENT = "no-local"
 
 @runtime_checkable
 class OwnedQueue(Protocol):
-    """A queue as no-local sees it; exchanges have no owner."""
+    """The attributes of a queue that no-local reads; exchanges have none."""
 
     exclusive_owner: object
     exclusive_consumer: Consumer | None
@@ -30,12 +30,12 @@ class OwnedQueue(Protocol):
 
 
 def number_of_owner(holder: object) -> int:
-    """Return the number of the connection that a queue's owner is, or is part of; 0 for none."""
+    """Return the number of the connection that owns a queue, or whose session does; 0 for none."""
     return int(getattr(connection_of(key_of(holder)), "number", 0))
 
 
 def is_local(destination: object, publisher: int) -> bool:
-    """Return True if a queue is its publisher's own; ``publisher`` is a connection's number."""
+    """Return True if a queue belongs to its publisher's connection, given by its number."""
     if not publisher or not isinstance(destination, OwnedQueue):
         return False
     holder = destination.exclusive_owner
@@ -49,6 +49,6 @@ def is_local(destination: object, publisher: int) -> bool:
 
 
 def is_on(arguments: Mapping[str, object]) -> bool:
-    """Return True if a queue with these arguments, which were checked, keeps local messages out."""
+    """Return True if a queue with these checked arguments keeps local messages out."""
     value = arguments.get(QUEUE_ARGUMENT, False)
     return value.lower() == "true" if isinstance(value, str) else value == 1

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole numbers in arguments, which some clients send as text.
+"""Integers in arguments; some clients send them as text.
 
-The address strings of Qpid's clients quote them (``x-priority: '5'``), and tables of 0-8 had
-nothing narrower than a text for many. What is a number counts as one, from every client; RabbitMQ
-refuses the text.
+Qpid's address strings quote them (``x-priority: '5'``), and a table of 0-8 has few number types. A
+text of digits counts as an integer from every client; RabbitMQ refuses it.
 """
 
 from __future__ import annotations
 
 import re
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # More digits than 64 bits have are none.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # 64 bits have no more digits.
 
 
 def number_of(value: object) -> int | None:
-    """Return the whole number that a value is, or that its text says; None if there is none."""
+    """Return the integer that a value is or whose text it is; None otherwise."""
     if isinstance(value, str):
         return int(value) if _WHOLE.fullmatch(value) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a queue lives and whose it is, as Qpid's brokers put it in arguments.
+"""Lifetime and exclusivity policies of queues, as Qpid's brokers have them.
 
-``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) say when a queue goes;
-``qpid.exclusivity_policy`` says who may use it. What they say is said in terms of the flags
-auto-delete and exclusive, which must not contradict them. Policies that are about links and
-containers of AMQP 1.0 are refused where nothing here is like them.
+``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) say when a queue is
+deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
+and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
+or 0-10 has something like them.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
-OWNER = "x-headrace-principal"  # With which a queue of a user's is kept.
+OWNER = "x-headrace-principal"  # Argument that keeps the user who owns a durable queue.
 
 CONNECTION = "connection"
 SESSION = "session"
 PRINCIPAL = "principal"
 LINK = "link"
 
-EMPTY_CHECK_MS = 200  # Between two looks at a queue that goes once it is unused and empty.
+EMPTY_CHECK_MS = 200  # Between two checks of a queue that is deleted when unused and empty.
 
 
 class Lifetime(NamedTuple):
-    """When a queue goes."""
+    """When a queue is deleted."""
 
-    unused: bool | None = None  # With its last consumer; None: as its flag says.
-    empty: bool = False  # But not before it is empty.
-    drained: bool = False  # When it is empty again, whoever uses it.
-    scope: str = ""  # With the CONNECTION or the SESSION that made it.
+    unused: bool | None = None  # Without consumers; None: as the flag says.
+    empty: bool = False  # Only when it is empty, too.
+    drained: bool = False  # When it becomes empty, even while in use.
+    scope: str = ""  # With its CONNECTION or SESSION.
 
 
 _LIVES = {
@@ -47,7 +47,7 @@ _LIVES = {
     "DELETE_ON_CONNECTION_CLOSE": Lifetime(unused=False, scope=CONNECTION),
     "DELETE_ON_SESSION_END": Lifetime(unused=False, scope=SESSION),
     "DELETE_ON_NO_OUTBOUND_LINKS": Lifetime(unused=True),
-    "DELETE_ON_NO_LINKS": Lifetime(unused=True),  # Nobody who publishes has a link.
+    "DELETE_ON_NO_LINKS": Lifetime(unused=True),  # Publishers have no links here.
     "DELETE_IF_UNUSED": Lifetime(unused=True),
     "DELETE_IF_EMPTY": Lifetime(unused=False, drained=True),
     "IN_USE": Lifetime(unused=True, empty=True),
@@ -69,15 +69,15 @@ _OWNERS = {
 
 
 class Owner:
-    """Who may use a queue that is not simply one connection's or session's."""
+    """An owner that is a user or any session of a connection."""
 
     def __init__(self, connection: object, user: str) -> None:
-        """Any part of a connection, or with None whoever is the user of that name."""
+        """``connection`` admits its sessions; None admits every connection of the user."""
         self.connection = connection
         self.user = user
 
     def admits(self, other: object) -> bool:
-        """Tell whether a connection or a session may use the queue."""
+        """Return True if a connection or session may use the queue."""
         if self.connection is not None:
             return other is self.connection or (
                 getattr(other, "connection", None) is self.connection
@@ -86,29 +86,29 @@ class Owner:
 
 
 def admits(holder: object, other: object) -> bool:
-    """Tell whether who owns a queue is one that lets others use it, too."""
+    """Return True if the owner of a queue lets ``other`` use it, too."""
     return isinstance(holder, Owner) and holder.admits(other)
 
 
 def key_of(holder: object) -> object:
-    """Return whose end is the end of what an exclusive queue's owner owns."""
+    """Return the connection or session whose end ends an owner's queues."""
     return holder.connection if isinstance(holder, Owner) else holder
 
 
 def kept_owner(arguments: Mapping[str, object]) -> Owner | None:
-    """Return who owns a queue that was kept."""
+    """Return the owner of a recovered queue."""
     if _said(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
         return Owner(None, str(arguments.get(OWNER, "")))
     return None
 
 
 def user_of(owner: object) -> str:
-    """Return the name of the user of a connection or a session; "" when it has none."""
+    """Return the user name of a connection or session; "" if it has none."""
     return str(getattr(getattr(owner, "user", None), "name", ""))
 
 
 def connection_of(owner: object) -> object:
-    """Return the connection that a connection or a session is of."""
+    """Return the connection of a session, or the connection itself."""
     connection = getattr(owner, "connection", None)
     return owner if connection is None else connection
 
@@ -124,11 +124,11 @@ def _wrong(name: str, arguments: Mapping[str, object], what: str) -> InvalidArgu
 
 
 def lifetime(arguments: Mapping[str, object], auto_delete: bool, what: str) -> Lifetime:
-    """Return when a queue with these arguments goes; ``what`` names it in texts.
+    """Return the lifetime of a queue with these arguments; ``what`` names it in errors.
 
     Raises:
-        InvalidArgument: a policy that is not served.
-        PreconditionFailed: the policies, or one and the flag, contradict each other.
+        InvalidArgument: the policy is not supported.
+        PreconditionFailed: policies contradict each other or the flag.
     """
     found: Lifetime | None = None
     for name in LIFETIME:
@@ -142,7 +142,7 @@ def lifetime(arguments: Mapping[str, object], auto_delete: bool, what: str) -> L
                 f"invalid arg '{name}' for {what}: it contradicts '{LIFETIME[0]}'"
             )
         found = life
-        # Temporary queues of Qpid's JMS client have the flag and a scope, which counts.
+        # Temporary queues of Qpid's JMS client have the flag and a scope; the scope counts.
         if auto_delete and life.unused is False and not (life.drained or life.scope):
             raise PreconditionFailed(
                 f"invalid arg '{name}' for {what}: {arguments[name]} contradicts 'auto_delete'"
@@ -151,10 +151,10 @@ def lifetime(arguments: Mapping[str, object], auto_delete: bool, what: str) -> L
 
 
 def exclusivity(arguments: Mapping[str, object], exclusive: bool, what: str) -> str:
-    """Return whose a queue with these arguments is; "" when the flag alone says it.
+    """Return the exclusivity of a queue with these arguments; "" if only the flag counts.
 
     Raises:
-        InvalidArgument: a policy that is not served.
+        InvalidArgument: the policy is not supported.
         PreconditionFailed: it contradicts the flag.
     """
     if EXCLUSIVITY not in arguments:
@@ -172,16 +172,16 @@ def exclusivity(arguments: Mapping[str, object], exclusive: bool, what: str) -> 
 
 
 class Plan:
-    """What the arguments and flags of a declaration say of a queue's life and owner."""
+    """Lifetime and owner of a queue, from the arguments and flags of its declaration."""
 
     def __init__(
         self, arguments: Mapping[str, object], exclusive: bool, auto_delete: bool, what: str
     ) -> None:
-        """``what`` names the queue in texts.
+        """``what`` names the queue in errors.
 
         Raises:
-            InvalidArgument: a policy that is not served.
-            PreconditionFailed: the policies, or one and a flag, contradict each other.
+            InvalidArgument: a policy is not supported.
+            PreconditionFailed: policies contradict each other or a flag.
         """
         self.life = lifetime(arguments, auto_delete, what)
         self.policy = exclusivity(arguments, exclusive, what)
@@ -191,21 +191,21 @@ class Plan:
 
     @property
     def limited(self) -> bool:
-        """Whether the queue is somebody's only as long as that one is there."""
+        """True if the queue is released when its owner is gone."""
         return self.policy in (CONNECTION, SESSION)
 
     @property
     def fleeting(self) -> bool:
-        """Whether the queue goes by itself one day."""
+        """True if the queue is ever deleted by itself."""
         return self.auto_delete or bool(self.life.scope) or self.life.drained
 
     def owner(
         self, owner: object, session: object, arguments: Mapping[str, object]
     ) -> tuple[object, Mapping[str, object]]:
-        """Return whose the queue is, None for anybody's, and the arguments to be kept of it.
+        """Return the owner, None for a shared queue, and the arguments to store.
 
         Raises:
-            InvalidArgument: it would be a channel's, which owns nothing.
+            InvalidArgument: the owner would be a channel, which cannot own a queue.
         """
         if self.policy == SESSION and session is not None:
             raise InvalidArgument(
@@ -220,24 +220,25 @@ class Plan:
         return (owner if self.exclusive or self.policy == SESSION else None), arguments
 
     def is_same_owner(self, holder: object, owner: object) -> bool:
-        """Tell whether the queue's owner is who declares it again so."""
+        """Return True if the queue's owner may declare it again."""
         if isinstance(holder, Owner):
             return self.policy != "" and holder.admits(owner)
         return holder is (owner if self.exclusive or self.policy == SESSION else None)
 
 
 class QueueLifetimes:
-    """The queues of one virtual host that go with a connection or a session, or when empty."""
+    """Queues that are deleted with a connection or session, or when empty."""
 
     def __init__(self, vhost: QueueRegistry) -> None:
         self._vhost = vhost
         self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
-        self._scopes: dict[Queue, object] = {}  # The other way round.
-        self._empty: set[Queue] = set()  # Those that go only when they are empty,
-        self._drained: dict[Queue, bool] = {}  # and those that go even in use: had they any?
+        self._scopes: dict[Queue, object] = {}  # The same by queue.
+        self._empty: set[Queue] = set()  # Deleted when unused and empty,
+        # and when empty, even in use; True once they had messages.
+        self._drained: dict[Queue, bool] = {}
 
     def begin(self, queue: Queue, plan: Plan, owner: object, session: object) -> None:
-        """A queue is made by somebody."""
+        """Register a new queue."""
         life = plan.life
         queue.exclusive_only = plan.policy == LINK
         if life.scope:
@@ -252,7 +253,7 @@ class QueueLifetimes:
             self._await_drain(queue)
 
     def restore(self, queue: Queue) -> None:
-        """A queue was kept over a restart."""
+        """Register a recovered queue."""
         if queue.arguments:
             plan = Plan(queue.arguments, False, False, "")
             queue.exclusive_only = plan.policy == LINK
@@ -262,15 +263,15 @@ class QueueLifetimes:
                 self._await_drain(queue)
 
     def end(self, scope: object) -> list[Queue]:
-        """A connection or a session is over: return the queues that go with it."""
+        """Return the queues to delete with a closed connection or session."""
         return list(self._of.get(scope, ()))
 
     def goes_with_somebody(self, queue: Queue) -> bool:
-        """Tell whether a queue goes when a connection or a session does."""
+        """Return True if a queue is deleted with a connection or session."""
         return queue in self._scopes
 
     def forget(self, queue: Queue) -> None:
-        """A queue is gone."""
+        """Forget a deleted queue."""
         scope = self._scopes.pop(queue, None)
         if scope is not None:
             queues = self._of[scope]
@@ -285,7 +286,7 @@ class QueueLifetimes:
             self._vhost.scheduler.remove(("drained", queue))
 
     def stays(self, queue: Queue) -> bool:
-        """Tell whether a queue that nobody uses stays until it is empty; then it is looked at."""
+        """Return True if an unused queue stays until it is empty; then check it regularly."""
         if queue not in self._empty or not (queue.message_count() or queue.unacked_count):
             return False
         now_ms = self._vhost.counters.now_ms
@@ -295,7 +296,7 @@ class QueueLifetimes:
         return True
 
     def _check(self, queue: Queue, now_ms: int) -> int:
-        """Look whether a queue is empty by now; return when to look again."""
+        """Delete a queue if it is empty; return when to check again."""
         if queue.deleted or queue.consumer_count():
             return 0
         if queue.message_count() or queue.unacked_count:
@@ -304,13 +305,13 @@ class QueueLifetimes:
         return 0
 
     def _await_drain(self, queue: Queue) -> None:
-        """Look at a queue from time to time, until it has had messages and has none any more."""
+        """Check a queue regularly until it has had messages and is empty again."""
         self._drained[queue] = False
         due_ms = self._vhost.counters.now_ms + EMPTY_CHECK_MS
         self._vhost.scheduler.put(("drained", queue), due_ms, partial(self._check_drain, queue))
 
     def _check_drain(self, queue: Queue, now_ms: int) -> int:
-        """Delete a queue that is empty again; return when to look again."""
+        """Delete a queue that has become empty; return when to check again."""
         if queue.deleted:
             return 0
         if queue.message_count() or queue.unacked_count:

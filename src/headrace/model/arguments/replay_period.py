@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far back a consumer that takes nothing wants to look, as clients of Broker-J say it."""
+"""The replay period: how far back a browser starts, as clients of Broker-J ask for it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from headrace.model.arguments.number import number_of
 from headrace.model.errors import InvalidArgument
 
-REPLAY = "x-qpid-replay-period"  # Seconds; 0 is what comes from now on.
-PERIOD_MAX_S = 999_999_999  # About thirty years.
+REPLAY = "x-qpid-replay-period"  # Seconds; 0 starts with new messages.
+PERIOD_MAX_S = 999_999_999  # About 30 years.
 
 
 def replay_period(arguments: Mapping[str, object], what: str) -> int | None:
-    """Return how many seconds back a consumer wants to look; None when it does not say.
+    """Return the replay period in seconds; None if there is none.
 
     Raises:
         InvalidArgument: it is no number of seconds.

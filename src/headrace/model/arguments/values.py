@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of declarations: which names are known, what values they take, when two are the same.
+"""Arguments of declarations: known names, valid values, equivalence of two declarations.
 
-Clients' test suites match the texts literally, so they are those that the field knows. What happens
-to names that are not known here is for :mod:`headrace.model.policy.unknown_arguments`.
+Clients' test suites match the error texts literally, so they are RabbitMQ's. Unknown names are a
+matter of :mod:`headrace.model.policy.unknown_arguments`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from headrace.model.arguments.number import number_of
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 PRIORITY_MAX = 255
-CACHE_SIZE_MAX = 1_000_000  # Ids of messages that a cache remembers.
-LEVELS_MAX = 10  # There are so many priorities in 0-10.
-AGE_MS_MAX = 1 << 50  # Some 35,000 years; what is older counts as this old.
+CACHE_SIZE_MAX = 1_000_000  # Message ids in a deduplication cache.
+LEVELS_MAX = 10  # Priorities of 0-10.
+AGE_MS_MAX = 1 << 50  # About 35,000 years; greater ages count as this.
 
-Check = Callable[
-    [object, Mapping[str, object]], str | None
-]  # What is wrong with the value, if anything.
+# Returns what is wrong with a value, or None; the second argument is the whole table.
+Check = Callable[[object, Mapping[str, object]], str | None]
 
 
 def type_name(value: object) -> str:
-    """The name of a table value's type on the wire, as error texts have it."""
-    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers of an uncommon width.
+    """Return the wire type of a table value as error texts name it."""
+    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
     if known is not None:
         return known
     if isinstance(value, bool):
@@ -113,7 +112,7 @@ def _delivery_limit(value: object, arguments: Mapping[str, object]) -> str | Non
 
 
 def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
-    if isinstance(value, int) and value in (0, 1):  # The tables of 0-8 and 0-9 have no booleans.
+    if isinstance(value, int) and value in (0, 1):  # Tables of 0-8 and 0-9 have no booleans.
         return None
     return f"{{unacceptable_type,{type_name(value)}}}"
 
@@ -132,7 +131,7 @@ def number(value: object) -> int:
 
 
 def _read_number(value: object) -> object:
-    """Return a number, or the number that a text says; any other value as it is."""
+    """Return a number or the number that a text says; any other value unchanged."""
     found = number_of(value)
     if found is not None:
         return found
@@ -140,7 +139,7 @@ def _read_number(value: object) -> object:
 
 
 def as_list(value: object) -> object:
-    """An array, also as a table with the keys 1, 2 and on: 0-8 and 0-9 have no arrays."""
+    """Return an array; a table with the keys 1, 2, … is one, since 0-8 and 0-9 have none."""
     if isinstance(value, Mapping):
         keys = [str(number) for number in range(1, len(value) + 1)]
         if value.keys() == set(keys):
@@ -203,7 +202,7 @@ _AGE_MS = {
 
 
 def age_ms(text: str) -> int | None:
-    """Return the milliseconds of an age such as ``7D``; None when it is not one."""
+    """Return an age such as ``7D`` in milliseconds; None if it is malformed."""
     found = _AGE.fullmatch(text)
     if found is None or int(found[1]) == 0:
         return None
@@ -306,7 +305,7 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
 _NUMBERS = (
     *(_expires, _ttl, _not_negative, _positive, _priority, _cache_size, _delivery_limit, _version),
 )
-#: Of which a number that came as text is kept as the number it is.
+#: Arguments whose number is kept as a number even if it was sent as text.
 NUMBERS = frozenset(name for name, check in QUEUE_ARGUMENTS.items() if check in _NUMBERS)
 _STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
 _NOT_STREAM = frozenset(
@@ -337,7 +336,7 @@ _NOT_STREAM = frozenset(
     }
 )
 
-#: Of consumers of streams, and of those that look at a queue without taking from it.
+#: Only for consumers of streams and browsers.
 READER_ONLY = (
     "x-stream-offset",
     "x-stream-last",
@@ -346,25 +345,25 @@ READER_ONLY = (
     "x-stream-offset-error",
     "x-stream-automatic-offset-tracking",
 )
-EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # What they name.
-_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Both say the same in two ways.
+EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # Their values name exchanges.
+_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Two names of the same setting.
 
 
 def queue_type(arguments: Mapping[str, object]) -> str:
-    """The type of a queue with these arguments."""
+    """Return the queue type in these arguments."""
     kind = arguments.get("x-queue-type", "classic")
     return kind if isinstance(kind, str) else "classic"
 
 
 def keeps_all(arguments: Mapping[str, object]) -> bool:
-    """Tell whether all messages in a queue with these arguments survive, persistent or not."""
+    """Return True if transient messages are stored like persistent ones."""
     return arguments.get("x-queue-type") == "quorum"
 
 
 def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str) -> None:
-    """Refuse what only a reader of a stream may ask for; ``what`` names the queue, of that kind.
+    """Refuse arguments that only stream readers may have; ``what`` names the queue.
 
-    Who asks for it wants to look, and would take.
+    A consumer with them expects to read without consuming.
 
     Raises:
         InvalidArgument: naming the argument.
@@ -377,14 +376,14 @@ def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str
 
 
 def wrong_argument(name: str, value: object, what: str, wrong: str) -> InvalidArgument:
-    """Return the error for an argument of a queue or exchange, in the words that clients know."""
+    """Return the error for an invalid argument, in the words that clients match."""
     if name in EXCHANGE_NAMES and not isinstance(value, str):
         return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
     return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
 
 
 def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
-    """Refuse known arguments with wrong values; ``what`` names the queue in the text."""
+    """Refuse known arguments with invalid values; ``what`` names the queue in the error."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
             wrong = check(arguments[name], arguments)
@@ -418,7 +417,7 @@ def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
 
 
 def shown(value: object) -> str:
-    """A table value, as error texts have it."""
+    """Return the text of a table value for errors."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):
@@ -429,7 +428,7 @@ def shown(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """A table value with its type, as error texts have it."""
+    """Return the text and type of a table value for errors."""
     return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
@@ -445,7 +444,7 @@ def assert_same_field(current: object, received: object, name: str, what: str) -
 def _same_type(
     current: Mapping[str, object], received: Mapping[str, object], default_type: str
 ) -> bool:
-    """Tell whether two declarations, of which one names a queue type, ask for the same."""
+    """Return True if two declarations, one without a queue type, ask for the same type."""
     name = "x-queue-type"
     return current.get(name, received.get(name)) in (
         ("classic", default_type) if name in current else ("classic",)
@@ -459,9 +458,9 @@ def assert_same_arguments(
     what: str,
     default_type: str = "classic",
 ) -> None:
-    """Refuse a declaration of which a known argument differs.
+    """Refuse a declaration if a known argument differs.
 
-    A declaration without a queue type asks for a classic queue, or for one of ``default_type``.
+    Without a queue type it asks for a classic queue or one of ``default_type``.
     """
     for name in names:
         old, new = name in current, name in received

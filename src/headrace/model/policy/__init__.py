@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, rules of virtual hosts and users, and who has which account."""
+"""Policies, limits and rules of virtual hosts and users; accounts."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use a broker: accounts, and what they may do in each virtual host."""
+"""Accounts and their permissions in each virtual host."""
 
 from dataclasses import dataclass, field
 
@@ -9,12 +9,12 @@ NAME_BYTES_MAX = 255  # Names travel as short strings.
 
 
 class AccountError(Exception):
-    """A change of users, virtual hosts or permissions that cannot be made."""
+    """A change of users, virtual hosts or permissions that is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    """What SCRAM-SHA-256 needs of a password (RFC 5802); the password does not follow from it."""
+    """The keys of SCRAM-SHA-256 (RFC 5802), from which the password cannot be computed."""
 
     iterations: int
     salt: bytes
@@ -24,24 +24,24 @@ class ScramKeys:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user that may log in."""
+    """A user."""
 
     name: str
     password_hash: str = field(repr=False)
     tags: tuple[str, ...] = ()
-    scram: ScramKeys | None = None  # None for those whose password was set before there were any.
+    scram: ScramKeys | None = None  # None if the password was set by a version without SCRAM.
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Regular expressions: the names that a user may configure, write to and read from."""
+    """Regular expressions of the names a user may configure, write to and read from."""
 
     configure: str
     write: str
     read: str
 
     def pattern(self, action: str) -> str:
-        """The expression for ``configure``, ``write`` or ``read``."""
+        """Return the expression for ``configure``, ``write`` or ``read``."""
         if action == "configure":
             return self.configure
         return self.write if action == "write" else self.read
@@ -49,33 +49,34 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class TopicPermission:
-    """Regular expressions: the routing keys that a user may publish and bind with.
+    """Regular expressions of the routing keys a user may publish and bind with.
 
-    ``{username}`` and ``{vhost}`` in them stand for those names, taken literally.
+    ``{username}`` and ``{vhost}`` stand for those names, taken literally.
     """
 
     write: str
     read: str
 
     def pattern(self, action: str) -> str:
-        """The expression for ``write`` or ``read``."""
+        """Return the expression for ``write`` or ``read``."""
         return self.write if action == "write" else self.read
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is known of users at one moment."""
+    """All users, virtual hosts, permissions and parameters at one moment."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
     vhosts: dict[str, int] = field(default_factory=dict)  # Name to id; ids are never reused.
-    permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
+    # By user and virtual host.
+    permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)
     parameters: dict[Key, Json] = field(default_factory=dict)
     # By user, virtual host, exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise AccountError when `name` cannot name a user or a virtual host."""
+    """Raise AccountError if `name` cannot name a user or a virtual host."""
     if not name:
         raise AccountError(f"the name of a {what} may not be empty")
     if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:

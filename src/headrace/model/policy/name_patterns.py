@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of names that operators write: RE2, so that no name takes long to match.
+r"""Name patterns of operators: RE2, so that matching takes linear time.
 
-RE2 has no look-around. One form of it is common among users of other brokers, a pattern that
-begins by excluding names, ``^(?!amq\\.).*``; it is understood as two patterns.
+RE2 has no look-around. One form of it is common on other brokers, a pattern that begins by
+excluding names, ``^(?!amq\.).*``; it is compiled as two patterns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHARACTERS_MAX = 1024
-OCTETS_MAX = 1 << 20  # Of memory for one compiled pattern.
+OCTETS_MAX = 1 << 20  # Bytes of memory for one compiled pattern.
 _EXCLUSION = "^(?!"
 
 
@@ -30,7 +30,7 @@ class NamePattern:
         """Compile a pattern.
 
         Raises:
-            InvalidArgument: it is no regular expression, or needs too much to match.
+            InvalidArgument: it is malformed, or too large.
         """
         if len(text) > CHARACTERS_MAX:
             raise InvalidArgument(f"a pattern may not be longer than {CHARACTERS_MAX} characters")
@@ -40,14 +40,14 @@ class NamePattern:
         self._search = _compile(rest, text)
 
     def matches(self, name: str) -> bool:
-        """Tell whether a name matches; it takes time in proportion to the name."""
+        """Return True if the pattern matches a name; takes time linear in its length."""
         if self._excluded is not None and self._excluded(name) is not None:
             return False
         return self._search(name) is not None
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """Cut off what a pattern excludes at its beginning; return that and what is left."""
+    """Split a pattern into the names it excludes at its beginning and the rest."""
     if not text.startswith(_EXCLUSION):
         return None, text
     depth, at = 1, len(_EXCLUSION)
@@ -66,7 +66,7 @@ def _split(text: str) -> tuple[str | None, str]:
             depth += (character == "(") - (character == ")")
         at += 1
     if depth:
-        return None, text  # RE2 says what is wrong with it.
+        return None, text  # RE2 reports the error.
     return text[len(_EXCLUSION) : at - 1], "^" + text[at:]
 
 

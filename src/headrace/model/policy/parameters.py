@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters: what operators set at run time, such as policies and limits, by virtual host.
+"""Parameters: settings of operators at run time, such as policies and limits.
 
-A parameter has a component, such as ``policy``, a name, and a value of JSON. It belongs to a
-virtual host, or, with an empty one, to the whole broker.
+A parameter has a component, such as ``policy``, a name, and a JSON value. It belongs to a virtual
+host or, with an empty one, to the whole broker.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-EVERYWHERE = ""  # The virtual host of parameters of the whole broker.
+EVERYWHERE = ""  # The virtual host of broker-wide parameters.
 
 
 class Key(NamedTuple):
-    """What names a parameter."""
+    """The key of a parameter."""
 
     vhost: str
     component: str
@@ -28,7 +28,7 @@ Parameters = Mapping[Key, Json]
 
 
 def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Json]]:
-    """The values of one virtual host, by component and name."""
+    """Return the values of one virtual host by component and name."""
     found: dict[str, dict[str, Json]] = {}
     for key, value in parameters.items():
         if key.vhost == vhost:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies: what operators say of queues and exchanges whose names match a pattern.
+"""Policies: settings of queues and exchanges whose names match a pattern.
 
-A policy is a value of JSON, as RabbitMQ has it::
+A policy is a JSON value, as in RabbitMQ::
 
     {"pattern": "^orders", "definition": {"max-length": 1000}, "priority": 0, "apply-to": "queues"}
 
-Of the policies that match an object, the one with the highest priority counts, and of those with
-the same priority the one whose name comes first. Beside it counts one operator policy, found in the
-same way. Where both say something, limits take the smaller value, and for anything else what the
-operator policy says. Together they complete what an object was declared with: limits again take the
-smaller value, and for anything else what the declaration says.
+Of the policies that match an object, the one with the highest priority applies; of equal
+priorities, the first by name. One operator policy, found in the same way, applies with it. Where
+both set the same key, the smaller of two limits counts, and otherwise the operator policy. Together
+they complete the object's own arguments: the smaller of two limits counts, and otherwise the
+argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 NAME_OCTETS_MAX = 255
 KEYS_MAX = 64  # Of one policy.
 DEFINITION_CHARACTERS_MAX = 65536
-POLICIES_MAX = 1024  # Of one virtual host, and as many operator policies.
+POLICIES_MAX = 1024  # Of one virtual host; as many operator policies.
 PRIORITY_MAX = (1 << 31) - 1
 
 COMPONENT = "policy"
@@ -49,11 +49,11 @@ APPLY_TO: dict[str, frozenset[str]] = {
 
 
 class PolicyKey(NamedTuple):
-    """A key of a policy's definition, and the argument that it stands for."""
+    """A key of a policy's definition and the argument it sets."""
 
     argument: str
-    kinds: frozenset[str]  # What it says something of.
-    limit: bool = False  # The smaller value counts.
+    kinds: frozenset[str]  # Kinds of object it applies to.
+    limit: bool = False  # True if the smaller value counts.
 
 
 _MESSAGES = frozenset({CLASSIC, QUORUM})
@@ -87,7 +87,7 @@ KEYS: dict[str, PolicyKey] = {
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
 }
 
-#: What clients are told in the words of another broker, in words for operators.
+#: Errors of arguments, in words for operators.
 WRONG = {
     "{value_negative": "{} is negative",
     "{value_zero": "0 is too small",
@@ -96,8 +96,8 @@ WRONG = {
     '"expected integer': "a whole number is needed, not {!r:.64}",
     "{unacceptable_type": "{!r:.64} is of the wrong type",
 }
-NOTES_MAX = 1024  # Of keys without effect, of one process; further ones are passed over in silence.
-#: Keys about things that are not here: several machines, other brokers, memory we see to ourselves.
+NOTES_MAX = 1024  # Keys without effect that one process logs.
+#: Keys without effect here: clusters, federation, memory settings of other brokers.
 HARMLESS = frozenset(
     {
         "consumer-disconnected-timeout",
@@ -128,7 +128,7 @@ _noted: set[tuple[str, str]] = set()
 
 
 class Policy(NamedTuple):
-    """One policy; ``arguments`` is its definition in terms of arguments."""
+    """A policy; ``arguments`` is its definition as queue or exchange arguments."""
 
     name: str
     pattern: NamePattern
@@ -138,10 +138,10 @@ class Policy(NamedTuple):
 
 
 def read_policy(name: str, value: object) -> Policy:
-    """Return what a value of JSON says.
+    """Read a policy from JSON.
 
     Raises:
-        InvalidArgument: it is no policy, or contradicts itself.
+        InvalidArgument: it is malformed, or contradicts itself.
     """
     if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
         raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} octets at most")
@@ -177,11 +177,11 @@ def read_policy(name: str, value: object) -> Policy:
 def _arguments(
     name: str, definition: Mapping[str, object], kinds: frozenset[str]
 ) -> dict[str, object]:
-    """Check a definition; return it in terms of arguments."""
+    """Check a definition and return it as arguments."""
     arguments: dict[str, object] = {}
     for key, given in definition.items():
         if key in HARMLESS:
-            if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # It is read time and again.
+            if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # Log each key once.
                 _noted.add((name, key))
                 log.warning("policy '%s': '%s' has no effect on this broker", name, key)
             continue
@@ -193,7 +193,7 @@ def _arguments(
                 f"policy '{name}': '{key}' says nothing of what the policy applies to"
             )
         arguments[known.argument] = given
-    # What the definition leaves to the arguments of a queue is no contradiction.
+    # A routing key may rely on the queue's own dead-letter exchange.
     context = {"x-dead-letter-exchange": "", **arguments}
     for argument, given in arguments.items():
         wrong = QUEUE_ARGUMENTS[argument](given, context)
@@ -209,7 +209,7 @@ def _arguments(
 
 
 def contradiction(arguments: Mapping[str, object]) -> str:
-    """Say what in a set of settings cannot be together; an empty text when all can."""
+    """Return how settings contradict each other; "" if they do not."""
     if (
         arguments.get("x-dead-letter-strategy") == "at-least-once"
         and arguments.get("x-overflow") == "drop-head"
@@ -232,10 +232,10 @@ _THRESHOLDS = frozenset(
 
 
 def _smaller(argument: str, one: object, other: object) -> object:
-    """The stricter of two values of a limit; a negative one is no limit."""
+    """Return the stricter of two limits; a negative one is no limit."""
     is_age = argument == "x-max-age"
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (one, other)]
-    if argument in _THRESHOLDS:  # Of these 0 is none.
+    if argument in _THRESHOLDS:  # For these, 0 is no limit.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
         return other if first < 0 else one
@@ -243,7 +243,7 @@ def _smaller(argument: str, one: object, other: object) -> object:
 
 
 def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
-    """Return both: limits with the smaller value, all else as ``stronger`` has it."""
+    """Return both: the smaller of two limits, and ``stronger``'s value of anything else."""
     found = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
         found[argument] = _smaller(argument, weaker[argument], stronger[argument])
@@ -258,8 +258,8 @@ class Policies:
         policies: Mapping[str, Json] | None = None,
         operator: Mapping[str, Json] | None = None,
     ) -> None:
-        """Read both, as values of JSON by name; what cannot be read is logged and left out."""
-        #: Policies and operator policies as they were given.
+        """Read JSON values by name; malformed ones are logged and left out."""
+        #: As they were given.
         self.values = (dict(policies or {}), dict(operator or {}))
         self.policies = _ordered(policies or {}, "policy")
         self.operator = _ordered(operator or {}, "operator policy")
@@ -268,15 +268,15 @@ class Policies:
         return bool(self.policies or self.operator)
 
     def same(self, other: Policies) -> bool:
-        """Tell whether both say the same."""
+        """Return True if both have the same definitions."""
         return self.values == other.values
 
     def of(self, kind: str, name: str) -> tuple[Policy | None, Policy | None]:
-        """Return the policy and the operator policy that count for an object."""
+        """Return the policy and operator policy that apply to an object."""
         return _first(self.policies, kind, name), _first(self.operator, kind, name)
 
     def settings(self, kind: str, name: str) -> dict[str, object]:
-        """Return what policies say of an object, in terms of arguments."""
+        """Return what the policies set for an object, as arguments."""
         policy, operator = self.of(kind, name)
         found = merged(
             policy.arguments if policy is not None else {},

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rate: how long whoever takes part has to wait after what they did."""
+"""A rate limit shared by publishers."""
 
 from __future__ import annotations
 
-BURST_MS = 100.0  # What may come at once after a pause, as time at the rate.
+BURST_MS = 100.0  # Length of a burst after a pause, as time at the rate.
 
 
 class RateLimit:
-    """So many a second on average, for all that share it; nothing is refused, only waited for."""
+    """An average rate per second; excess is delayed, not refused."""
 
     def __init__(self, rate: int) -> None:
         """``rate`` is at least 1."""
         self.rate = rate
-        self._due_ms = 0.0  # When all that was done so far is paid for.
+        self._due_ms = 0.0  # When the work done so far is paid off.
 
     def spend(self, count: int, now_ms: int) -> int:
-        """Note that so many were done; return how many milliseconds to wait before the next."""
+        """Count ``count`` units; return the milliseconds to wait before the next."""
         if not count:
             return 0
         self._due_ms = max(self._due_ms, now_ms - BURST_MS) + count * 1000.0 / self.rate

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators laid down for one virtual host: policies, limits, defaults.
+"""The rules of one virtual host: policies, limits, defaults.
 
-They come as parameters (:mod:`headrace.model.policy.parameters`), under the names that RabbitMQ
-gives them where it has them:
+They are parameters (:mod:`headrace.model.policy.parameters`), named as in RabbitMQ where it has
+them:
 
 ==================  ============  ======================================================
 component           name          value
@@ -33,7 +33,7 @@ VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
 
-NUMBER_MAX = (1 << 53) - 1  # What every reader of JSON keeps exact.
+NUMBER_MAX = (1 << 53) - 1  # Integers that every JSON reader keeps exact.
 DESCRIPTION_CHARACTERS_MAX = 4096
 TAGS_MAX = 64
 
@@ -43,14 +43,15 @@ QUEUE_TYPES = ("classic", "quorum", "stream")
 
 
 class Limits(NamedTuple):
-    """How much a virtual host or a user may have; below zero is no limit."""
+    """Limits of a virtual host or user; negative is no limit."""
 
     connections: int = -1
     channels: int = -1
     queues: int = -1
-    message_rate: int = -1  # Messages a second.
-    message_size: int = -1  # Octets of a body.
-    definitions_size: int = -1  # Octets of memory (model.holdings); of virtual hosts only.
+    message_rate: int = -1  # Messages per second.
+    message_size: int = -1  # Bytes of a body.
+    # Bytes of memory (headrace.model.arguments.memory_estimate); of virtual hosts only.
+    definitions_size: int = -1
 
 
 LIMIT_NAMES = {
@@ -66,10 +67,10 @@ NO_LIMITS = Limits()
 
 
 def read_limits(value: object, *, of_user: bool = False) -> Limits:
-    """Return what a value of JSON says.
+    """Read limits from JSON.
 
     Raises:
-        InvalidArgument: it is no set of limits.
+        InvalidArgument: they are malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("limits are no object")
@@ -90,7 +91,7 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
 
 
 class Metadata(NamedTuple):
-    """What else is said of a virtual host. Empty is what the broker's settings say."""
+    """Defaults of a virtual host; an empty one is the broker's setting."""
 
     default_queue_type: str = ""
     unknown_arguments: str = ""
@@ -102,10 +103,10 @@ NO_METADATA = Metadata()
 
 
 def read_metadata(value: object) -> Metadata:
-    """Return what a value of JSON says.
+    """Read metadata from JSON.
 
     Raises:
-        InvalidArgument: it is not what is said of a virtual host.
+        InvalidArgument: they are malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("the metadata of a virtual host are no object")
@@ -131,7 +132,7 @@ def read_metadata(value: object) -> Metadata:
 
 
 class Rules(NamedTuple):
-    """All that counts for one virtual host."""
+    """All rules of one virtual host."""
 
     policies: Policies = Policies()
     limits: Limits = NO_LIMITS
@@ -150,9 +151,9 @@ def rules_of(
     unknown_arguments: str = DEFAULT,
     definitions_size: int = -1,
 ) -> Rules:
-    """Return the rules of a virtual host; what cannot be read is logged and left out.
+    """Return the rules of a virtual host; malformed ones are logged and left out.
 
-    The other values count where the virtual host has no rule of its own.
+    The other arguments are the defaults where the host has no rule.
     """
     found = of_vhost(parameters, vhost)
     limits, metadata = NO_LIMITS, NO_METADATA
@@ -176,7 +177,7 @@ def rules_of(
 
 
 def limits_of_user(parameters: Parameters, user: str) -> Limits:
-    """Return the limits of a user; what cannot be read is logged and left out."""
+    """Return the limits of a user; malformed ones are logged and left out."""
     value = parameters.get(Key(EVERYWHERE, USER_LIMITS, user))
     if value is None:
         return NO_LIMITS
@@ -188,10 +189,10 @@ def limits_of_user(parameters: Parameters, user: str) -> Limits:
 
 
 def check_parameter(component: str, name: str, value: object) -> None:
-    """Refuse a parameter of a component that is known here and cannot be read.
+    """Refuse a malformed parameter of a known component.
 
     Raises:
-        InvalidArgument: it says what is wrong.
+        InvalidArgument: saying what is wrong.
     """
     if component in (policy.COMPONENT, policy.OPERATOR_COMPONENT):
         policy.read_policy(name, value)

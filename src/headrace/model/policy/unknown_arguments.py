@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of arguments of queues, exchanges and bindings that this broker does not know.
+"""Unknown arguments of queues, exchanges and bindings: refused, logged or ignored.
 
-That is for each virtual host to say (:class:`headrace.model.policy.rules.Rules`):
+Each virtual host has a mode (:class:`headrace.model.policy.rules.Rules`):
 
-- ``default``: what would silently change behaviour is refused, all else is ignored: other brokers
-  ignore unknown names, and clients live on that. A name that looks like a mistyped one is logged.
-- ``refuse``: everything is refused that has no meaning here.
-- ``log``: nothing is refused for its name; each name is logged once.
-- ``ignore``: nothing is refused for its name.
+- ``default``: refuse names that another broker gives a meaning, since to ignore them would change
+  behaviour silently; ignore others, as other brokers do. A likely misspelling is logged.
+- ``refuse``: refuse every unknown name.
+- ``log``: log each unknown name once.
+- ``ignore``: ignore unknown names.
 
-With ``log`` and ``ignore`` an argument that contradicts another one of the same meaning loses to
-ours. Values that are wrong, and arguments of another type of queue, are always refused.
+With ``log`` and ``ignore`` an alias that contradicts our own argument is ignored. Invalid values,
+and arguments of another queue type, are always refused.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NAMES_LOGGED_MAX = 1024  # Of one process; beyond it names are ignored in silence.
+NAMES_LOGGED_MAX = 1024  # Names logged by one process; further ones are ignored silently.
 NAME_SHOWN_MAX = 255
-DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 makes a queue for dead letters, too.
+DEAD_LETTERS = "x-qpid-dlq-enabled"  # True or 1 declares a queue for dead letters, too.
 
-#: Names that clients send and that have nothing to say here: about several machines, about files of
-#: another broker, or for people only.
+#: Names without effect here: clusters, files of other brokers, descriptions.
 HARMLESS = frozenset(
     {
         "qpid.alert_count",
@@ -56,13 +55,13 @@ HARMLESS = frozenset(
         "qpid.flow_stop_size",
         "qpid.max_pages_loaded",
         "qpid.page_factor",
-        "qpid.paging",  # Every queue pages what does not fit into memory.
+        "qpid.paging",  # Every queue pages out what does not fit into memory.
         "qpid.persist_last_node",
         "qpid.replicate",
         "qpid.trace.exclude",
         "qpid.trace.id",
         "x-cancel-on-ha-failover",
-        "x-consumer-disconnected-timeout",  # What is disconnected here is gone.
+        "x-consumer-disconnected-timeout",  # A disconnected consumer is gone here.
         "x-ha-nodes",
         "x-ha-policy",
         "x-ha-policy-params",
@@ -72,8 +71,8 @@ HARMLESS = frozenset(
     }
 )
 
-#: Names to which some broker gives a meaning: who sends them counts on it. Those of them that are
-#: known here are looked up before.
+#: Names with a meaning for some broker, on which a client may rely; those known here are looked up
+#: before.
 MEANINGFUL = frozenset(
     {
         "qpid.LVQ_key",
@@ -111,7 +110,7 @@ MEANINGFUL = frozenset(
 )
 MEANINGFUL_PREFIX = "qpid.fairshare-"
 
-#: Likewise of exchanges.
+#: The same for exchanges.
 MEANINGFUL_OF_EXCHANGES = frozenset(
     {
         "hash-header",
@@ -131,7 +130,7 @@ MEANINGFUL_OF_EXCHANGES = frozenset(
     }
 )
 
-#: Likewise of bindings, where the exchange is not one that looks at them.
+#: The same for bindings of exchanges that read no arguments.
 MEANINGFUL_OF_BINDINGS = frozenset(
     {
         "x-apache-selector",
@@ -143,19 +142,19 @@ _logged: set[str] = set()
 
 
 def dead_letter_queue(queue: str) -> str:
-    """The queue for the dead letters of a queue that asks for one by ``x-qpid-dlq-enabled``."""
+    """Return the dead-letter queue of a queue with ``x-qpid-dlq-enabled``."""
     return f"{queue}_DLQ"
 
 
 def understand(
     arguments: Mapping[str, object], what: str, mode: str, queue: str = ""
 ) -> Mapping[str, object]:
-    """Return the arguments of a queue in our terms, with those beside them that are not.
+    """Return the arguments of a queue with aliases translated; unknown ones are kept.
 
-    ``what`` names the queue in texts, ``queue`` is its own name.
+    ``what`` names the queue in errors, ``queue`` is its name.
 
     Raises:
-        InvalidArgument: one is refused; the text names it.
+        InvalidArgument: an argument is refused; the text names it.
     """
     arguments = with_numbers(arguments)
     if all(name in QUEUE_ARGUMENTS for name in arguments):
@@ -194,7 +193,7 @@ def understand(
 
 
 def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the arguments of a queue with numbers for those that came as their text."""
+    """Return the arguments with numbers in place of their texts."""
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:
         return arguments
@@ -205,10 +204,10 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
 def judge_exchange(
     arguments: Mapping[str, object], known: Container[str], what: str, mode: str
 ) -> None:
-    """Refuse, log or ignore the arguments that an exchange of its type does not know.
+    """Refuse, log or ignore the arguments that an exchange type does not know.
 
     Raises:
-        NotUnderstood: one is refused; the text names it.
+        NotUnderstood: an argument is refused; the text names it.
         InvalidArgument: two contradict each other.
     """
     for name in arguments:
@@ -225,10 +224,10 @@ def judge_exchange(
 def judge_binding(
     arguments: Mapping[str, object], known: Container[str], what: str, mode: str
 ) -> None:
-    """Refuse, log or ignore the arguments of a binding at which its exchange does not look.
+    """Refuse, log or ignore the arguments that a binding's exchange does not read.
 
     Raises:
-        NotUnderstood: one is refused; the text names it.
+        NotUnderstood: an argument is refused; the text names it.
     """
     for name in arguments:
         if name not in known:
@@ -237,7 +236,7 @@ def judge_binding(
 
 
 def _judge(name: str, what: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
-    """Refuse, log or ignore a name that has no meaning here; ``elsewhere``: it has one there."""
+    """Refuse, log or ignore an unknown name; ``elsewhere``: other brokers know it."""
     shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
     why = elsewhere if meaningful and elsewhere else "this broker does not have it"
     if mode == REFUSE or (mode == DEFAULT and meaningful):
