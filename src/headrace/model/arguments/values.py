@@ -98,7 +98,7 @@ def _cache_size(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _levels(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _positive(_read_number(value), arguments)
+    wrong = _positive(read_number(value), arguments)
     if wrong is None and number(value) > LEVELS_MAX:
         return f"{{max_value_exceeded,{value}}}"
     return wrong
@@ -126,11 +126,11 @@ def number(value: object) -> int:
 
     Qpid's clients send numbers and booleans as text, too.
     """
-    found = _read_number(value)
+    found = read_number(value)
     return found if isinstance(found, int) else int(bool(found))
 
 
-def _read_number(value: object) -> object:
+def read_number(value: object) -> object:
     """Return a number or the number that a text says; any other value unchanged."""
     found = number_of(value)
     if found is not None:
@@ -148,7 +148,7 @@ def as_list(value: object) -> object:
 
 
 def _count(value: object, arguments: Mapping[str, object]) -> str | None:
-    return _not_negative(_read_number(value), arguments)
+    return _not_negative(read_number(value), arguments)
 
 
 def _switch(value: object, arguments: Mapping[str, object]) -> str | None:

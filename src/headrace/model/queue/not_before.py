@@ -13,7 +13,7 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.arguments.values import number
+from headrace.model.arguments.values import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def due_ms(said: Any) -> int:
 
     It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
     """
-    said = number(said)
+    said = read_number(said)
     if isinstance(said, datetime):
         return int(said.timestamp() * 1000)
     if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):
