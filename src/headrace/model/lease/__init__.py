@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: ranges of a queue's messages, held by groups of readers."""
+"""Leases: ranges of a queue's messages, read by a group."""

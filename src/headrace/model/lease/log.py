@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lease keeps of each message: a record of a stream that knows where it came from.
-
-The log of a lease is that of a stream, except that each record ends with what the queue knew::
+"""The log of a lease: the log of a stream whose records end with the message's queue state::
 
     | the message's data, in one piece | seq | deadline_ms | flags | priority | deliveries | zeros |
     |                                  |  8  |      8      |   1   |     1    |     1      |   5   |
 
-Readers are not shown that, only the message, and always one of class basic: what came from 0-10 is
-converted when it is read, and what was delivered before says so in the header ``x-redelivered``. So
-the message itself stays as it was published, for the queue to have it back.
+Readers see the message only, always in class basic: one from 0-10 is converted when it is read, and
+a redelivered one gets the header ``x-redelivered``. The record keeps the message as published, so
+that it can return to the queue unchanged.
 """
 
 from collections.abc import Callable
@@ -25,20 +23,20 @@ if not cython.compiled:
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.stream.log import StreamLog
 
-TAIL = 24  # Octets.
-POURED_OCTETS = 256 << 10  # Read at a time for one reader.
+TAIL = 24  # Bytes.
+POURED_OCTETS = 256 << 10  # Bytes read at once for one reader.
 
 if not cython.compiled:
     C_TAIL = TAIL
 
 _TAIL = Struct(">QqBBB5x")
 
-Entry = tuple[int, bytes, int, int, int]  # offset, data, address_len, body_size, arrived_ms
+Entry = tuple[int, bytes, int, int, int]  # Offset, data, address_len, body_size, arrived_ms.
 Render = Callable[[Message], bytes]
 
 
 def packed(message: Message, data: bytes) -> bytes:
-    """Return a record; ``data`` is that of the message, in one piece."""
+    """Return a record; ``data`` is the message's data in one piece."""
     flags = message.flags & (C_PERSISTENT | C_REDELIVERED | C_KIND_MASK)
     return data + _TAIL.pack(
         message.seq, message.deadline_ms, flags, message.priority, message.deliveries
@@ -46,7 +44,7 @@ def packed(message: Message, data: bytes) -> bytes:
 
 
 def unpacked(raw: bytes, address_len: int, body_size: int) -> Message:
-    """Return the message of a record, as its queue had it, but without a place in the store."""
+    """Return the message of a record as its queue had it, without a position in the store."""
     at = len(raw) - C_TAIL
     message = new_message(raw[:at], address_len, body_size)
     seq, deadline_ms, flags, priority, deliveries = _TAIL.unpack_from(raw, at)
@@ -72,12 +70,12 @@ def shown(entries: list[Entry], render: Render) -> list[Entry]:
 
 
 def as_it_is(message: Message) -> bytes:
-    """Show a message as it is, where nothing converts."""
+    """Return a message unchanged, where nothing converts."""
     return bytes(message.data)
 
 
 class LeaseLog(StreamLog):
-    """The log of a lease that lives in memory."""
+    """The log of a lease, in memory."""
 
     def __init__(self) -> None:
         StreamLog.__init__(self)
@@ -96,13 +94,13 @@ class LeaseLog(StreamLog):
         return offset
 
     def read_raw(self, offset: int, octets_max: int) -> list[Entry]:
-        """Return records with what the queue knew of their messages; see :func:`unpacked`."""
+        """Return records with their tails; see :func:`unpacked`."""
         return StreamLog.read(self, offset, octets_max)
 
     def forget_below(self, offset: int, position: int) -> None:
-        """Let go of what is below an offset.
+        """Remove records below an offset.
 
-        What is on a disk goes once the store's ``synced`` has reached ``position``.
+        On disk they are removed once the store's ``synced`` has reached ``position``.
         """
         gone = offset - self.first_offset
         if gone <= 0:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns the leases of a virtual host, and for how long.
+"""Owners of leases.
 
-An owner is a word of the client's choice. As long as the connection that it was last named on is
-open, or a timeout after that has not passed, anybody else is refused.
+An owner is a name chosen by the client. While the connection that used it last is open, and for a
+timeout after that, any other owner is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OWNER_OCTETS_MAX = 255
-TIMEOUT_S = 30  # How long an owner whose connection is gone stays the owner.
+TIMEOUT_S = 30  # After its connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
-KEEP = "keep"  # When that time is over, what is leased waits for the next owner,
-RELEASE = "release"  # or returns to the queue.
+KEEP = "keep"  # After the timeout, the next owner gets the leased messages,
+RELEASE = "release"  # or they return to the queue.
 ON_TIMEOUT = (KEEP, RELEASE)
 
 _DURABLE = ("owner", "timeout_s", "on_timeout")
@@ -36,16 +36,17 @@ _NO_CONNECTION: tuple[int, ...] = ()
 
 @dataclass
 class LeaseOwnership:
-    """On which terms a lease is held."""
+    """The owner of a lease and its terms."""
 
     owner: str = ""
     timeout_s: int = TIMEOUT_S
     on_timeout: str = KEEP
-    connection: int = field(default=0, compare=False)  # Its number; 0 is none.
-    seen_ms: int = field(default=0, compare=False)  # When it was last known to be open.
+    # Number of the owner's connection; 0 is none.
+    connection: int = field(default=0, compare=False)
+    seen_ms: int = field(default=0, compare=False)  # When the connection was last open.
 
     def leave(self, owner: str) -> bool:
-        """An owner gives up; tell whether it was the owner."""
+        """Give the lease up; return False if ``owner`` does not own it."""
         if self.owner != owner:
             return False
         self.owner = ""
@@ -53,12 +54,12 @@ class LeaseOwnership:
         return True
 
     def terms(self) -> dict[str, object]:
-        """Return what has to outlive the broker."""
+        """Return the durable part."""
         return {name: getattr(self, name) for name in _DURABLE}
 
 
 def check_terms(timeout_s: int, on_timeout: str) -> None:
-    """Refuse terms on which no lease is held.
+    """Refuse invalid terms.
 
     Raises:
         PreconditionFailed: saying which.
@@ -75,15 +76,16 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
     def __init__(
         self, counters: Counters, scheduler: Scheduler, lost: Callable[[Lease], None]
     ) -> None:
-        """``lost`` is told of a lease whose owner's time is over; it has none then."""
+        """``lost`` is called with a lease whose owner has timed out."""
         super().__init__()
-        self.is_open: Callable[[int], object] = _NO_CONNECTION.count  # Tells of a number.
+        # Returns True for the number of an open connection.
+        self.is_open: Callable[[int], object] = _NO_CONNECTION.count
         self._counters = counters
         self._scheduler = scheduler
         self._lost = lost
 
     def owner_of(self, lease: Lease) -> str:
-        """Return the owner of a lease that is alive; empty when there is none."""
+        """Return the live owner of a lease; "" if there is none."""
         ownership = self[lease]
         if not ownership.owner:
             return ""
@@ -94,11 +96,11 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         return ownership.owner if now_ms < ownership.seen_ms + ownership.timeout_s * 1000 else ""
 
     def own(self, lease: Lease, owner: str, connection: int, force: bool) -> bool:
-        """Make somebody the owner; tell whether that is news.
+        """Set the owner of a lease; return True if it changed.
 
         Raises:
             IllegalState: another owner is alive, and ``force`` is not set.
-            PreconditionFailed: it is no word for an owner.
+            PreconditionFailed: the name is empty or too long.
         """
         if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
             raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
@@ -121,7 +123,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         return news
 
     def restore(self, lease: Lease, known: Mapping[str, object]) -> None:
-        """Take up the terms that were kept: the owner has its timeout from now on."""
+        """Restore the terms of a lease; the owner's timeout starts now."""
         ownership = LeaseOwnership(
             owner=str(known.get("owner", "")),
             timeout_s=number_of(known.get("timeout_s")) or TIMEOUT_S,
@@ -132,12 +134,12 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self.watch(lease)
 
     def forget(self, lease: Lease) -> None:
-        """A lease is no more."""
+        """Forget a deleted lease."""
         self.pop(lease, None)
         self._scheduler.remove(("owner", lease))
 
     def watch(self, lease: Lease) -> None:
-        """Look whether the owner is alive from time to time."""
+        """Schedule checks of the owner's connection."""
         key: Hashable = ("owner", lease)
         if self[lease].owner:
             due_ms = self._counters.now_ms + self._pause_ms(lease)
@@ -147,7 +149,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         return max(100, self[lease].timeout_s * 1000 // 4)
 
     def _look(self, lease: Lease, now_ms: int) -> int:
-        """Let an owner go whose time is over; return when to look again."""
+        """Remove an owner that has timed out; return when to check again."""
         ownership = self.get(lease)
         if ownership is None or lease.deleted or not ownership.owner:
             return 0

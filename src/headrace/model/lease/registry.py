@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leases of a virtual host: who holds which, and the work on them, slice by slice.
+"""The leases of a virtual host, and their operations in slices.
 
-A lease is of one queue and one group. Its hidden stream is made when the group first claims it, and
-goes with the queue or when the lease is released for good. What has to be known beside the stream
-is the fact ``lease/<queue id>/<group>``: how far it is settled, and on which terms it is held.
+A lease belongs to a queue and a group. Its hidden stream is made by the group's first claim, and
+deleted with the queue or when the lease is released for good. How far the lease is settled, and its
+owner's terms, are the fact ``lease/<queue id>/<group>``.
 
-Owner. One owner at a time works on a lease (:mod:`headrace.model.lease.ownership`). So there are
-never two who settle. Reading needs no ownership.
+Owner. One owner at a time may take and settle (:mod:`headrace.model.lease.ownership`). Reading
+needs no ownership.
 
-Work. Taking, settling and giving back are generators: each slice is one transaction of the store,
-after which others go on. Every slice leaves the lease whole: what a broken off one did not do is
-done when it is asked for again, and what it did is not done twice. One work on a lease at a time;
-others wait.
+Operations. Taking, settling and releasing are generators: each slice is one transaction of the
+store, and other work goes on between slices. After each slice the lease is consistent: an operation
+that broke off is completed by repeating it, and repeats nothing that was done. Operations on one
+lease run one after another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREFIX = "amq.headrace.lease."  # Of the names of hidden streams.
+PREFIX = "amq.headrace.lease."  # Prefix of hidden streams' names.
 GROUP_OCTETS_MAX = 128
 NAME_OCTETS_MAX = 255
 LEASES_MAX = 10_000  # Of one virtual host.
@@ -56,15 +56,15 @@ REJECTS_MAX = 1 << 17  # Of one settle.
 SLICE_MESSAGES = 1000
 SLICE_OCTETS = 1 << 20
 SLICE_REJECTS = 200
-UNSYNCED_MAX = 32 << 20  # Octets that a take may be ahead of the disk.
-ARGUMENT = "x-lease-of"  # Of a hidden stream: the id of the queue,
+UNSYNCED_MAX = 32 << 20  # Bytes that a take may be ahead of the disk.
+ARGUMENT = "x-lease-of"  # Of a hidden stream: the queue's id
 ARGUMENT_GROUP = "x-lease-group"  # and the group.
 
 Steps = Generator[None, None, None]
 
 
 class Taken(NamedTuple):
-    """The answer to a take: the numbers ``[first, last)`` and what they hold."""
+    """The result of a take: the numbers ``[first, last)`` and their size."""
 
     first: int
     last: int
@@ -72,11 +72,11 @@ class Taken(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The answer to a settle."""
+    """The result of a settle."""
 
     settled: int
     next: int
-    rejected: int  # How many became dead letters now.
+    rejected: int  # Messages dead-lettered by this call.
 
 
 class Leases:
@@ -103,7 +103,7 @@ class Leases:
         """Return the lease of a group.
 
         Raises:
-            NotFound: it has none.
+            NotFound: the group has none.
         """
         lease = self._known.get((queue.id, group))
         if lease is None or lease.deleted:
@@ -115,7 +115,7 @@ class Leases:
         return list(self._of.get(queue.id, {}).values())
 
     def in_use(self, queue: Queue) -> bool:
-        """Tell whether anything is leased from a queue, or about to be."""
+        """Return True if messages of a queue are leased or being taken."""
         return any(lease.count() or self.ownerships.owner_of(lease) for lease in self.of(queue))
 
     # --- Owners ---------------------------------------------------------------------------------
@@ -131,12 +131,12 @@ class Leases:
         on_timeout: str = KEEP,
         force: bool = False,
     ) -> Lease:
-        """Become the owner of a lease, which is made unless it is there.
+        """Own a lease, making it if it does not exist.
 
         Raises:
             IllegalState: another owner is alive, and ``force`` is not set.
-            InvalidArgument, PreconditionFailed: there can be no such lease.
-            ResourceError: there are too many.
+            InvalidArgument, PreconditionFailed: the queue or group cannot have a lease.
+            ResourceError: there are too many leases.
         """
         check_terms(timeout_s, on_timeout)
         lease = self._known.get((queue.id, group))
@@ -151,12 +151,12 @@ class Leases:
         return lease
 
     def idle(self, lease: Lease) -> Steps:
-        """Wait until nobody works on a lease: before its owner changes."""
+        """Wait for the end of an operation on a lease, before its owner changes."""
         while lease in self._busy:
             yield
 
     def own(self, lease: Lease, owner: str, connection: int) -> None:
-        """See that whoever asks is the owner; a lease without a live one is claimed by that.
+        """Check that ``owner`` owns a lease; without a live owner it becomes the owner.
 
         Raises:
             IllegalState: another owner is alive.
@@ -166,12 +166,12 @@ class Leases:
         self.ownerships.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
-        """An owner gives up the lease; what is leased stays so, for the next owner."""
+        """Give a lease up; its messages stay leased for the next owner."""
         if self.ownerships[lease].leave(owner):
             self._note(lease)
 
     def _lost(self, lease: Lease) -> None:
-        """The owner of a lease is gone, and the time that it had to return is over."""
+        """Note that the owner has timed out, and release the messages if the terms say so."""
         self._note(lease)
         if self.ownerships[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))
@@ -185,16 +185,15 @@ class Leases:
         messages: int = MESSAGES_MAX,
         octets: int = OCTETS_MAX,
     ) -> Generator[None, None, Taken]:
-        """Take messages as the numbers from ``first`` on, at least one if there is one.
+        """Take messages under the numbers from ``first`` on, at least one if there is one.
 
-        ``first`` is what the caller knows as ``next``. If that was taken before, by a call whose
-        answer was lost, the answer is what is there, within the same limits, and nothing more is
-        taken.
+        ``first`` is the caller's ``next``. If it was taken by an earlier call whose answer was
+        lost, return those messages within the same limits and take no more.
 
         Raises:
             PreconditionFailed: ``first`` is settled or beyond ``next``.
             ResourceError: the disk is full.
-            IllegalState: another consumer has the queue for itself.
+            IllegalState: the queue has an exclusive consumer.
         """
         yield from self._begin(lease)
         try:
@@ -213,13 +212,13 @@ class Leases:
     def settle(
         self, lease: Lease, upto: int, rejects: Iterable[int] = ()
     ) -> Generator[None, None, Settled]:
-        """Settle every number below ``upto``; those in ``rejects`` become dead letters.
+        """Settle every number below ``upto``, dead-lettering ``rejects``.
 
-        So do those that were rejected in advance (:mod:`headrace.model.lease.rejects`). What is
-        settled already is passed over, so asking again changes nothing.
+        Numbers rejected in advance (:mod:`headrace.model.lease.rejects`) are dead-lettered, too.
+        Settled numbers are skipped, so that a repeated call changes nothing.
 
         Raises:
-            PreconditionFailed: ``upto`` was not taken yet, or a reject is not below it.
+            PreconditionFailed: ``upto`` is not taken yet, or a reject is not below it.
         """
         yield from self._begin(lease)
         try:
@@ -252,9 +251,9 @@ class Leases:
             self._busy.discard(lease)
 
     def release(self, lease: Lease, *, forget: bool = False) -> Generator[None, None, int]:
-        """Give back all that is leased and not settled; return how many messages.
+        """Return all unsettled messages to the queue; return their number.
 
-        They return to their places, marked redelivered. With ``forget`` the lease is no more.
+        They go to their places, marked redelivered. With ``forget`` the lease is deleted.
         """
         yield from self._begin(lease)
         try:
@@ -283,7 +282,7 @@ class Leases:
     # --- Life of queues and of the broker ---------------------------------------------------------
 
     def adopt(self, lease: Lease) -> None:
-        """A hidden stream was found among the definitions."""
+        """Register the hidden stream of a lease that was loaded with the definitions."""
         queue_id = lease.arguments.get(ARGUMENT, 0)
         group = lease.arguments.get(ARGUMENT_GROUP, "")
         self._known[queue_id, group] = lease
@@ -291,7 +290,7 @@ class Leases:
         self.ownerships[lease] = LeaseOwnership()
 
     def restore(self) -> None:
-        """Take up what the store kept; after its facts, before any client."""
+        """Restore the leases from their facts; call before any client."""
         queues = {queue.id: queue for queue in self.vhost.queues.values() if queue.durable}
         for (queue_id, group), lease in list(self._known.items()):
             source = queues.get(queue_id)
@@ -307,7 +306,7 @@ class Leases:
             self.ownerships.restore(lease, known)
 
     def queue_gone(self, queue: Queue) -> None:
-        """A queue was deleted: what is leased from it goes where its ready messages go."""
+        """Pass the leased messages of a deleted queue to its alternate exchange."""
         for lease in self.of(queue):
             if queue.alternate_exchange is not None and lease.count():
                 self._forget(lease)
@@ -342,7 +341,7 @@ class Leases:
                 break
             if not count:
                 if source.ready_count:
-                    yield  # They expired, or could not be said; there may be others.
+                    yield  # They expired or could not be converted; go on with the next.
                     continue
                 break
             if taken < octets and lease.log.next_offset - first < messages:
@@ -354,7 +353,7 @@ class Leases:
     def _taken_before(
         self, lease: Lease, first: int, messages: int, octets: int
     ) -> Generator[None, None, Taken]:
-        """Measure what was taken by a call whose answer was lost."""
+        """Return the size of what an earlier call took whose answer was lost."""
         last = min(lease.log.next_offset, first + messages)
         at, size = first, 0
         while at < last:
@@ -373,7 +372,7 @@ class Leases:
         return Taken(first, last, size)
 
     def _others(self, lease: Lease) -> bool:
-        """Tell whether another group has something of a lease's queue."""
+        """Return True if another group has leased messages of the same queue."""
         return any(other.count() for other in self.of(lease.source) if other is not lease)
 
     # --- Inside: making and removing --------------------------------------------------------------
@@ -402,13 +401,13 @@ class Leases:
         return lease
 
     def _remove(self, lease: Lease) -> None:
-        """A lease is no more."""
+        """Delete a lease."""
         self._forget(lease)
         if not lease.deleted:
             self.vhost.remove_hidden(lease)
 
     def _forget(self, lease: Lease) -> None:
-        """Nobody finds a lease any more."""
+        """Remove a lease from the registry."""
         queue_id, group = lease.arguments[ARGUMENT], lease.arguments[ARGUMENT_GROUP]
         self.vhost.facts.put(_key(lease), None)
         self.rejects.forget(lease)
@@ -420,7 +419,7 @@ class Leases:
         self.ownerships.forget(lease)
 
     def _orphan(self, lease: Lease) -> Steps:
-        """Pass what is leased from a deleted queue on to its alternate exchange."""
+        """Reroute the messages leased from a deleted queue to its alternate exchange."""
         try:
             yield from self._begin(lease)
             while lease.count():
@@ -439,14 +438,14 @@ class Leases:
     # --- Inside: slices ---------------------------------------------------------------------------
 
     def _begin(self, lease: Lease) -> Steps:
-        """Wait until nobody else works on a lease."""
+        """Wait for other operations on a lease to end."""
         while lease in self._busy:
             yield
         self._check(lease)
         self._busy.add(lease)
 
     def _durable(self, lease: Lease, number: int) -> Steps:
-        """Wait until a number can be read."""
+        """Wait until the record with a number is durable."""
         self._check(lease)
         while lease.log.committed_offset <= number:
             yield
@@ -464,19 +463,19 @@ class Leases:
         self._note(lease)
 
     def _tidy(self, lease: Lease) -> None:
-        """Let go of what is settled, in memory now and on the disk when that is durable."""
+        """Remove settled records: from memory now, from disk once that is durable."""
         before = lease.log.held
         lease.kept.forget_below(lease.settled, self.vhost.store.appended)
         self.rejects.tidy(lease)
         lease.memory(before)
 
     def _note(self, lease: Lease) -> None:
-        """Write down what must be known of a lease."""
+        """Store the fact of a lease."""
         known = {"settled": lease.settled, **self.ownerships[lease].terms()}
         self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
 
     def _run(self, steps: Generator[None, None, object]) -> None:
-        """Do a work that nobody waits for, slice by slice."""
+        """Run an operation without a caller, slice by slice."""
 
         def go_on(now_ms: int) -> int:
             try:
@@ -489,7 +488,7 @@ class Leases:
 
 
 class _Transaction:
-    """A transaction of the store."""
+    """A context manager for a transaction of the store."""
 
     def __init__(self, vhost: LeaseHost) -> None:
         self.store = vhost.store
@@ -505,5 +504,5 @@ _DONE = object()
 
 
 def _key(lease: Lease) -> bytes:
-    """The key of the fact about a lease."""
+    """Return the key of a lease's fact."""
     return f"lease/{lease.arguments[ARGUMENT]}/{lease.arguments[ARGUMENT_GROUP]}".encode()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of leases that are rejected in advance: whoever reads says so, the settle does it.
+"""Numbers of a lease that readers reject before its owner settles.
 
-Readers of a lease find out what is bad in it, and only its owner settles. So a reader leaves a
-verdict on what it read: of a range of numbers, these are bad and the others are not. A later
-verdict takes the place of an earlier one, in its range; so a range may be read and judged again, by
-the same rules or by others, and nothing is rejected twice. A settle rejects what is bad below it.
+Readers find malformed messages, but only the owner settles. So a reader leaves a verdict on a range
+it has read: these numbers are rejected, the others are not. A later verdict replaces an earlier one
+in its range; a range may be read and judged again, and nothing is rejected twice. The next settle
+dead-letters the rejected numbers below it.
 
-The verdicts are facts, ``reject/<id of the lease>/<block>``: a bit for each of BLOCK numbers, the
-lowest first. A block without bad numbers is no fact, and one that is settled is forgotten.
+Verdicts are facts, ``reject/<id of the lease>/<block>``: a bit for each of BLOCK numbers, lowest
+first. A block without rejected numbers has no fact; that of a settled block is removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.model.lease.lease import Lease
 
 BLOCK = 1 << 14  # Numbers of one fact.
-MARKED_MAX = 1 << 21  # Bad numbers of one lease that are not settled.
+MARKED_MAX = 1 << 21  # Rejected, unsettled numbers of one lease.
 JUDGED_MAX = 1 << 20  # Numbers of one verdict.
 
 
@@ -34,14 +34,14 @@ class Rejects:
         self._facts = facts
 
     def judge(self, lease: Lease, first: int, last: int, numbers: Iterable[int]) -> None:
-        """Of the numbers from ``first`` to before ``last`` just these are bad.
+        """Reject exactly these of the numbers from ``first`` to before ``last``.
 
-        What is settled already is passed over.
+        Settled numbers are skipped.
 
         Raises:
-            PreconditionFailed: a number is outside of the range, or the range of what is leased; or
-                the queue has nowhere to send dead letters.
-            ResourceError: there would be too many bad ones, or facts.
+            PreconditionFailed: a number is outside of the range or of the lease; or the queue has
+                no dead-letter exchange.
+            ResourceError: there would be too many rejected numbers, or facts.
         """
         bad = set(numbers)
         if bad and (min(bad) < first or max(bad) >= last):
@@ -82,7 +82,7 @@ class Rejects:
             self._facts.change(key, value)
 
     def ranges(self, lease: Lease, first: int, last: int) -> list[tuple[int, int]]:
-        """Return the bad numbers from ``first`` to before ``last``, as ranges."""
+        """Return the rejected numbers from ``first`` to before ``last`` as ranges."""
         found: list[tuple[int, int]] = []
         for block in self.blocks(lease):
             if block * BLOCK >= last or (block + 1) * BLOCK <= first:
@@ -97,9 +97,10 @@ class Rejects:
         return found
 
     def in_order(self, lease: Lease, upto: int, given: Iterable[int]) -> Iterator[list[int]]:
-        """Give the bad numbers below ``upto`` and the given ones, some at a time, in order.
+        """Yield the rejected numbers below ``upto``, merged with the given ones, in order.
 
-        The lease may be settled meanwhile: what is has its turn behind it.
+        Each yield is a list of some of them. The lease may be settled in between, up to what has
+        been yielded.
         """
         by_block: dict[int, set[int]] = {}
         for number in given:
@@ -111,7 +112,7 @@ class Rejects:
             yield sorted(number for number in numbers if lease.settled <= number < upto)
 
     def count(self, lease: Lease) -> int:
-        """Return how many numbers are bad and not settled."""
+        """Return the number of rejected, unsettled numbers."""
         below = self._bits(lease, lease.settled // BLOCK) & ((1 << lease.settled % BLOCK) - 1)
         every = sum(
             int.from_bytes(value, "little").bit_count()
@@ -120,7 +121,7 @@ class Rejects:
         return every - below.bit_count()
 
     def tidy(self, lease: Lease) -> None:
-        """Forget what is settled."""
+        """Remove the facts of settled blocks."""
         all_settled = lease.settled >= lease.log.next_offset
         for key, _ in self._facts.items(_prefix(lease)):
             if (_block(key) + 1) * BLOCK > lease.settled and not all_settled:
@@ -128,15 +129,15 @@ class Rejects:
             self._facts.change(key, None)
 
     def forget(self, lease: Lease) -> None:
-        """The lease is no more."""
+        """Remove all facts of a deleted lease."""
         self._facts.forget(_prefix(lease))
 
     def blocks(self, lease: Lease) -> list[int]:
-        """Return the blocks with bad numbers, in order."""
+        """Return the blocks with rejected numbers, in order."""
         return [_block(key) for key, _ in self._facts.items(_prefix(lease))]
 
     def numbers(self, lease: Lease, block: int) -> list[int]:
-        """Return the bad numbers of a block, in order."""
+        """Return the rejected numbers of a block, in order."""
         value = self._facts.get(_key(lease, block)) or b""
         start = block * BLOCK
         return [
@@ -152,7 +153,7 @@ class Rejects:
 
 
 def has_dead_letters(lease: Lease) -> bool:
-    """Tell whether what is rejected goes anywhere."""
+    """Return True if the lease's queue dead-letters rejected messages."""
     source = lease.source
     return source.dead_letter_exchange is not None or source.alternate_exchange is not None
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: numbered records that stay, and who has read how far."""
+"""Streams: numbered records that stay, and the positions of their readers."""

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: where the readers of a stream that belong together stand, kept by the broker.
+"""Consumer groups: positions of cooperating stream readers, kept by the broker.
 
-A group of a stream has an *initial* position, remembered when it first began and never changed
-after, and a *committed* one: the offset up to which, exclusively, its readers are done. Both are
-facts of the virtual host, so they are durable and can change in one transaction with messages.
+A group has an *initial* position, where it first began, which never changes, and a *committed* one:
+the offset up to which, exclusively, its readers are done. Both are facts of the virtual host:
+durable, and changed in one transaction with messages if asked.
 
-A group may be *claimed* by an owner, a token that its program chooses and keeps over its own
-restarts. The claim is live while the connection that made it is there, and for ``owner_ms`` after
-that; then, or by force, another owner gets it. The same owner gets it at once.
+An owner may *claim* a group; its token is chosen by a program, which keeps it over restarts. A
+claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,
+another owner may claim the group. The same owner may claim it again at any time.
 
-A group may *pin* the stream: retention then leaves what the group has not read, as long as the
-stream holds no more than ``pin_octets_max`` beyond its own limit (:class:`StreamLog`).
+A group may *pin* the stream: retention keeps what the group has not read, as long as the stream
+exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
 """
 
 from __future__ import annotations
@@ -33,71 +33,71 @@ log = logging.getLogger(__name__)
 
 OWNER_MS = 30_000
 PIN_OCTETS_MAX = 1 << 30
-NAME_OCTETS_MAX = 255  # Of a group and of an owner's token.
+NAME_OCTETS_MAX = 255  # Bytes of a group's name and of an owner's token.
 GROUPS_MAX = 20_000  # Of one virtual host.
 PREFIX = b"group/"
 
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroup:
-    """What is known of one group of one stream."""
+    """A consumer group of a stream."""
 
     stream: Stream
     name: str
     initial: int | None = None
     committed: int | None = None
-    moved_ms: int = 0  # When ``committed`` changed last.
+    moved_ms: int = 0  # When ``committed`` last changed.
     pin: bool = False
-    owner: str = ""  # The token of who claimed it last.
-    holder: object = field(default=None, repr=False)  # The connection that claimed it.
-    held_ms: int = 0  # Without a holder: until when the claim is live.
+    owner: str = ""  # The token of the last claim.
+    holder: object = field(default=None, repr=False)  # The connection of the last claim.
+    held_ms: int = 0  # Without a holder: when the claim ends.
 
     @property
     def position(self) -> int:
-        """Where its readers go on."""
+        """Return the offset where the group goes on."""
         if self.committed is not None:
             return self.committed
         return self.initial if self.initial is not None else self.stream.log.first_offset
 
     def lag(self) -> tuple[int, int]:
-        """Messages, and octets roughly, that were not read yet and are still there."""
+        """Return the lag: unread messages and, roughly, bytes that the stream still has."""
         stream_log = self.stream.log
         at = max(self.position, stream_log.first_offset)
         return max(0, stream_log.committed_offset - at), stream_log.octets_from(at)
 
     def gone(self) -> int:
-        """Messages that retention took before they were read."""
+        """Return the number of messages that retention removed before they were read."""
         return max(0, self.stream.log.first_offset - self.position)
 
     def key(self) -> bytes:
-        """The key of its fact."""
+        """Return the key of the group's fact."""
         return prefix_of(self.stream) + self.name.encode()
 
     def encode(self) -> bytes:
-        """Return the value of its fact."""
+        """Return the value of the group's fact."""
         said: dict[str, object] = {"initial": self.initial, "committed": self.committed}
         said |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
         return json.dumps(said, separators=(",", ":")).encode()
 
 
 class ConsumerGroups:
-    """The groups of one virtual host, by stream and name."""
+    """The consumer groups of one virtual host."""
 
     def __init__(self, facts: Facts) -> None:
         self.owner_ms = OWNER_MS
         self.pin_octets_max = PIN_OCTETS_MAX
         self._facts = facts
-        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # By the stream's id.
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # By stream id.
         self._count = 0
         self._held: dict[object, dict[ConsumerGroup, None]] = {}  # By holder.
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
-        """Take up what facts say, once streams and facts are there."""
+        """Restore the groups from their facts, once the streams are loaded."""
         streams = {queue.id: cast("Stream", queue) for queue in queues if queue.is_stream}
         for key, value in list(self._facts.items(PREFIX)):
             number, _, name = key[len(PREFIX) :].partition(b"/")
             stream = streams.get(int(number)) if number.isdigit() else None
-            if stream is None:  # It was deleted just before a crash.
+            if stream is None:  # The stream was deleted just before a crash.
                 self._facts.put(key, None)
                 continue
             try:
@@ -120,17 +120,17 @@ class ConsumerGroups:
             self._pin(stream)
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
-        """All groups, in no particular order."""
+        """Iterate over all groups in no particular order."""
         for groups in self._groups.values():
             yield from groups.values()
 
     def of(self, stream: Stream) -> list[ConsumerGroup]:
-        """Return the groups of a stream, by name."""
+        """Return the groups of a stream, sorted by name."""
         groups = self._groups.get(stream.id, {})
         return [groups[name] for name in sorted(groups)]
 
     def page(self, after: tuple[int, str], most: int, stream_id: int = 0) -> list[ConsumerGroup]:
-        """Return some groups in order of stream id and name, those behind ``after``.
+        """Return the groups after ``after``, sorted by stream id and name.
 
         With ``stream_id``, only that stream's.
         """
@@ -149,7 +149,7 @@ class ConsumerGroups:
         return found
 
     def has(self, stream: Stream, name: str) -> bool:
-        """Tell whether there is a group of that name."""
+        """Return True if a group exists."""
         return name in self._groups.get(stream.id, {})
 
     def find(self, stream: Stream, name: str) -> ConsumerGroup:
@@ -166,9 +166,9 @@ class ConsumerGroups:
     def begin(
         self, stream: Stream, name: str, position: int, *, pin: bool | None = None
     ) -> ConsumerGroup:
-        """Return the group, which begins at a position unless it began before.
+        """Return a group, starting it at ``position`` if it does not exist.
 
-        ``pin`` says whether it pins the stream from now on; None leaves that as it is.
+        ``pin`` sets whether it pins the stream; None leaves that.
 
         Raises:
             ResourceError: there are too many groups or facts.
@@ -191,12 +191,12 @@ class ConsumerGroups:
         force: bool = False,
         now_ms: int,
     ) -> ConsumerGroup:
-        """Move the committed position of a group forward, or with ``force`` anywhere.
+        """Advance the committed position of a group; with ``force``, set it.
 
-        Without ``force`` a lower position changes nothing. A group that is not there is made.
+        Without ``force`` a lower position changes nothing. A missing group is made.
 
         Raises:
-            IllegalState: somebody else has a live claim on the group.
+            IllegalState: another owner has a live claim.
             PreconditionFailed: the position is beyond the stream's end.
             ResourceError: there are too many groups or facts.
         """
@@ -212,7 +212,7 @@ class ConsumerGroups:
     def check(
         self, stream: Stream, name: str, position: int, *, owner: str, force: bool, now_ms: int
     ) -> None:
-        """Refuse what :meth:`commit` would refuse."""
+        """Raise what :meth:`commit` would raise."""
         end = stream.log.next_offset
         if position > end:
             raise PreconditionFailed(
@@ -223,11 +223,11 @@ class ConsumerGroups:
             self.check_owner(group, owner, now_ms)
 
     def delete(self, stream: Stream, name: str, *, force: bool = False, now_ms: int) -> None:
-        """Forget a group.
+        """Delete a group.
 
         Raises:
             NotFound: there is none of that name.
-            IllegalState: there is a live claim on it, and no ``force``.
+            IllegalState: it has a live claim, and ``force`` is not set.
         """
         group = self.find(stream, name)
         if not force:
@@ -241,7 +241,7 @@ class ConsumerGroups:
         self._pin(stream)
 
     def forget(self, stream: Stream) -> None:
-        """The stream is no more, and its groups with it."""
+        """Delete the groups of a deleted stream."""
         for group in self._groups.pop(stream.id, {}).values():
             self._let_go(group)
             self._count -= 1
@@ -259,10 +259,10 @@ class ConsumerGroups:
         force: bool = False,
         now_ms: int,
     ) -> ConsumerGroup:
-        """Make somebody the owner of a group, which is made if it is not there.
+        """Claim a group, making it if it does not exist.
 
         Raises:
-            IllegalState: somebody else has a live claim on it, and no ``force``.
+            IllegalState: another owner has a live claim, and ``force`` is not set.
             ResourceError: there are too many groups or facts.
         """
         self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
@@ -277,13 +277,13 @@ class ConsumerGroups:
     def check_claim(
         self, stream: Stream, name: str, owner: str, *, force: bool, now_ms: int
     ) -> None:
-        """Refuse what :meth:`claim` would refuse."""
+        """Raise what :meth:`claim` would raise."""
         group = self._groups.get(stream.id, {}).get(name)
         if group is not None and not force:
             self.check_owner(group, owner, now_ms)
 
     def release(self, stream: Stream, name: str, owner: str) -> None:
-        """Give a claim up; nothing happens when it is another's."""
+        """Release a claim; another owner's is left."""
         group = self.find(stream, name)
         if group.owner == owner:
             self._let_go(group)
@@ -292,17 +292,17 @@ class ConsumerGroups:
             self._save(group)
 
     def is_claimed(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Tell whether there is a live claim on a group."""
+        """Return True if a group has a live claim."""
         return bool(group.owner) and (group.holder is not None or now_ms < group.held_ms)
 
     def holder_gone(self, holder: object, now_ms: int) -> None:
-        """A connection is gone; what it claimed is claimed for a while still."""
+        """Start the timeouts of the claims of a closed connection."""
         for group in self._held.pop(holder, ()):
             group.holder = None
             group.held_ms = now_ms + self.owner_ms
 
     def check_owner(self, group: ConsumerGroup, owner: str, now_ms: int) -> None:
-        """Refuse when there is a live claim on a group that is not the owner's."""
+        """Refuse if another owner has a live claim on a group."""
         if owner == group.owner or not self.is_claimed(group, now_ms):
             return
         what = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
@@ -320,10 +320,10 @@ class ConsumerGroups:
         group.holder = None
 
     def require(self, more: int) -> None:
-        """Make sure that so many more groups have room.
+        """Check that ``more`` groups can be added.
 
         Raises:
-            ResourceError: they have not.
+            ResourceError: there would be too many.
         """
         if self._count + more > GROUPS_MAX:
             raise ResourceError(f"a virtual host has {GROUPS_MAX} groups at most")
@@ -344,7 +344,7 @@ class ConsumerGroups:
         groups[group.name] = group
 
     def _pin(self, stream: Stream) -> None:
-        """Tell a stream's retention what is not read yet."""
+        """Set the offset below which retention may remove records."""
         groups = self._groups.get(stream.id, {}).values()
         pinned = min((group.position for group in groups if group.pin), default=-1)
         if pinned != stream.log.pinned_offset:
@@ -352,5 +352,5 @@ class ConsumerGroups:
 
 
 def prefix_of(stream: Stream) -> bytes:
-    """Return how the keys of a stream's groups begin."""
+    """Return the key prefix of a stream's groups."""
     return PREFIX + b"%d/" % stream.id

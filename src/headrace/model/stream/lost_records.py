@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that retention dropped before a reader came to them, as the readers tell.
+"""Records that retention removed before a reader read them.
 
-Many processes may read one stretch of a stream, again and again, in the name of one reader. So each
-tells which range it found gone, and what counts is the union of all. Ranges that a reader told are
-put together; beyond RANGES_MAX the lowest are only counted, and what lies below them is not counted
-again. The fact ``gap/<id of the stream>/<reader>`` goes with the stream; of more than READERS_MAX
-readers of a stream, the one that was longest silent is forgotten.
+Several processes may read the same part of a stream, repeatedly, as one reader. Each reports the
+range it found missing; the union of all reports counts. Ranges of a reader are merged; beyond
+RANGES_MAX the lowest are only counted, and later reports below them are ignored. The fact ``gap/<id
+of the stream>/<reader>`` is deleted with the stream. Beyond READERS_MAX readers of a stream, the
+one with the oldest report is forgotten.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ READERS_MAX = 100  # Of one stream.
 
 
 class _Known(TypedDict):
-    """The records that one reader found gone, as its fact has them."""
+    """The lost records of one reader, as in its fact."""
 
-    at_ms: int  # When the last gap was noted.
-    before: int  # Records in gaps that are no longer kept as ranges,
-    below: int  # all of which are below this offset.
-    ranges: list[list[int]]  # First offset, and the one after the last.
+    at_ms: int  # When the last gap was reported.
+    before: int  # Records in gaps whose ranges were dropped;
+    below: int  # these gaps end below this offset.
+    ranges: list[list[int]]  # First offset and the one after the last.
 
 
 class LostRecords:
-    """The gaps of all streams of a virtual host."""
+    """The lost records of all streams of a virtual host."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
     def note(self, stream: Stream, reader: str, first: int, last: int, now_ms: int) -> int:
-        """A reader found the records from ``first`` to before ``last`` gone; how many that makes.
+        """Add a reported gap, [first, last); return the reader's total of lost records.
 
         Raises:
-            PreconditionFailed: the records are there.
+            PreconditionFailed: the records still exist.
             ResourceError: there are too many facts.
         """
         if last > stream.log.first_offset:
@@ -67,11 +67,11 @@ class LostRecords:
         return _count(known)
 
     def count(self, stream: Stream, reader: str) -> int:
-        """How many records a reader found gone."""
+        """Return the number of records that a reader lost."""
         return _count(self._known(_key(stream, reader)))
 
     def forget(self, stream: Stream) -> None:
-        """The stream is no more."""
+        """Remove the facts of a deleted stream."""
         self._facts.forget(_prefix(stream))
 
     def _known(self, key: bytes) -> _Known:

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records of a stream came over the connection of one of its readers: for no-local.
+"""Records that a reader's own connection published, for no-local.
 
-A stream does not know who published its records. While a reader wants nothing of its own, what its
-connection publishes is noted, as runs of offsets, until it has passed them.
+A stream does not know the publishers of its records. While a reader with no-local is subscribed,
+the offsets of its connection's publishes are noted as runs, until the reader has passed them.
 """
 
 from bisect import bisect_right
 
-RUNS_MAX = 65536  # Of one reader; one that has more before it is ended.
+RUNS_MAX = 65536  # Of one reader; beyond it the reader is closed.
 
 
 class OwnRecords:
-    """The offsets that one reader is not to be shown."""
+    """The offsets that one reader has to skip."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []  # Exclusive.
 
     def __len__(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return len(self._starts)
 
     def note(self, offset: int) -> None:
-        """The reader's connection published this one, which is behind all others."""
+        """Note the offset of a record from the reader's connection; offsets increase."""
         if self._ends and self._ends[-1] == offset:
             self._ends[-1] = offset + 1
         else:
@@ -34,7 +34,7 @@ class OwnRecords:
         return at > 0 and offset < self._ends[at - 1]
 
     def pass_by(self, offset: int) -> None:
-        """The reader has looked at all before this offset: forget what is there."""
+        """Drop the runs before an offset that the reader has passed."""
         done = bisect_right(self._ends, offset)
         del self._starts[:done]
         del self._ends[:done]

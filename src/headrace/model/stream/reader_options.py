@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader of a stream wants beyond a place to begin: an end, a filter, to be told of gaps.
+"""Options of stream readers: an end, filter values, failing on gaps, a selector.
 
-A publisher gives a record a filter value, and a reader may ask for records with some values only.
-Every record is looked at, so a reader gets exactly those. What was looked at once is remembered in
-short, block by block: the values that occur among a block's records. A later reader whose values
-are not among them skips the block without reading it.
+A publisher may give records a filter value, and a reader may ask for records with some values.
+Every record is checked, so a reader gets exactly those. The values that occur in a block of records
+are remembered, so that a later reader skips blocks without its values.
 """
 
 from __future__ import annotations
@@ -24,40 +23,41 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
     from headrace.model.stream.own_records import OwnRecords
 
-    Entry = tuple[int, bytes, int, int, int]  # As StreamLog.read gives them.
+    Entry = tuple[int, bytes, int, int, int]  # As from StreamLog.read.
 
-BLOCK = 1024  # Offsets in one block; blocks begin at multiples of it.
-BLOCKS_MAX = 16384  # Blocks that one stream remembers the values of; the oldest are forgotten.
-VALUES_MAX = 64  # Different values in a block; one with more is always read.
-FILTER_MAX = 256  # Values that one reader may ask for,
-FILTER_OCTETS_MAX = 255  # and octets of each.
+BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
+BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.
+VALUES_MAX = 64  # Values of a block; one with more is always read.
+FILTER_MAX = 256  # Values of one reader,
+FILTER_OCTETS_MAX = 255  # and bytes of each.
 
 
 class Reading:
-    """What one reader wants."""
+    """The options and position of one reader."""
 
     def __init__(
         self, last: int, values: frozenset[str] | None, unfiltered: bool, strict: bool
     ) -> None:
-        self.next = 0  # The next offset to look at.
-        self.last = last  # The offset where the reading ends, exclusive; -1 is never.
-        self.wanted: frozenset[str | None] | None = None  # None wants everything;
-        if values is not None:  # a None among the values wants records without one.
+        self.next = 0  # The next offset to read.
+        self.last = last  # The end, exclusive; -1 is none.
+        self.wanted: frozenset[str | None] | None = None  # None: all records.
+        if values is not None:  # None among the values: records without one.
             self.wanted = values | {None} if unfiltered else values
-        self.strict = strict  # Fail when retention dropped what was not read yet.
-        self.selector: Selector | None = None  # Of the records that it wants, of those values.
-        self.own: OwnRecords | None = None  # Those that it does not want to see.
-        self.block_next = -1  # Up to here a block was looked at from its start on; -1 is none.
+        self.strict = strict  # Fail if retention removed unread records.
+        self.selector: Selector | None = None  # Applied to records with these values.
+        self.own: OwnRecords | None = None  # Records to skip for no-local.
+        # Records of the current block are all noted up to here; -1: not from its start.
+        self.block_next = -1
         self.block_values: set[str | None] = set()
 
     @property
     def is_plain(self) -> bool:
-        """Whether any reader without arguments wants the same."""
+        """True if the reader reads all records."""
         anything = self.wanted is None and self.selector is None and self.own is None
         return anything and self.last < 0 and not self.strict
 
     def sift(self, entries: list[Entry], contents: Contents, blocks: Blocks) -> list[Entry]:
-        """Return the records that are wanted, and note what the others were."""
+        """Return the wanted records, noting the filter values of all."""
         if self.last >= 0 and entries[-1][0] >= self.last:
             entries = [entry for entry in entries if entry[0] < self.last]
             self.next = self.last
@@ -76,7 +76,7 @@ class Reading:
         return self.selected(found, contents)
 
     def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
-        """Return those records that are somebody else's, and of which the selector is true."""
+        """Return the records that pass no-local and the selector."""
         own = self.own
         if own is not None:
             entries = [entry for entry in entries if entry[0] not in own]
@@ -93,11 +93,11 @@ class Reading:
         return found
 
     def _note(self, offset: int, value: str | None, blocks: Blocks) -> None:
-        """Remember a value for the block of its record."""
+        """Note the filter value of a record for its block."""
         if offset % BLOCK == 0:
             self.block_values = set()
         elif offset != self.block_next:
-            self.block_next = -1  # The start of this block was not looked at, or a record is lost.
+            self.block_next = -1  # The block was not read from its start, or a record is lost.
             return
         self.block_next = offset + 1
         values = self.block_values
@@ -108,7 +108,7 @@ class Reading:
 
 
 class Blocks:
-    """The filter values that occur in blocks of one stream."""
+    """The filter values that occur in the blocks of one stream."""
 
     def __init__(self) -> None:
         self._values: dict[int, frozenset[str | None]] = {}
@@ -140,10 +140,10 @@ class Blocks:
 
 
 def read_arguments(arguments: Mapping[str, object], what: str) -> Reading:
-    """Return what the arguments of a consumer ask for; ``what`` names the stream in errors.
+    """Read the arguments of a consumer; ``what`` names the stream in errors.
 
     Raises:
-        PreconditionFailed: an argument makes no sense.
+        PreconditionFailed: an argument is malformed.
     """
     last = number_of(arguments.get("x-stream-last", -1))
     if last is None or (last < 0 and "x-stream-last" in arguments):

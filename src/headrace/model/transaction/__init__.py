@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: local, distributed, and staged batches."""
+"""Local and distributed transactions, and staged batches."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transaction branches: distributed transactions as X/Open XA has them (0-10, class dtx).
 
-A branch is known by its xid. Sessions work on its behalf between start and end, several at once if
-they join; a coordinator, on whatever session, decides its outcome::
+A branch is named by its xid. Sessions work for it between start and end, several at once if they
+join; a coordinator, on any session, decides its outcome::
 
                   start                    prepare
     (unknown) ------------> ACTIVE ------------------------> PREPARED
@@ -14,14 +14,14 @@ they join; a coordinator, on whatever session, decides its outcome::
         |                    v  v                             v  v
         +------------------------------- commit, rollback, forget
 
-What an active branch published is seen by nobody, and what it settled is held back from everybody.
-When it can only be rolled back any more, what it holds is released at once; its xid stays known for
-a while, so that the coordinator hears why.
+The publishes of an active branch are not in their queues yet, and its settled messages are in no
+queue. When a branch becomes rollback-only its messages are released at once; its xid stays known
+for a while, so that the coordinator is told why.
 
-A prepared branch is in the journal with all that is durable of it: it survives the process, and
-only its coordinator or an operator ends it. What it published takes the place in its queues that it
-had when it was prepared. An operator's decision (a heuristic outcome, in XA's words) is remembered
-until the coordinator has heard of it and says forget.
+A prepared branch is in the journal with its durable publishes and settlements: it survives the
+process, and only its coordinator or an operator completes it. Its publishes keep the places in
+their queues that they got when it was prepared. An operator's decision (a heuristic outcome in XA's
+words) is kept until the coordinator forgets the xid.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BRANCHES_MAX = 4096  # Known xids of one virtual host.
+BRANCHES_MAX = 4096  # Of one virtual host.
 TIMEOUT_DEFAULT_S = 3600  # From start to prepare or outcome.
 TIMEOUT_MAX_S = 7 * 86400
-KEPT_MS = 600_000  # How long a branch that failed stays known without an outcome.
+KEPT_MS = 600_000  # A failed branch without outcome is remembered for this long.
 
 
 class XaStatus(IntEnum):
-    """What became of a branch, with the numbers of the protocol (domain xa-status)."""
+    """The outcome of a branch, as in the protocol's domain xa-status."""
 
     OK = 0
     RBROLLBACK = 1
@@ -67,7 +67,7 @@ class XaStatus(IntEnum):
 
 
 class BranchState(Enum):
-    """Where a branch stands."""
+    """The state of a branch."""
 
     ACTIVE = "active"
     PREPARED = "prepared"
@@ -76,52 +76,53 @@ class BranchState(Enum):
 
 
 class Worker(Protocol):
-    """A session, or a channel, as a branch sees it."""
+    """A session or channel that works for a branch."""
 
     transaction: (
         Transaction | None
-    )  # Where its publishes and settlements go; None: they happen at once.
+    )  # Takes its publishes and settlements; None: they happen at once.
 
 
 class PreparedBranch(NamedTuple):
-    """A prepared branch as the store gives it back."""
+    """A prepared branch as recovered by the store."""
 
     xid: bytes
-    status: int  # 0 while it is prepared, then what an operator decided.
-    damaged: bool  # Something of it was lost with a damaged record.
+    status: int  # 0 while prepared, or an operator's decision.
+    damaged: bool  # Part of it was lost with a damaged record.
     publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
     settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
 
 
 class Branch:
-    """One branch."""
+    """A transaction branch."""
 
     def __init__(self, xid: Xid, vhost: TransactionHost) -> None:
         self.xid = xid
         self.transaction = Transaction(vhost, owns=True)
         self.state = BranchState.ACTIVE
         self.failed = XaStatus.OK  # Why it can only be rolled back.
-        self.decided = XaStatus.OK  # What an operator decided, or what went wrong.
+        self.decided = XaStatus.OK  # An operator's decision, or a failure.
         self.damaged = False
-        self.workers: dict[Worker, bool] = {}  # Associated; True: the outcome ends that.
+        # Associated workers; True: the outcome ends the association.
+        self.workers: dict[Worker, bool] = {}
         self.suspended: set[Worker] = set()
         self.timeout_s = TIMEOUT_DEFAULT_S
-        self.since_ms = vhost.counters.now_ms  # When it took this state.
-        self.publishes = TransactionPublishes()  # When prepared.
+        self.since_ms = vhost.counters.now_ms  # When it entered this state.
+        self.publishes = TransactionPublishes()  # Set by prepare.
         self.settles: list[Settle] = []
 
     def __repr__(self) -> str:
         return f"<Branch {self.xid} {self.state.value}>"
 
     def size(self) -> tuple[int, int]:
-        """Return how many messages it published and how many it settled."""
+        """Return the number of publishes and of settlements."""
         if self.state is BranchState.ACTIVE:
             return len(self.transaction.publishes), len(self.transaction.settles)
         return len(self.publishes), len(self.settles)
 
 
 class Branches:
-    """The branches of one virtual host. Every method may raise what the model refuses."""
+    """The branches of one virtual host; methods may raise any error of the model."""
 
     def __init__(self, vhost: TransactionHost) -> None:
         self.vhost = vhost
@@ -149,10 +150,10 @@ class Branches:
         resume: bool = False,
         ends_with_outcome: bool = False,
     ) -> XaStatus:
-        """Let a session work on behalf of a branch, a new one unless told otherwise.
+        """Associate a session with a branch, a new one unless ``join`` or ``resume``.
 
-        With ``ends_with_outcome`` nobody has to call :meth:`end` before the outcome. When the
-        branch can only be rolled back any more, the answer says so and nothing was started.
+        With ``ends_with_outcome`` the outcome ends the association. If the branch can only be
+        rolled back, return why, without an association.
         """
         if join and resume:
             raise NotAllowed("join and resume exclude each other")
@@ -182,7 +183,7 @@ class Branches:
     def end(
         self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False
     ) -> XaStatus:
-        """End a session's work for a branch, or suspend it; with ``fail``, all is undone."""
+        """End or suspend a session's association; with ``fail``, mark the branch rollback-only."""
         if fail and suspend:
             raise NotAllowed("fail and suspend exclude each other")
         branch = self._known.get(xid)
@@ -199,11 +200,11 @@ class Branches:
         return branch.failed
 
     def current(self, worker: Worker) -> Branch | None:
-        """Return the branch that a session works for at the moment."""
+        """Return the branch that a session works for; None if there is none."""
         return next((b for b in self._of.get(worker, ()) if worker in b.workers), None)
 
     def worker_gone(self, worker: Worker) -> None:
-        """A session is over: the branches that it worked for can only be rolled back."""
+        """Mark the branches of a closed session rollback-only."""
         for branch in list(self._of.get(worker, ())):
             self._part(worker, branch)
             self._fail(branch, XaStatus.RBROLLBACK)
@@ -211,15 +212,15 @@ class Branches:
     # --- Outcomes -----------------------------------------------------------------------------
 
     def prepare(self, xid: Xid, *, keep_empty: bool = False) -> XaStatus:
-        """Make sure that a branch can be committed or rolled back whatever happens.
+        """Prepare a branch, so that it can be committed or rolled back whatever happens.
 
-        A branch without work is done with, unless ``keep_empty``. The answer may be given when
-        the store's ``synced`` has reached ``appended``.
+        An empty branch is removed, unless ``keep_empty``. The answer may be sent once the store's
+        ``synced`` has reached ``appended``.
 
         Raises:
-            IllegalState: the branch is not ended, or prepared already.
-            ResourceError: the disk is full, or a queue is, whose overflow policy turns messages
-                away; the branch is as it was.
+            IllegalState: the branch is not ended, or is prepared already.
+            ResourceError: the disk is full, or a queue would reject a message; the branch is
+                unchanged.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not BranchState.ACTIVE:
@@ -237,7 +238,7 @@ class Branches:
         return XaStatus.OK
 
     def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
-        """Make the work of a branch happen; durable as with :meth:`prepare`."""
+        """Commit a branch; durable like :meth:`prepare`."""
         branch = self._settled_by_all(xid)
         if branch.state is BranchState.ACTIVE:
             if not one_phase:
@@ -258,7 +259,7 @@ class Branches:
         return self._do(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
 
     def rollback(self, xid: Xid) -> XaStatus:
-        """Undo the work of a branch; durable as with :meth:`prepare`."""
+        """Roll back a branch; durable like :meth:`prepare`."""
         branch = self._settled_by_all(xid)
         if branch.state is BranchState.COMPLETED:
             return branch.decided
@@ -272,10 +273,10 @@ class Branches:
         return branch.failed
 
     def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
-        """An operator ends a prepared branch whose coordinator does not.
+        """Complete a prepared branch by an operator's decision.
 
-        The answer is what the coordinator will hear: HEURCOM, HEURRB, or HEURMIX when a part of
-        the work could not be done any more because its queue is gone.
+        The result is what its coordinator will be told: HEURCOM, HEURRB, or HEURMIX if a queue of
+        the branch was deleted.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not BranchState.PREPARED:
@@ -296,16 +297,16 @@ class Branches:
         return status
 
     def done(self, branch: Branch) -> None:
-        """The work of a branch whose commit is in the store has happened."""
+        """Remove a branch whose commit is in the store and done."""
         self._finish(branch, XaStatus.OK)
 
     def recover(self) -> list[Xid]:
-        """Return the xids that are prepared or heuristically completed."""
+        """Return the xids of prepared or heuristically completed branches."""
         states = (BranchState.PREPARED, BranchState.COMPLETED)
         return [b.xid for b in self._known.values() if b.state in states]
 
     def forget(self, xid: Xid) -> None:
-        """The coordinator knows what an operator decided: the xid is free again."""
+        """Forget a heuristically completed branch: its coordinator knows the decision."""
         branch = self._settled_by_all(xid)
         if branch.state is not BranchState.COMPLETED:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
@@ -313,7 +314,7 @@ class Branches:
         self._remove(branch)
 
     def set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Limit the time, from now, until a branch is prepared; 0 is the default again."""
+        """Set the time from now within which a branch must be prepared; 0 is the default."""
         branch = self.find(xid)
         if timeout_s > TIMEOUT_MAX_S:
             raise NotAllowed(f"a timeout is {TIMEOUT_MAX_S} s at most")
@@ -326,11 +327,15 @@ class Branches:
         return self.find(xid).timeout_s
 
     def of(self, xid_format: int, global_id: bytes) -> list[Branch]:
-        """Return the branches of one global transaction, in the order of their start."""
+        """Return the branches of a global transaction in order of their start."""
         return list(self._global.get((xid_format, global_id), ()))
 
     def find(self, xid: Xid) -> Branch:
-        """Return a branch."""
+        """Return a branch.
+
+        Raises:
+            NotFound: the xid is unknown.
+        """
         branch = self._known.get(xid)
         if branch is None:
             raise NotFound(f"the xid {xid} is unknown")
@@ -339,7 +344,7 @@ class Branches:
     # --- Start and end of the broker ------------------------------------------------------------
 
     def restore(self, kept: Iterable[PreparedBranch]) -> None:
-        """Take back what was prepared before the broker started; after the queues' messages."""
+        """Restore the prepared branches, after the messages of the queues."""
         queues = self.vhost.durable_queues()
         for known in kept:
             branch = Branch(Xid.decode(known.xid), self.vhost)
@@ -355,7 +360,7 @@ class Branches:
                 queue = lane_of(queues[number], message.flags & KIND_MASK)
                 message.consumer = branch.transaction.holder(queue)
                 if message.deliveries and queue.delivery_limit >= 0:
-                    message.deliveries -= 1  # It was counted as coming back: the outcome tells.
+                    message.deliveries -= 1  # Its outcome decides whether it is redelivered.
                 if queue.restore_unacked(message):
                     branch.settles.append(Settle(queue, message, outcome))
                 else:
@@ -365,7 +370,7 @@ class Branches:
     def _restore_publish(
         self, branch: Branch, message: Message, ids: list[int], queues: dict[int, Queue]
     ) -> None:
-        """Take back one message that a prepared branch published."""
+        """Restore one publish of a prepared branch."""
         store = self.vhost.store
         there = tuple([queues[number] for number in ids if number in queues])
         lost = False
@@ -388,7 +393,7 @@ class Branches:
         branch.publishes.add(message, there, True)
 
     def close(self) -> None:
-        """The broker stops: undo what is not prepared."""
+        """Roll back all branches that are not prepared; the broker stops."""
         for branch in list(self._known.values()):
             for worker in [*branch.workers, *branch.suspended]:
                 self._part(worker, branch)
@@ -410,7 +415,7 @@ class Branches:
         return branch
 
     def _settled_by_all(self, xid: Xid) -> Branch:
-        """Return a branch that nobody works for any more."""
+        """Return a branch without associated sessions."""
         branch = self.find(xid)
         for worker, ends_with_outcome in list(branch.workers.items()):
             if ends_with_outcome:
@@ -430,7 +435,7 @@ class Branches:
             del self._of[worker]
 
     def _fail(self, branch: Branch, why: XaStatus) -> None:
-        """From now on a branch can only be rolled back; what it holds is released."""
+        """Mark a branch rollback-only, releasing its messages."""
         if branch.failed or branch.state is not BranchState.ACTIVE:
             return
         branch.failed = why
@@ -440,14 +445,14 @@ class Branches:
         self._expect(branch, KEPT_MS)
 
     def _expect(self, branch: Branch, within_ms: int) -> None:
-        """Have the branch looked at when its time is over."""
+        """Schedule the timeout of a branch."""
         key: Hashable = ("branch", self, branch.xid)
         self.vhost.scheduler.remove(key)
         due_ms = self.vhost.counters.now_ms + within_ms
         self.vhost.scheduler.put(key, due_ms, lambda now_ms: self._overdue(branch, now_ms))
 
     def _overdue(self, branch: Branch, now_ms: int) -> int:
-        """The time of a branch is over; return when to look again."""
+        """Handle the timeout of a branch; return when to check again."""
         if self._known.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
             return 0
         if not branch.failed:
@@ -474,7 +479,7 @@ class Branches:
         self.vhost.scheduler.remove(("branch", self, branch.xid))
 
     def _finish(self, branch: Branch, status: XaStatus) -> None:
-        """The work is done or undone: keep the decision if it was an operator's."""
+        """Remove a done branch, or keep an operator's decision."""
         branch.transaction.let_go(branch.publishes)
         branch.publishes, branch.settles = TransactionPublishes(), []
         branch.since_ms = self.vhost.counters.now_ms
@@ -484,7 +489,7 @@ class Branches:
             self._remove(branch)
 
     def _keep(self, branch: Branch) -> None:
-        """Write a branch into the store, as one transaction, and hold on to what it holds."""
+        """Store a prepared branch in one transaction, and count its messages in their queues."""
         store, counters = self.vhost.store, self.vhost.counters
         branch.publishes, branch.settles = branch.transaction.take()
         branch.transaction.dead = True
@@ -505,7 +510,7 @@ class Branches:
         branch.publishes.store_away(store, counters)
 
     def _require_room(self, branch: Branch) -> None:
-        """Refuse a branch for a queue that turns messages away; later none does, for any of it."""
+        """Refuse to prepare if a queue would reject a message; after prepare none does."""
         for message, queues, _ in branch.transaction.publishes:
             for queue in queues:
                 if (
@@ -519,7 +524,7 @@ class Branches:
                     )
 
     def _do(self, branch: Branch, status: XaStatus) -> XaStatus:
-        """Make the work of a prepared branch happen; return what became of it."""
+        """Commit a prepared branch; return its status."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()
         try:
@@ -533,7 +538,7 @@ class Branches:
         return status
 
     def _undo(self, branch: Branch, status: XaStatus) -> None:
-        """Undo the work of a prepared branch."""
+        """Roll back a prepared branch."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()
         try:

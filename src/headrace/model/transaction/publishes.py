@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transaction publishes: messages with the queues that each was routed to, in order.
+"""The publishes of a transaction, in order: messages with the queues of their routes.
 
-Kept as lists side by side, so that one costs its message and three references, however many there
-are; what is done with all of them is done here.
+They are parallel lists, so that a publish costs its message and three references.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Publish(NamedTuple):
-    """A message and the queues that it was routed to."""
+    """A message and the queues of its route."""
 
     message: Message
     queues: tuple[Queue, ...]
@@ -49,11 +48,11 @@ class TransactionPublishes:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.queues: list[tuple[Queue, ...]] = []  # Of each message.
-        self.lasting: list[bool] = []  # Whether each is to be persistent.
-        self.files = 0  # How many of them refer to a file,
-        self.paged = 0  # how many are in the scratch log,
-        self.lost = 0  # and how many were lost with a damaged disk.
+        self.queues: list[tuple[Queue, ...]] = []  # For each message.
+        self.lasting: list[bool] = []  # For each message, whether it is persistent.
+        self.files = 0  # Number of file messages,
+        self.paged = 0  # of messages in the scratch log,
+        self.lost = 0  # and of messages lost on a damaged disk.
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -71,7 +70,7 @@ class TransactionPublishes:
         self.lasting.append(persistent)
 
     def routes(self) -> list[tuple[Queue, ...]]:
-        """Return the queues that messages are for, once for each run of messages alike."""
+        """Return the queues of each run of messages with the same route."""
         found: list[tuple[Queue, ...]] = []
         last: tuple[Queue, ...] | None = None
         for queues in self.queues:
@@ -81,14 +80,14 @@ class TransactionPublishes:
         return found
 
     def bring(self, store: Store) -> None:
-        """Bring messages back into memory which gave way while the transaction was at work."""
+        """Load the messages that were paged out during the transaction."""
         if self.paged:
             for message in self.messages:
                 bring(message, store)
             self.paged = 0
 
     def abandon(self, store: Store) -> None:
-        """Nothing comes of these messages."""
+        """Release the scratch space of messages that are not published."""
         if self.paged:
             for message in self.messages:
                 if message.flags & C_SCRATCH:
@@ -97,10 +96,10 @@ class TransactionPublishes:
             self.paged = 0
 
     def keep(self, store: Store, counters: Counters) -> list[int]:
-        """Append all to the store, within a transaction of it; give each a place.
+        """Append all messages to the store, inside its transaction; set their seqs.
 
         Returns:
-            The seqs of those that the store keeps.
+            The seqs of the stored messages.
         """
         kept = []
         count = len(self.messages)
@@ -129,7 +128,7 @@ class TransactionPublishes:
         return kept
 
     def brought(self, i: int, store: Store) -> bool:
-        """Bring one message back; if it cannot be read, it is nobody's any more."""
+        """Load one message; if that fails, count it as lost and return False."""
         try:
             bring(self.messages[i], store)
         except OSError as error:
@@ -141,7 +140,7 @@ class TransactionPublishes:
         return True
 
     def store_away(self, store: Store, counters: Counters) -> None:
-        """Account for all as messages that wait; page them out where memory is short."""
+        """Count the memory of all messages; page them out if memory is short."""
         count = len(self.messages)
         for i in range(count):
             message = self.messages[i]
@@ -151,9 +150,9 @@ class TransactionPublishes:
             counters.memory_used += weight_of(message)
 
     def admit(self, lo: int, hi: int, store: Store, counters: Counters) -> int:
-        """Give the messages ``lo`` to ``hi`` to their queues; return how many were lost.
+        """Enqueue the messages ``lo`` to ``hi``; return how many were lost.
 
-        No queue turns one away for want of room.
+        Queues do not reject them for their length.
         """
         lost = 0
         for i in range(lo, hi):
@@ -167,7 +166,7 @@ class TransactionPublishes:
         return lost
 
     def drop(self, lo: int, hi: int, store: Store, counters: Counters) -> None:
-        """Forget the messages ``lo`` to ``hi``."""
+        """Drop the messages ``lo`` to ``hi``."""
         for i in range(lo, hi):
             message = self.messages[i]
             counters.memory_used -= weight_of(message)
@@ -176,19 +175,19 @@ class TransactionPublishes:
                 disown(message, queue, store)
 
     def forget(self, lo: int, hi: int) -> None:
-        """Let go of messages that were admitted or dropped; the others keep their numbers."""
+        """Release messages that were enqueued or dropped; indices do not change."""
         gone = new_nothing()
         for i in range(lo, hi):
             self.messages[i] = gone
 
 
 def new_nothing() -> Message:
-    """Return a message that stands for one that is gone."""
+    """Return an empty placeholder message."""
     return Message()
 
 
 def bring(message: Message, store: Store) -> None:
-    """Take a message out of the scratch log.
+    """Load a message from the scratch log.
 
     Raises:
         OSError: it cannot be read.
@@ -200,7 +199,7 @@ def bring(message: Message, store: Store) -> None:
 
 
 def admit(message: Message, queue: Queue, store: Store) -> bool:
-    """Let a queue have a message that was promised to it; false if that cannot be read."""
+    """Enqueue a message that was counted as pending; return False if it cannot be read."""
     if queue.deleted:
         disown(message, queue, store)
         return True
@@ -230,7 +229,7 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
 
 
 def disown(message: Message, queue: Queue, store: Store) -> None:
-    """A queue does not owe a message that was held for it any more."""
+    """Settle a queue's pending message that is not published."""
     if not message.position or not queue.durable:
         return
     if queue.deleted:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: the work of many transaction branches that is decided at once, exactly once.
+"""Staged batches: many transaction branches that are committed together, exactly once.
 
 A *sink* writes numbered batches. The tasks of a batch publish in transaction branches and prepare
-them; several attempts of one task may do so. Then the owner of the sink names the branches that
-count, and these are committed all together, in one transaction of the store with the fact that
-this batch was the last. Whatever else of the sink is undecided up to that batch is rolled back.
+them; a task may have several attempts. Then the owner of the sink names the branches to commit;
+one transaction of the store commits them all and stores the number of the batch. Other branches of
+the sink, up to that batch, are rolled back.
 
     xid     format STAGED, global id ``sink NUL batch``, branch ``partition.attempt.token/chunk``
     fact    ``sink/<name>``: {"owner", "run", "epoch", "last", "at_ms"}
 
-What is decided becomes visible once the decision is durable, in slices: a batch may be larger than
-memory. Nothing is lost when the broker dies between two of them, because recovery treats a
-committed message like any other, and a stream that lacks one is given it at the start.
+Committed messages are enqueued in slices once the decision is durable: a batch may be larger than
+memory. A crash between two slices loses nothing: recovery treats committed messages like any
+others, and appends to streams what they lack.
 
-Owners. A sink has one owner, which :meth:`Sinks.begin` names; each run of an owner has an epoch of
-its own, and the earlier ones can do nothing any more. Another owner is refused until the present
-one has not been heard of for OWNER_S, or gave the sink back. Batch numbers are the owner's.
+Owners. A sink has one owner, set by :meth:`Sinks.begin`; each run of an owner has an epoch, and
+requests with an earlier epoch are refused. Another owner is refused until the present one has been
+silent for OWNER_S, or has released the sink. The owner chooses the batch numbers.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 KEY = b"sink/"
-SINK_OCTETS_MAX = 64  # Of a sink's name,
-STAGE_OCTETS_MAX = 33  # and of a branch id: an xid must fit into a dtx-identifier, in hexadecimal.
+SINK_OCTETS_MAX = 64  # Bytes of a sink's name,
+STAGE_OCTETS_MAX = 33  # and of a branch id: the xid must fit into a dtx-identifier in hexadecimal.
 BATCH_MAX = (1 << 63) - 1
 CHUNKS_MAX = 9999  # Branches of one attempt.
-OWNER_S = 60.0  # How long an owner that is not heard of keeps its sink.
-KEEP_S = 86400.0  # How long undecided work stays prepared, unless the setting says otherwise.
-PAST_MAX = 8  # Runs that a sink remembers to be over.
-SLICE = 2048  # Messages that become visible, or are dropped, at a time.
+OWNER_S = 60.0  # An owner without activity for this long may be replaced.
+KEEP_S = 86400.0  # Default time after which undecided branches are rolled back.
+PAST_MAX = 8  # Past runs that a sink remembers.
+SLICE = 2048  # Messages published or dropped at a time.
 
 Steps = Generator[None, None, dict[str, object]]
 
 
 class Sink(NamedTuple):
-    """What is known of a sink, durably."""
+    """The durable state of a sink."""
 
     owner: str
     run: str
     epoch: int
-    last: int  # The last committed batch; -1 when there was none.
+    last: int  # The last committed batch; -1 is none.
     at_ms: int  # When it was committed.
-    past: tuple[str, ...] = ()  # The owner's runs that are over, the latest of them.
+    past: tuple[str, ...] = ()  # The owner's latest past runs.
 
     def encode(self) -> bytes:
         """Return the value of the fact."""
@@ -68,18 +68,18 @@ class Sink(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> Sink:
-        """Read what :meth:`encode` made."""
+        """Read the value of :meth:`encode`."""
         known = cls(**json.loads(raw))
         return known._replace(past=tuple(known.past))
 
     def next(self, run: str) -> Sink:
-        """Return the sink with the next run of its owner."""
+        """Return the sink with the next epoch, for a new run of an owner."""
         past = (*self.past, self.run)[-PAST_MAX:] if self.run else self.past
         return self._replace(run=run, epoch=self.epoch + 1, past=past)
 
 
 class Stage(NamedTuple):
-    """The work of one attempt: its name, ``partition.attempt.token``, and how many branches."""
+    """An attempt at a partition: ``partition.attempt.token`` and its number of branches."""
 
     name: str
     chunks: int
@@ -89,7 +89,7 @@ class Stage(NamedTuple):
         """Read ``name:chunks``.
 
         Raises:
-            InvalidArgument: it is not like that.
+            InvalidArgument: it is malformed.
         """
         name, _, chunks = text.rpartition(":")
         if not name or not chunks.isascii() or not chunks.isdigit() or int(chunks) > CHUNKS_MAX:
@@ -98,7 +98,7 @@ class Stage(NamedTuple):
 
 
 def global_id(sink: str, batch: int) -> bytes:
-    """Return what the branches of one batch have in common."""
+    """Return the global id shared by the branches of a batch."""
     return b"%b\x00%d" % (sink.encode(), batch)
 
 
@@ -106,7 +106,7 @@ def xid_of(sink: str, batch: int, branch: str) -> Xid:
     """Return the xid of a branch.
 
     Raises:
-        InvalidArgument: a name or a number is out of bounds.
+        InvalidArgument: a name or number is out of bounds.
     """
     if not 0 < len(sink.encode()) <= SINK_OCTETS_MAX or not sink.isprintable():
         raise InvalidArgument(f"a sink's name has 1 to {SINK_OCTETS_MAX} printable octets")
@@ -125,13 +125,13 @@ def read_xid(xid: Xid) -> tuple[str, int, str]:
 
 
 class Sinks:
-    """The sinks of one virtual host. Every method may raise what the model refuses."""
+    """The sinks of one virtual host; methods may raise any error of the model."""
 
     def __init__(self, vhost: TransactionHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
-        self._heard_ms: dict[str, int] = {}  # When an owner was heard of last, since the start.
-        self._deciding: set[str] = set()  # Sinks whose decided work is not done yet.
+        self._heard_ms: dict[str, int] = {}  # When each owner was last active, since the start.
+        self._deciding: set[str] = set()  # Sinks with a decided batch that is not yet published.
 
     # --- Owners -------------------------------------------------------------------------------
 
@@ -151,10 +151,10 @@ class Sinks:
             yield key[len(KEY) :].decode(), Sink.decode(raw)
 
     def begin(self, name: str, owner: str, run: str, *, force: bool = False) -> Steps:
-        """Make an owner that of a sink, which need not be there yet; the answer has the epoch.
+        """Set the owner of a sink, making it if it does not exist; return it with the epoch.
 
-        A run of an owner that has the sink already keeps its epoch. Otherwise what earlier runs
-        and owners left undecided is rolled back.
+        The current run keeps its epoch. For another run or owner, undecided branches of earlier
+        ones are rolled back.
         """
         xid_of(name, 0, "-")
         now_ms = self.vhost.counters.now_ms
@@ -182,19 +182,19 @@ class Sinks:
         return self.describe(name)
 
     def release(self, name: str, owner: str) -> dict[str, object]:
-        """The owner of a sink needs it no more: another may have it at once."""
+        """Give up a sink, so that another owner may have it at once."""
         sink = self.find(name)
         if sink.owner == owner:
             self._heard_ms[name] = self.vhost.counters.now_ms - int(OWNER_S * 1000)
         return self.describe(name)
 
     def is_live(self, name: str) -> bool:
-        """Tell whether a sink's owner may be at work; all are thought to be at the start."""
+        """Return True if the owner may be active; at the start all count as active."""
         heard_ms = self._heard_ms.setdefault(name, self.vhost.counters.now_ms)
         return self.vhost.counters.now_ms - heard_ms < OWNER_S * 1000
 
     def check_epoch(self, name: str, epoch: int) -> Sink:
-        """Refuse whoever does not own the sink any more; 0 is the epoch of whoever does."""
+        """Refuse a former owner; 0 stands for the current epoch."""
         sink = self.find(name)
         if epoch and sink.epoch != epoch:
             raise IllegalState(
@@ -207,21 +207,20 @@ class Sinks:
     # --- Operations -----------------------------------------------------------------------------
 
     def prepare(self, name: str, epoch: int, batch: int, branch: str, count: int) -> bool:
-        """Prepare a branch in which ``count`` messages were published.
+        """Prepare a branch with ``count`` publishes; durable like :meth:`Branches.prepare`.
 
-        It is durable like :meth:`Branches.prepare`. False: the batch was committed before, and
-        the branch is rolled back.
+        Return False if the batch was committed before; then the branch is rolled back.
 
         Raises:
-            PreconditionFailed: a message cannot be taken; ``text`` begins with its number.
-            ResourceError: a queue has no room for what would be committed.
+            PreconditionFailed: a message cannot be published; ``text`` begins with its number.
+            ResourceError: a queue has no room.
         """
         branches = self.vhost.branches
         xid = xid_of(name, batch, branch)
         found = branches.find(xid)
         if found.state is BranchState.PREPARED:
             self.check_epoch(name, epoch)
-            return True  # Asked again.
+            return True  # A repeated request.
         try:
             sink = self.check_epoch(name, epoch)
             if batch <= sink.last:
@@ -240,7 +239,7 @@ class Sinks:
         return True
 
     def _check(self, branch: Branch, count: int) -> None:
-        """Refuse a branch that does not hold all that was published in it."""
+        """Refuse a branch that lacks some of its publishes."""
         transaction = branch.transaction
         if transaction.flaw_at >= 0:
             raise PreconditionFailed(f"message {transaction.flaw_at}: {transaction.flaw}")
@@ -259,7 +258,7 @@ class Sinks:
         for place, (message, queues, _) in enumerate(transaction.publishes):
             for queue in queues:
                 if not queue.limited or not queue.overflow:
-                    continue  # Nothing, or the oldest, gives way.
+                    continue  # These drop the oldest message, or nothing.
                 counted = room.setdefault(queue, [queue.pending_count, 0])
                 counted[0] += 1
                 counted[1] += message.body_size
@@ -269,7 +268,7 @@ class Sinks:
                     raise PreconditionFailed(f"message {place}: queue '{queue.name}' is full")
 
     def expect(self, branch: Branch) -> None:
-        """Have prepared work rolled back when nobody decides it in time."""
+        """Schedule the rollback of a prepared branch that stays undecided."""
 
         def overdue(_: int) -> int:
             if branch.state is BranchState.PREPARED and branch.xid in self.vhost.branches:
@@ -280,13 +279,13 @@ class Sinks:
         self.vhost.scheduler.put(key, self.vhost.counters.now_ms + self.keep_ms, overdue)
 
     def restored(self) -> None:
-        """The broker started, and has found what was prepared."""
+        """Schedule the rollback of recovered branches."""
         for branch in self.vhost.branches:
             if branch.xid.format == STAGED and branch.state is BranchState.PREPARED:
                 self.expect(branch)
 
     def undecided(self, name: str) -> list[Branch]:
-        """Return the branches of a sink."""
+        """Return the undecided branches of a sink."""
         prefix = name.encode() + b"\x00"
         return [
             branch
@@ -299,14 +298,13 @@ class Sinks:
     # --- Decisions ------------------------------------------------------------------------------
 
     def commit(self, name: str, epoch: int, batch: int, stages: Iterable[Stage]) -> Steps:
-        """Commit a batch: all of the branches named, and no other.
+        """Commit a batch: exactly the named branches.
 
-        Asked again, it answers that it was done ``already``. The answer comes when all of it is
-        visible.
+        The result comes when all messages are enqueued; a repeated call returns ``already``.
 
         Raises:
-            NotFound: a branch is not there, so nothing was committed.
-            PreconditionFailed: a branch is not whole, or not prepared; nothing was committed.
+            NotFound: a branch is missing; nothing is committed.
+            PreconditionFailed: a branch is incomplete or not prepared; nothing is committed.
         """
         sink = self.check_epoch(name, epoch)
         while name in self._deciding:
@@ -331,7 +329,7 @@ class Sinks:
         try:
             decided_at = store.appended
             while store.synced < decided_at:
-                yield  # Nobody may see what a crash could undo.
+                yield  # Deliver nothing that a crash could undo.
             count = 0
             for branch in chosen:
                 count += len(branch.publishes)
@@ -343,7 +341,7 @@ class Sinks:
         return {"already": False, "messages": count, **self.describe(name)}
 
     def abort(self, name: str, epoch: int, batch: int) -> Steps:
-        """Roll back all that is undecided of a batch."""
+        """Roll back the undecided branches of a batch."""
         self.check_epoch(name, epoch)
         while name in self._deciding:
             yield
@@ -352,7 +350,7 @@ class Sinks:
         return {"branches": dropped, **self.describe(name)}
 
     def discard(self, name: str) -> Steps:
-        """An operator gives up a sink: its undecided work is rolled back, its batches forgotten."""
+        """Delete a sink: roll back undecided branches, forget its batches."""
         self.find(name)
         dropped = yield from self._drop(self.undecided(name))
         self.vhost.facts.put(KEY + name.encode(), None)
@@ -360,7 +358,7 @@ class Sinks:
         return {"branches": dropped}
 
     def describe(self, name: str) -> dict[str, object]:
-        """Return what is told of a sink."""
+        """Return the description of a sink for operators."""
         sink = self.find(name)
         return {
             "sink": name,
@@ -391,7 +389,7 @@ class Sinks:
         return sorted(found, key=first_seq)
 
     def _do(self, branch: Branch) -> Generator[None, None, None]:
-        """Make the work of a decided branch visible, a slice at a time."""
+        """Publish the messages of a decided branch in slices."""
         store, counters = self.vhost.store, self.vhost.counters
         held = branch.publishes
         at = 0
@@ -411,13 +409,13 @@ class Sinks:
         self.vhost.branches.done(branch)
 
     def _drop(self, branches: list[Branch]) -> Generator[None, None, int]:
-        """Roll branches back; return how many."""
+        """Roll branches back; return their number."""
         count = 0
         for branch in branches:
             if branch.xid not in self.vhost.branches or branch.state is BranchState.COMMITTING:
                 continue
             if branch.state is BranchState.ACTIVE and branch.workers:
-                continue  # At work still: its prepare will be refused.
+                continue  # Still in use: its prepare will be refused.
             self.vhost.branches.rollback(branch.xid)
             count += 1
             yield
@@ -425,5 +423,5 @@ class Sinks:
 
 
 def first_seq(branch: Branch) -> int:
-    """Key of a prepared branch by the place of its first message."""
+    """Return the sort key of a prepared branch, the seq of its first message."""
     return branch.publishes.messages[0].seq if len(branch.publishes) else 0

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of a transaction: publishes, settlements, facts: they happen together or not at all.
+"""A transaction: publishes, settlements and facts that happen together or not at all.
 
-A local transaction is one object that begins anew with each commit and rollback; what its client
-settled stays the client's until the commit. The work of a transaction branch *owns* what was
-settled in it: no session holds those messages any more, and when the branch is rolled back they
-return to their queues.
+A local transaction is one object that starts again with each commit and rollback; what it settles
+stays the client's until the commit. The transaction of a branch *owns* the messages settled in it:
+no session has them any longer, and a rollback returns them to their queues.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
 
-OCTETS_MAX = 256 << 20  # What the publishes of one transaction may hold.
+OCTETS_MAX = 256 << 20  # Bytes of the publishes of one transaction.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
 
-ACCEPT = 0  # The message is done with.
-REQUEUE = 1  # It returns to its place.
-DISCARD = 2  # It is rejected for good, and dead-lettered.
+ACCEPT = 0  # Remove the message.
+REQUEUE = 1  # Return it to its place.
+DISCARD = 2  # Dead-letter it.
 
 
 class Settle(NamedTuple):
-    """A delivery that gets its outcome."""
+    """A delivery and its outcome."""
 
     queue: Queue
     message: Message
@@ -50,35 +49,35 @@ class Settle(NamedTuple):
 
 
 class Transaction:
-    """What a transaction will do, in order."""
+    """The pending operations of a transaction."""
 
     def __init__(self, vhost: TransactionHost, *, owns: bool = False) -> None:
-        """With ``owns``, what is settled leaves its session at once."""
+        """With ``owns``, settled messages leave their session at once."""
         self.vhost = vhost
         self.counters = vhost.counters
         self.owns = owns
-        self.dead = False  # It cannot be committed any more: what is still added is undone at once.
+        self.dead = False  # Rolled back; later operations are undone immediately.
         self.publishes = TransactionPublishes()
-        self.counts = False  # What went wrong is noted here, instead of closing the channel.
-        self.seen = 0  # Publishes that came, where they are counted,
-        self.flaw = ""  # what was wrong with the first bad one,
-        self.flaw_at = -1  # and which that was, from 0.
+        self.counts = False  # Errors are noted here instead of closing the channel.
+        self.seen = 0  # Publishes received, if counted,
+        self.flaw = ""  # the error of the first invalid one,
+        self.flaw_at = -1  # and its index.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
-        self.numbers: dict[int, Number] = {}  # Of publishes that have one, by their place.
-        self.interceptions: dict[int, tuple[Interception, Source]] = {}  # Likewise.
-        self.octets = 0  # Of all publishes,
-        self.held = 0  # and what of it counts as memory in use.
+        self.numbers: dict[int, Number] = {}  # Publishing ids by index of the publish.
+        self.interceptions: dict[int, tuple[Interception, Source]] = {}  # By index of the publish.
+        self.octets = 0  # Bytes of all publishes,
+        self.held = 0  # of which this many count as memory in use.
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:
         return bool(self.publishes or self.settles or self.facts)
 
     def publish(self, message: Message, queues: Iterable[Queue], persistent: bool) -> None:
-        """Add a message for the queues that it was routed to.
+        """Add a publish with the queues of its route.
 
         Raises:
-            ResourceError: the transaction would become too large.
+            ResourceError: the transaction is too large.
         """
         if self.dead:
             return
@@ -100,7 +99,7 @@ class Transaction:
         self.publishes.add(message, targets, persistent)
         counters = self.counters
         crowded = counters.memory_used + octets > counters.memory_max
-        # Where memory is short nobody could publish up to the prepare.
+        # Otherwise a large transaction would block all publishers.
         if crowded and self.owns and kind < C_KIND_FILE and self.vhost.store.page_out(message):
             self.publishes.paged += 1
             octets = C_PAGED_WEIGHT
@@ -108,16 +107,16 @@ class Transaction:
         counters.memory_used += octets
 
     def note(self, flaw: str) -> None:
-        """One more publish came, where they are counted; ``flaw`` is what is wrong with it."""
+        """Count a publish; ``flaw`` is its error, if any."""
         if flaw and self.flaw_at < 0:
             self.flaw, self.flaw_at = flaw, self.seen
         self.seen += 1
 
     def number(self, number: Number) -> None:
-        """The next publish has a number: it happens unless it was taken before.
+        """Give the next publish a publishing id: a duplicate is dropped at the commit.
 
         Raises:
-            IllegalState: the work is that of a branch, which is prepared without facts.
+            IllegalState: the transaction is a branch's, which cannot change facts.
             ResourceError: there are too many publishers.
         """
         if self.owns:
@@ -128,14 +127,14 @@ class Transaction:
         self.numbers[len(self.publishes)] = number
 
     def pass_by(self, interception: Interception, source: Source) -> None:
-        """The next publish is looked at when it happens."""
+        """Publish the next message through observers and traces at the commit."""
         self.interceptions[len(self.publishes)] = interception, source
 
     def settle(self, queue: Queue, message: Message, outcome: int) -> None:
         """Add the outcome of a delivery: ACCEPT, REQUEUE or DISCARD.
 
         Raises:
-            ResourceError: the transaction would become too large.
+            ResourceError: the transaction is too large.
         """
         if not self.dead:
             self._check_room(0)
@@ -148,11 +147,11 @@ class Transaction:
             self._requeue([settle])
 
     def fact(self, key: bytes, value: bytes | None) -> None:
-        """Add the change of a fact (:mod:`headrace.model.keyvalue`); the last one of a key counts.
+        """Add a change of a fact (:mod:`headrace.model.keyvalue`); the last one of a key counts.
 
         Raises:
-            IllegalState: the work is that of a branch, which is prepared without facts.
-            ResourceError: the fact is beyond the limits, or the transaction would become too large.
+            IllegalState: the transaction is a branch's, which cannot change facts.
+            ResourceError: the fact or the transaction is too large.
         """
         if self.owns:
             raise IllegalState("the work of a transaction branch changes no facts")
@@ -162,27 +161,26 @@ class Transaction:
         self.facts[key] = value
 
     def require(self, settles: int) -> None:
-        """Make sure that so many settlements have room.
+        """Check that ``count`` more settlements fit.
 
         Raises:
-            ResourceError: they have not.
+            ResourceError: they do not.
         """
         if len(self.publishes) + len(self.settles) + settles > ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
 
     def holder(self, queue: Queue) -> Consumer:
-        """Return what stands in ``Message.consumer`` of messages of a queue that the work owns."""
+        """Return the consumer that stands for this transaction in a queue's owned messages."""
         holder = self._holders.get(queue)
         if holder is None:
             holder = self._holders[queue] = Consumer(queue, "", False)
         return holder
 
     def commit(self) -> int:
-        """Make it happen as one transaction of the store, and begin anew.
+        """Execute all operations in one store transaction, and start again.
 
-        It is durable once the store's ``synced`` has reached what ``appended`` is afterwards.
-        Return how often a queue refused one of its messages, as its overflow policy has it; of a
-        branch none does, as none does once it is prepared.
+        It is durable once the store's ``synced`` has reached the resulting ``appended``. Return how
+        many times a queue rejected a message; a branch's are never rejected once prepared.
 
         Raises:
             ResourceError: the disk is full; nothing was done.
@@ -210,9 +208,8 @@ class Transaction:
                     refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
                     if number is not None:
                         self.vhost.publishing_ids.note(number, True)
-            self.vhost.counters.published += len(publishes) - len(
-                interceptions
-            )  # They count themselves.
+            # Interceptions count their own.
+            self.vhost.counters.published += len(publishes) - len(interceptions)
             settle_all(settles)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
@@ -222,18 +219,18 @@ class Transaction:
         return refused
 
     def forget(self) -> None:
-        """Begin anew; what was settled is still its client's."""
+        """Start again; settled messages stay with their client."""
         self.let_go(self.take()[0])
 
     def undo(self) -> None:
-        """Begin anew; what was settled returns to its queues."""
+        """Start again; settled messages return to their queues."""
         publishes, settles = self.take()
         publishes.abandon(self.vhost.store)
         self.let_go(publishes)
         self._requeue(settles)
 
     def let_go(self, publishes: TransactionPublishes) -> None:
-        """Publishes that were taken are done with: whoever needs their files holds them."""
+        """Release the files of publishes that were taken over."""
         if not publishes.files:
             return
         for message, _, _ in publishes:
@@ -241,7 +238,7 @@ class Transaction:
                 self.vhost.files.release(message.data)
 
     def take(self) -> tuple[TransactionPublishes, list[Settle]]:
-        """Begin anew, and return what there was to do."""
+        """Start again; return the publishes and settlements."""
         taken = self.publishes, self.settles
         self.counters.memory_used -= self.held
         self.publishes, self.settles = TransactionPublishes(), []
@@ -263,7 +260,7 @@ class Transaction:
 
 
 def settle_all(settles: Iterable[Settle]) -> None:
-    """Give deliveries their outcomes, then let their queues go on."""
+    """Apply the outcomes of deliveries, then let their queues deliver."""
     touched: dict[Queue, None] = {}
     for queue, message, outcome in settles:
         touched[queue] = None

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of transaction branches, and the ways to write them."""
+"""Xids, the names of transaction branches, and their encodings."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-ID_OCTETS_MAX = 255  # Of either half of an xid (vbin8).
+ID_OCTETS_MAX = 255  # Bytes of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
-STAGED = 0x48525342  # The format of the xids of staged batches (model.staged),
-ERRAND = 0x48524552  # and of what errands prepare, which ends with the process (model.copies).
+STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch),
+# and of errands' (model.operations.prepared_copies), which end with the process.
+ERRAND = 0x48524552
 
 
 class Xid(NamedTuple):
@@ -19,7 +20,7 @@ class Xid(NamedTuple):
     branch_id: bytes
 
     def __str__(self) -> str:
-        """As a plain word where it was made from one, else format:global-id:branch-id, in hex."""
+        """Return the global id if it is a plain word, else format:global-id:branch-id in hex."""
         text = self.global_id.decode("utf-8", "replace")
         plain = not self.format and not self.branch_id and text.isprintable() and ":" not in text
         if plain and text and text.encode() == self.global_id:
@@ -28,7 +29,7 @@ class Xid(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Xid:
-        """Read what ``str`` made; any other text is a global id of its own, of format 0."""
+        """Read the text of an xid; any other text is a global id of format 0."""
         parts = text.split(":")
         if len(parts) == 3:
             try:
@@ -41,17 +42,17 @@ class Xid(NamedTuple):
         return cls(0, text.encode(), b"")
 
     def is_valid(self) -> bool:
-        """Tell whether the protocol can carry it."""
+        """Return True if the protocol can carry the xid."""
         halves = (self.global_id, self.branch_id)
         return 0 <= self.format <= FORMAT_MAX and all(len(x) <= ID_OCTETS_MAX for x in halves)
 
     def encode(self) -> bytes:
-        """Return its octets: format (4), and both ids behind their lengths (1)."""
+        """Return the bytes of an xid: format (4), both ids with their lengths (1)."""
         head = self.format.to_bytes(4, "big") + bytes((len(self.global_id),))
         return head + self.global_id + bytes((len(self.branch_id),)) + self.branch_id
 
     @classmethod
     def decode(cls, raw: bytes) -> Xid:
-        """Read what :meth:`encode` made."""
+        """Read the bytes of :meth:`encode`."""
         middle = 5 + raw[4]
         return cls(int.from_bytes(raw[:4], "big"), raw[5:middle], raw[middle + 1 :])
