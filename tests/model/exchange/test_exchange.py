@@ -131,7 +131,7 @@ def scanned(exchange: HeadersExchange, headers: dict[str, Any]) -> set[str]:
     found = set()
     for binding in exchange.bindings:
         arguments = dict(binding.arguments or {})
-        match = arguments.pop("x-match", "all")
+        match = str(arguments.pop("x-match", "all"))
         held = [
             name in headers and (value is None or canonical(headers[name]) == canonical(value))
             for name, value in arguments.items()

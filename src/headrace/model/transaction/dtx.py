@@ -78,9 +78,8 @@ class BranchState(Enum):
 class Worker(Protocol):
     """A session or channel that works for a branch."""
 
-    transaction: (
-        Transaction | None
-    )  # Takes its publishes and settlements; None: they happen at once.
+    #: Takes its publishes and settlements; None: they happen at once.
+    transaction: Transaction | None
 
 
 class PreparedBranch(NamedTuple):
