@@ -43,7 +43,8 @@ same as data is in `conformance.json`. AMQP {titles} make {count} normative stat
 listed with how binding it is (in the standard's words), with what it asks (in ours), with the
 modules of `src/headrace` that keep it (a comment there has its id), and with the tests that would
 fail if it were broken, or the reason why there is no such test. {broken} rules of 0-9-1 are not
-kept, on purpose: {names}. Statements about clients are proven on Headrace's own client. 0-8 has no rules of its own here: it says the same as 0-9 in other words.
+kept, on purpose: {names}. Statements about clients are proven on
+Headrace's own client. 0-8 has no rules of its own here: it says the same as 0-9 in other words.
 
 What can be told from outside, any broker can be put to:
 
