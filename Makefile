@@ -75,6 +75,7 @@ lint: $(STAMP)
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo --config import-layers.toml
 	@echo "== generated files"
 	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
+	@PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(BIN)/python tools/compatibility.py --check
 	@$(BIN)/python tools/draw.py --check

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pika.spec
@@ -298,13 +295,6 @@ def test_secrets_stay_out_of_texts() -> None:
 
 
 # -- The tables ------------------------------------------------------------------------------------
-
-
-def test_the_codecs_are_as_generated() -> None:
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, str(root / "tools" / "gen_codecs.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_name_has_one_id_per_version() -> None:

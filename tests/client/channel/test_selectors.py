@@ -367,11 +367,12 @@ def test_a_flush_ends_when_the_credit_does(
         blocking.connect(f"{shared.url}?version=0-10") as connection,
         connection.session() as session,
     ):
-        for arguments in (
+        choices: tuple[dict[str, str | bool], ...] = (
             {SELECTOR: "n >= 1500"},
             {SELECTOR: "n >= 1500", "x-browse": True},
             {SELECTOR: "n >= 1500", "x-filter-no-consume": True},
-        ):
+        )
+        for arguments in choices:
             with session.subscribe(queue, arguments=arguments) as chosen:
                 for _ in range(2):
                     chosen.flow(1)

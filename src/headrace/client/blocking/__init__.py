@@ -8,10 +8,11 @@ asks for the next. Everything may be used from any thread. `timeout_s` of `conne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.client.blocking.backlog import Confirmation
+from headrace.client.blocking.calls import ConnectionCalls
 from headrace.client.blocking.channel import Channel, Consumer, Delivery, Transaction
 from headrace.client.blocking.loop_thread import LOOP
 from headrace.client.blocking.session import Session, Subscription
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from headrace.client.errors import Returned
     from headrace.client.events import Event
     from headrace.client.session import session as _session
-    from headrace.spec.tables import Version
-    from headrace.wire.table import Value
 
 __all__ = [
     "Channel",
@@ -47,50 +46,12 @@ __all__ = [
 ]
 
 
-class Connection(Closing):
+class Connection(ConnectionCalls, Closing):
     """A connection to a broker. Make one with `connect`."""
 
     def __init__(self, source: _connection.Connection, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
-
-    def __repr__(self) -> str:
-        return repr(self._source)
-
-    @property
-    def source(self) -> _connection.Connection:
-        """The asyncio connection that does the work, on the client's own thread."""
-        return self._source
-
-    @property
-    def address(self) -> str:
-        """The URL it is, or was last, connected to, without user and password."""
-        return self._source.address
-
-    @property
-    def version(self) -> Version:
-        """The version of AMQP that it speaks."""
-        return self._source.version
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is connected and everything is as before the last reconnection."""
-        return self._source.is_ready
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is closed for good."""
-        return self._source.is_closed
-
-    @property
-    def blocked(self) -> str | None:
-        """Why the broker does not read what is published now; None when it does."""
-        return self._source.blocked
-
-    @property
-    def server_properties(self) -> Mapping[str, Value]:
-        """What the broker said about itself."""
-        return self._source.server_properties
 
     def channel(
         self,
@@ -137,14 +98,6 @@ class Connection(Closing):
     def wait_ready(self) -> None:
         """Wait until the connection is usable, or closed for good."""
         LOOP.run(self._source.ready(), self._timeout_s)
-
-    def update_secret(self, secret: str, reason: str = "") -> None:
-        """Give the broker new credentials before the old expire; reconnecting uses them as well.
-
-        Raises ConnectionClosed, with 530 (320 in 0-10), when the broker refuses them; UsageError
-        when it takes none in this version, and there is no reconnection.
-        """
-        LOOP.run(self._source.update_secret(secret, reason), self._timeout_s)
 
     def close(self) -> None:
         """Close the connection; the broker puts back what was not settled."""

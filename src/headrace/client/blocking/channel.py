@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from headrace.client.blocking.backlog import Backlog, Confirmation, Line
+from headrace.client.blocking.calls import ChannelCalls
 from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result
 from headrace.client.channel import batch as _batch
 from headrace.client.channel import channel as _channel
@@ -24,9 +25,7 @@ from headrace.client.errors import Returned, UsageError
 from headrace.client.message import Content, several
 
 if TYPE_CHECKING:
-    from headrace.client.channel.declarations import Arguments, QueueState
-    from headrace.client.channel.native_methods import Arrived
-    from headrace.protocol.codec_0_x import MethodBase, PropertiesBase
+    from headrace.client.channel.declarations import Arguments
 
 _CHUNK = 500  # Messages of publish_many handed to the loop at once.
 _TAKE = 500  # Deliveries fetched from the loop at once.
@@ -183,7 +182,7 @@ class Transaction:
         LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
 
 
-class Channel(Closing):
+class Channel(ChannelCalls, Closing):
     """One channel of a connection. After a reconnection it is open again, as it was."""
 
     def __init__(self, source: _channel.Channel, timeout_s: float | None) -> None:
@@ -193,114 +192,8 @@ class Channel(Closing):
         self._line = source.line = Line(source)
         self._backlog = Backlog(source.unconfirmed_max)
 
-    def __repr__(self) -> str:
-        return repr(self._source)
-
-    @property
-    def number(self) -> int:
-        """Its number on the wire."""
-        return self._source.number
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the channel is closed for good."""
-        return self._source.is_closed
-
-    def close(self) -> None:
-        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
-        self._run(self._source.close())
-
-    # --- Exchanges and queues -----------------------------------------------------------------
-
-    def declare_exchange(
-        self,
-        name: str,
-        kind: str = "direct",
-        *,
-        durable: bool = True,
-        auto_delete: bool = False,
-        internal: bool = False,
-        passive: bool = False,
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Make sure that the exchange exists, as described; `passive` only asks."""
-        self._run(
-            self._source.declare_exchange(
-                name,
-                kind,
-                durable=durable,
-                auto_delete=auto_delete,
-                internal=internal,
-                passive=passive,
-                arguments=arguments,
-            )
-        )
-
-    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete the exchange."""
-        self._run(self._source.delete_exchange(name, if_unused=if_unused))
-
-    def declare_queue(
-        self,
-        name: str = "",
-        *,
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        passive: bool = False,
-        arguments: Arguments | None = None,
-    ) -> QueueState:
-        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
-        return self._run(
-            self._source.declare_queue(
-                name,
-                durable=durable,
-                exclusive=exclusive,
-                auto_delete=auto_delete,
-                passive=passive,
-                arguments=arguments,
-            )
-        )
-
-    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue; return how many messages went with it."""
-        return self._run(self._source.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
-
-    def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of the queue; return how many."""
-        return self._run(self._source.purge_queue(name))
-
-    def bind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
-    ) -> None:
-        """Have the exchange route to the queue."""
-        self._run(self._source.bind_queue(queue, exchange, routing_key, arguments))
-
-    def unbind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
-    ) -> None:
-        """Take a binding back."""
-        self._run(self._source.unbind_queue(queue, exchange, routing_key, arguments))
-
-    def bind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Have the exchange `source` route to the exchange `destination`."""
-        self._run(self._source.bind_exchange(destination, source, routing_key, arguments))
-
-    def unbind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Arguments | None = None,
-    ) -> None:
-        """Take a binding between exchanges back."""
-        self._run(self._source.unbind_exchange(destination, source, routing_key, arguments))
+    def _run(self, work: Coroutine[object, None, Result]) -> Result:
+        return LOOP.run(work, self._timeout_s, self._line)
 
     # --- Publishing ---------------------------------------------------------------------------
 
@@ -416,59 +309,3 @@ class Channel(Closing):
             )
 
         return Consumer(self._run(consume()))
-
-    def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
-        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
-        self._run(self._source.qos(count, size=size, shared=shared))
-
-    def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker deliver everything unsettled on this channel again."""
-        self._run(self._source.recover(requeue=requeue))
-
-    # --- What only one version has ------------------------------------------------------------
-
-    @property
-    def source(self) -> _channel.Channel:
-        """The asyncio channel that does the work, on the client's own thread."""
-        return self._source
-
-    def call(
-        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
-    ) -> MethodBase:
-        """Send any method of this version and return the broker's answer to it."""
-        return self._run(self._source.call(method, properties=properties, body=body))
-
-    def send(
-        self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
-    ) -> None:
-        """Send any method of this version without waiting for an answer."""
-        self._run(self._source.send(method, properties=properties, body=body))
-
-    def next_method(self) -> Arrived:
-        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
-        return self._run(self._source.next_method())
-
-    def request_access(
-        self,
-        realm: str = "/data",
-        *,
-        exclusive: bool = False,
-        passive: bool = False,
-        active: bool = True,
-        write: bool = True,
-        read: bool = True,
-    ) -> int:
-        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
-        return self._run(
-            self._source.request_access(
-                realm,
-                exclusive=exclusive,
-                passive=passive,
-                active=active,
-                write=write,
-                read=read,
-            )
-        )
-
-    def _run(self, work: Coroutine[object, None, Result]) -> Result:
-        return LOOP.run(work, self._timeout_s, self._line)

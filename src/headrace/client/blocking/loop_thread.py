@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.errors import UsageError
@@ -94,6 +94,50 @@ async def _bounded(
 
 
 LOOP = Loop()
+
+
+def each(reading: AsyncGenerator[Result, None], timeout_s: float | None = None) -> Iterator[Result]:
+    """Give what an asynchronous generator gives; TimeoutError when one item takes too long."""
+    turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
+
+    async def following() -> Result | None:
+        async with turn:
+            return await anext(reading, None)
+
+    async def close() -> None:
+        async with turn:
+            await reading.aclose()
+
+    try:
+        while (item := LOOP.run(following(), timeout_s)) is not None:
+            yield item
+    finally:
+        LOOP.run(close())
+
+
+def collect(reading: AsyncIterator[Result]) -> list[Result]:
+    """Return all that an asynchronous iterator gives."""
+
+    async def read_all() -> list[Result]:
+        return [item async for item in reading]
+
+    return LOOP.run(read_all())
+
+
+class Blocking:
+    """A blocking twin: the asyncio object that does the work, and calls that wait for it."""
+
+    _source: object
+    _timeout_s: float | None = None  # Of every call.
+
+    def __repr__(self) -> str:
+        return repr(self._source)
+
+    def _run(self, work: Coroutine[object, None, Result]) -> Result:
+        return LOOP.run(work, self._timeout_s)
+
+    def _each(self, reading: AsyncGenerator[Result, None]) -> Iterator[Result]:
+        return each(reading, self._timeout_s)
 
 
 class Handover:

@@ -7,9 +7,9 @@ import asyncio
 import uuid
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import (
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from headrace.client.connection.connection import Connection
     from headrace.client.link.backpressure import Intake
     from headrace.client.link.link_0_10 import Link010
+    from headrace.protocol.codec_0_10 import MessageTransfer
+
+_T = TypeVar("_T")
 
 COMMANDS_MAX = 65536  # Commands of the broker that nobody took.
 GIVEN_UP = "the command was lost with the connection"
@@ -214,7 +217,9 @@ class Commands(AsyncClosing, SessionCalls):
         self._taking.set()
 
     @abstractmethod
-    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+    def transferred(
+        self, number: int, command: MessageTransfer, header: bytes, body: bytes
+    ) -> None:
         """A message came."""
 
     @abstractmethod
@@ -279,7 +284,7 @@ class Commands(AsyncClosing, SessionCalls):
         self._calls[number] = call
         return call.future
 
-    async def _wait(self, future: asyncio.Future[Any]) -> Any:
+    async def _wait(self, future: Awaitable[_T]) -> _T:
         self.intake.wait_begins()
         try:
             return await future
@@ -310,7 +315,7 @@ def _settle(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-def refuse(future: asyncio.Future[Any] | None, error: ClientError) -> None:
+def refuse(future: asyncio.Future[_T] | None, error: ClientError) -> None:
     """Have whoever waits for it get the error."""
     if future is not None and not future.done():
         future.set_exception(fresh(error))

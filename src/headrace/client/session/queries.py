@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 from headrace.client.errors import ConnectionLost, UsageError
 from headrace.protocol.codec_0_10 import (
@@ -35,7 +36,9 @@ from headrace.protocol.codec_0_10 import (
     Xid,
 )
 from headrace.spec.reply_0_10 import XaStatus
+from headrace.wire.types_0_10 import Value
 
+SessionArguments = Mapping[str, Value]
 Result = TypeVar("Result", bound=Struct)
 
 
@@ -70,11 +73,14 @@ class SessionCalls(ABC):
         exchange: str = "",
         queue: str | None = None,
         binding_key: str | None = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: SessionArguments | None = None,
     ) -> ExchangeBoundResult:
         """Which of exchange, queue, key and arguments is not there or not bound."""
         command = ExchangeBound(
-            exchange=exchange, queue=queue, binding_key=binding_key, arguments=arguments
+            exchange=exchange,
+            queue=queue,
+            binding_key=binding_key,
+            arguments=None if arguments is None else dict(arguments),
         )
         return await self._result(command, ExchangeBoundResult)
 

@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError, ConnectionLost, Nacked, Returned, UsageError
 from headrace.client.link.properties_0_10 import fields_of, place_of, structs_of
@@ -41,6 +41,7 @@ from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
     from headrace.client.connection.connection import Connection
+    from headrace.client.session.queries import SessionArguments
 
 NO_ROUTE = 312
 
@@ -108,7 +109,7 @@ class Session(Commands):
         discard_unroutable: bool = True,
         immediate: bool = False,
         extra: Sequence[Struct] = (),
-    ) -> asyncio.Future[Any]:
+    ) -> asyncio.Future[None] | asyncio.Future[Struct | None]:
         """As `transfer`, and return a future of the outcome."""
         if self._link is not None:
             await self._link.can_write.wait()
@@ -143,7 +144,7 @@ class Session(Commands):
         accept: bool = True,
         acquire: bool = True,
         exclusive: bool = False,
-        arguments: dict[str, Any] | None = None,
+        arguments: SessionArguments | None = None,
         window: bool = False,
     ) -> Subscription:
         """Subscribe to a queue; give credit with `flow` before anything comes.
@@ -166,7 +167,7 @@ class Session(Commands):
                 accept_mode=AcceptMode.EXPLICIT if accept else AcceptMode.NONE,
                 acquire_mode=AcquireMode.PRE_ACQUIRED if acquire else AcquireMode.NOT_ACQUIRED,
                 exclusive=exclusive,
-                arguments=arguments,
+                arguments=None if arguments is None else dict(arguments),
             )
         )
         if window:
@@ -210,7 +211,9 @@ class Session(Commands):
 
     # --- For the link -------------------------------------------------------------------------
 
-    def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
+    def transferred(
+        self, number: int, command: MessageTransfer, header: bytes, body: bytes
+    ) -> None:
         """A message came."""
         destination = command.destination or ""
         subscription = self._subscriptions.get(destination)
