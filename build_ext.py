@@ -88,6 +88,8 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/v0_x/connection/publisher.py",
     "headrace/gateway/v0_x/connection/connection.py",
     "headrace/gateway/v0_10/session/transfer_header.py",
+    "headrace/gateway/v0_10/session/context.py",
+    "headrace/gateway/v0_10/session/deliveries.py",
     "headrace/gateway/v0_10/session/subscription.py",
     "headrace/gateway/v0_10/session/completion.py",
     "headrace/gateway/v0_10/session/transfer.py",

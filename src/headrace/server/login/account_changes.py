@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.security.access import Access
     from headrace.gateway.security.audit import Audit
-    from headrace.gateway.v0_10.connection.connection import GatewayConnection as Connection010
+    from headrace.gateway.v0_10.connection.connection import Connection010
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.model.events import Actor
     from headrace.model.policy.accounts import Snapshot

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
 from headrace.gateway.requests.requests import Service
-from headrace.gateway.v0_10.connection.connection import GatewayConnection as Connection010
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.protocol.v0_x.handshake import State
@@ -20,9 +20,10 @@ from headrace.server.config.json_values import as_json
 from headrace.server.net.tls_transport import TlsTransport
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
+    from headrace.model.message import Message
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -141,7 +142,7 @@ def list_channels(call: Call) -> Steps:
                 count += 1
                 yield line
         yield None
-    for session in cast("list[Session]", list(call.broker.shared_0_10.sessions.waiting)):
+    for session in cast("list[Session010]", list(call.broker.shared_0_10.sessions.waiting)):
         line = describe_session(None, 0, session)
         if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
             count += 1
@@ -281,7 +282,7 @@ def describe_connection(connection: ClientConnection) -> ConnectionRow:
 def channels_of(connection: ClientConnection) -> list[ChannelRow]:
     """Return the channels or sessions of a connection."""
     if isinstance(connection, Connection010):
-        attached = cast("dict[int, Session]", connection.attached)
+        attached = cast("dict[int, Session010]", connection.attached)
         return [describe_session(connection, number, one) for number, one in attached.items()]
     channels = cast("dict[int, Channel]", connection.channels)
     return [describe_channel(connection, one) for one in channels.values()]
@@ -304,16 +305,18 @@ def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
     }
 
 
-def describe_session(connection: Connection010 | None, number: int, session: Session) -> ChannelRow:
+def describe_session(
+    connection: Connection010 | None, number: int, session: Session010
+) -> ChannelRow:
     """Return a session of 0-10, which may be detached, as a row of a list."""
     return {
         "connection": 0 if connection is None else connection.number,
         "number": number,
         "name": session_name(session),
-        "user": "" if session.user is None else session.user.name,
-        "vhost": "" if session.vhost is None else session.vhost.name,
+        "user": session.user.name,
+        "vhost": session.vhost.name,
         "consumers": len(session.subscriptions),
-        "unacked": session.unsettled,
+        "unacked": session.deliveries.unsettled,
         "prefetch": 0,
         "confirms": True,
         "transactional": bool(session.selected_tx or session.selected_dtx),
@@ -355,7 +358,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
         row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
         row["channel"] = consumer.channel.number
     elif isinstance(consumer, Subscription):
-        session = cast("Session", consumer.session)
+        session = consumer.session
         row["unacked"] = unsettled_of(consumer, session)
         row["channel"] = channel_of(session, connection)
         row["session"] = session_name(session)
@@ -363,26 +366,27 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
     return row
 
 
-def channel_of(session: Session, connection: ClientConnection | None) -> int:
+def channel_of(session: Session010, connection: ClientConnection | None) -> int:
     """Return the channel that a session is attached to; 0 while it is detached."""
     if not isinstance(connection, Connection010):
         return 0
     return next((number for number, one in connection.attached.items() if one is session), 0)
 
 
-def unsettled_of(consumer: Subscription, session: Session) -> int | None:
+def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
     """Return the unsettled deliveries of a subscription; None where counting would take long."""
-    if len(session.subscriptions) == 1 or not session.unsettled:
-        return int(session.unsettled)
-    ring = session.ring
-    places = 0 if ring is None else ring.count
-    if places + len(session.old) > COUNTED_MAX:
+    if len(session.subscriptions) == 1 or not session.deliveries.unsettled:
+        return int(session.deliveries.unsettled)
+    ring = session.deliveries.ring
+    unsettled: list[Message | None] = list(session.deliveries.old.values())
+    if len(unsettled) + (0 if ring is None else ring.count) > COUNTED_MAX:
         return None
-    unsettled = [*(ring.at(place) for place in range(places)), *session.old.values()]
+    if ring is not None:
+        unsettled += [ring.at(place) for place in range(ring.count)]
     return sum(message is not None and message.consumer is consumer for message in unsettled)
 
 
-def session_name(session: Session) -> str:
+def session_name(session: Session010) -> str:
     """Return the name of a session of 0-10 as text."""
     return bytes(session.name).decode("utf-8", "backslashreplace")
 

@@ -30,7 +30,7 @@ from headrace.server.management.clients import (
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.exchange.binding import Binding
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -319,7 +319,7 @@ def sessions(view: View) -> Things:
             for channel in list(connection.channels.values()):
                 yield session_of(view, describe_channel(connection, channel), where)
     shared = view.broker.shared_0_10
-    for session in cast("list[Session]", shared.sessions.waiting):
+    for session in cast("list[Session010]", shared.sessions.waiting):
         seen = session.vhost is view.vhost and view.is_own(session.user)
         yield session_of(view, describe_session(None, 0, session), None) if seen else None
 

@@ -16,7 +16,8 @@ from headrace.gateway.messages.outcome import (
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
 from headrace.gateway.v0_10.queue_names import queue_of
-from headrace.gateway.v0_10.session.subscription import Subscription, serial_distance
+from headrace.gateway.v0_10.session.deliveries import serial_distance
+from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
 from headrace.model.operations.peek import beginning
@@ -152,7 +153,7 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [one for one in holders_of(subscription) if session.held_up_to(one, last)]
+        late = [one for one in holders_of(subscription) if session.deliveries.held_up_to(one, last)]
         if not late:
             return
         if session.context.context.ack_timeout_closes:
@@ -166,7 +167,7 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
         if session.over:
             return False
         known = session.subscriptions.get(subscription.tag) is subscription
-        return known or session.unsettled > 0
+        return known or session.deliveries.unsettled > 0
 
     timeout = AckTimeout(
         subscription,
@@ -308,7 +309,7 @@ def settled(session: Any, command: Any, outcome: int) -> bool:
 
 def acquire(session: Any, command: MessageAcquire, header: bytes, parts: object) -> None:
     """Take messages that were only shown; some may be gone."""
-    acquired = session.acquire(list(check_sent(session, command)))
+    acquired = session.deliveries.acquire(list(check_sent(session, command)))
     session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
 
 

@@ -33,8 +33,8 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
     """
     check(session)
     refused = session.transaction.commit()
-    session.parted.clear()
-    session.returning.clear()
+    session.deliveries.parted.clear()
+    session.deliveries.returning.clear()
     if session.files is not None:
         session.files.parted.clear()
     if refused:  # A transfer that was part of a transaction is rejected no more.
@@ -47,7 +47,7 @@ def rollback(session: Any, command: TxRollback, header: bytes, parts: object) ->
     """Forget the transaction; what was accepted in it is unsettled again."""
     check(session)
     session.transaction.forget()
-    session.part_again()
+    session.deliveries.part_again()
     if session.files is not None:
         session.files.part_again()
 

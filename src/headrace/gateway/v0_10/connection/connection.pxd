@@ -2,8 +2,9 @@
 import cython
 
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
-from headrace.gateway.v0_10.session.session cimport Session
-from headrace.gateway.v0_10.session.subscription cimport Subscription
+from headrace.gateway.v0_10.session.completion cimport Completion
+from headrace.gateway.v0_10.session.session cimport Session010
+from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCredit
 from headrace.model.ports cimport Store
 from headrace.model.counters cimport Counters
 from headrace.protocol.v0_10.connection.connection cimport Connection
@@ -12,7 +13,7 @@ from headrace.protocol.v0_x.handshake cimport (
     STATE_AUTHENTICATING, STATE_OPEN,
 )
 
-cdef class GatewayConnection(Connection):
+cdef class Connection010(Connection):
     cdef public object context
     cdef public object shared
     cdef public bint loopback
@@ -26,27 +27,27 @@ cdef class GatewayConnection(Connection):
     cdef public list unflushed
     cdef public dict handlers
 
-    @cython.locals(target=Session)
+    @cython.locals(target=Session010)
     cdef on_transfer(
         self, SessionPort session, const unsigned char* d, Py_ssize_t args,
         Py_ssize_t args_end, Py_ssize_t header, Py_ssize_t header_end, Py_ssize_t body,
         Py_ssize_t body_end
     )
-    @cython.locals(target=Session)
+    @cython.locals(target=Session010)
     cpdef on_transfer_large(
         self, SessionPort session, bytes start, Py_ssize_t args, Py_ssize_t args_end,
         Py_ssize_t header, Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    @cython.locals(target=Session)
+    @cython.locals(target=Session010)
     cdef on_accept(
         self, SessionPort session, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     )
     cpdef object sink_of(self, SessionPort session, bytes header)
-    @cython.locals(target=Session)
+    @cython.locals(target=Session010)
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
-    @cython.locals(target=Session)
+    @cython.locals(target=Session010, windows=WindowCredit)
     cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
     cpdef fed(self)
-    @cython.locals(waiting=list, session=Session)
+    @cython.locals(waiting=list, completion=Completion)
     cpdef turn_over(self)
     cpdef announce_later(self)

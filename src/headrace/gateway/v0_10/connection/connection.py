@@ -45,7 +45,8 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.completion import Completion
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_10.session.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ FRAME_SIZE_MIN = 4096
 LOCALE = "en_US"
 
 
-class GatewayConnection(Connection):
+class Connection010(Connection):
     """One client."""
 
     def __init__(self, shared: Any, number: int, loopback: bool) -> None:
@@ -87,7 +88,7 @@ class GatewayConnection(Connection):
         self.client_properties: dict[str, Any] = {}
         self.kin = False  # One of Qpid's own clients.
         self.joined: list[Any] = []  # Sessions that came back in this read.
-        self.unflushed: list[Session] = []  # Sessions with a batch of this read.
+        self.unflushed: list[Completion] = []  # Those with a batch of this read.
         self.handlers: dict[str, Any] = shared.handlers
         context.connections[number] = self
 
@@ -239,14 +240,10 @@ class GatewayConnection(Connection):
         return Connection.find_session(self, number, name, force)
 
     def on_attached(self, session: Any) -> None:
-        session.number = self.number
-        session.user = self.user  # Perhaps with other rights than when it was attached before.
-        session.routes = {}
-        session.route = None
-        session.until_ms = 0
+        session.attached_to(self)
         self.context.telling.channel_opened(self, session.channel)
-        if session.batch is not None:
-            self.unflushed.append(session)
+        if session.completion.batch is not None:
+            self.unflushed.append(session.completion)
         subscription: Subscription
         for subscription in list(session.subscriptions.values()):
             for holder in (subscription, *holders_of(subscription)):
@@ -267,8 +264,8 @@ class GatewayConnection(Connection):
         return granted
 
     def peer_detaches(self, session: Any, number: int, control: SessionDetach) -> None:
-        if session is not None and session.failure is not None:
-            session.tell_failure()  # It would be told too late.
+        if session is not None and session.completion.failure is not None:
+            session.completion.tell_failure()  # It would be told too late.
         Connection.peer_detaches(self, session, number, control)
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
@@ -311,9 +308,9 @@ class GatewayConnection(Connection):
         body: int,
         body_end: int,
     ) -> None:
-        target: Session = session
-        target.publish(d, args, args_end, header, header_end, body, body_end)
-        if target.route is None or not target.route.serves:
+        target: Session010 = session
+        target.publisher.publish(d, args, args_end, header, header_end, body, body_end)
+        if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
             self.publishes = True
 
     def on_transfer_large(
@@ -327,19 +324,20 @@ class GatewayConnection(Connection):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        target: Session = session
-        target.publish_large(start, args, args_end, header, header_end, parts, body_size)
-        if target.route is None or not target.route.serves:
+        target: Session010 = session
+        target.publisher.publish_large(start, args, args_end, header, header_end, parts, body_size)
+        if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
             self.publishes = True
 
     def on_accept(self, session: Any, d: bytes | bytearray, lo: int, hi: int) -> None:
-        target: Session = session
+        target: Session010 = session
         target.accept(d, lo, hi)
 
     def on_completed(self, session: Any, lo: int, hi: int) -> None:
-        target: Session = session
-        if target.runs:
-            target.completed(lo, hi)
+        target: Session010 = session
+        windows = target.windows
+        if windows.runs:
+            windows.completed(lo, hi)
 
     def sink_of(self, session: Any, header: bytes) -> Any:
         return begin_stage(session, header)
@@ -349,8 +347,8 @@ class GatewayConnection(Connection):
     ) -> None:
         self.current = command.CODE[0] << 8 | command.CODE[1]
         number = session.command_id
-        target: Session = session
-        target.close_batch()
+        target: Session010 = session
+        target.completion.close_batch()
         handler = self.handlers.get(command.NAME)
         if handler is None:
             raise ExecutionError(ExecutionCode.NOT_IMPLEMENTED, f"{command.NAME} is not served")
@@ -363,7 +361,7 @@ class GatewayConnection(Connection):
         if done is not False:
             store = target.store
             if store.defined > store.synced and command.NAME in CHANGES and waits(command):
-                target.promise(self.current)
+                target.completion.promise(self.current)
             else:
                 session.complete(number)
 
@@ -391,9 +389,9 @@ class GatewayConnection(Connection):
         if self.unflushed:
             waiting = self.unflushed
             self.unflushed = []
-            session: Session
-            for session in waiting:
-                session.close_batch()
+            completion: Completion
+            for completion in waiting:
+                completion.close_batch()
         if self.joined:
             joined = self.joined
             self.joined = []
@@ -410,7 +408,7 @@ class GatewayConnection(Connection):
     def owes(self) -> bool:
         session: Any
         for session in list(self.attached.values()):  # noqa: SIM110 - no closures when compiled
-            if session.unsettled:
+            if session.deliveries.unsettled:
                 return True
         return False
 

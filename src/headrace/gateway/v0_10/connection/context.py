@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.v0_10.commands.table import HANDLERS
-from headrace.gateway.v0_10.connection.connection import GatewayConnection
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.session.fragments import Fragments
-from headrace.gateway.v0_10.session.session import Session
+from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ class Context010:
         self.file_limits.pop(number, None)
         self.paces.pop(number, None)
 
-    def connect(self, context: Context, number: int, loopback: bool) -> GatewayConnection:
+    def connect(self, context: Context, number: int, loopback: bool) -> Connection010:
         """Make the connection of a client that speaks 0-10."""
-        return GatewayConnection(self, number, loopback)
+        return Connection010(self, number, loopback)
 
-    def make_session(self, name: bytes) -> Session:
+    def make_session(self, name: bytes) -> Session010:
         """Make a session for the connection that asks for it."""
-        return Session(name, self.attaching)
+        return Session010(name, self.attaching)
 
     def introduction(self, connection: Any) -> dict[str, Any]:
         """What a client is told about the broker."""
@@ -86,5 +86,5 @@ class Context010:
     def drop_vhost(self, vhost: Any) -> None:
         """End the detached sessions of a virtual host that is no more."""
         for session in list(self.sessions.waiting):
-            if isinstance(session, Session) and session.vhost is vhost:
+            if isinstance(session, Session010) and session.vhost is vhost:
                 session.end()

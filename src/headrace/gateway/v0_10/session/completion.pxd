@@ -2,9 +2,7 @@
 import cython
 
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
-from headrace.gateway.v0_10.session.subscription cimport Holder
-from headrace.model.ports cimport Store
-from headrace.model.counters cimport Counters
+from headrace.gateway.v0_10.session.context cimport SessionContext
 
 cdef class Batch:
     cdef public unsigned int first
@@ -14,30 +12,30 @@ cdef class Batch:
     cdef public bint is_error
     cdef public unsigned int change
 
-cdef class Batcher(Holder):
-    cdef public object context
-    cdef public unsigned int number
-    cdef public Counters counters
-    cdef public object user
-    cdef public object vhost
-    cdef public Store store
+@cython.final
+cdef class Completion:
+    cdef SessionContext session
     cdef public ConfirmLine line
-    cdef public bint over
     cdef public Batch batch
     cdef public object batches
     cdef public unsigned int changes
     cdef public object failure
 
-    @cython.locals(batch=Batch, number=cython.uint)
-    cdef join_batch(self, bint wants_accept)
+    @cython.locals(session=SessionContext, batch=Batch, number=cython.uint)
+    cdef join(self, bint wants_accept)
     @cython.locals(batch=Batch)
     cpdef close_batch(self)
     cpdef bint later(self, object result=*) except -1
     @cython.locals(batch=Batch)
     cpdef promise(self, unsigned int code)
+    @cython.locals(session=SessionContext)
     cpdef bint tell_result(self, object result) except -1
-    @cython.locals(batch=Batch)
+    @cython.locals(session=SessionContext, batch=Batch)
     cpdef bint fail_later(self, object error) except -1
     cpdef tell_failure(self)
+    @cython.locals(session=SessionContext)
+    cpdef fail_for(self, object error, unsigned int code, unsigned int command_id)
     @cython.locals(batch=Batch)
+    cpdef Batch first_change(self)
+    @cython.locals(session=SessionContext, batch=Batch)
     cpdef released(self, unsigned long long token)

@@ -1,60 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the commands of a 0-10 client are complete.
 
-A transfer that had to reach the disk, or that is to be accepted, completes in a batch: all of one
-read together, when the journal has passed them. Any other command closes the batch.
+A transfer that is written to the disk, or that wants a message.accept, completes in a batch: all of
+one read together, when the journal has synced them. Any other command closes the batch.
 """
 
 from collections import deque
-from typing import Any
 
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.v0_10.session.subscription import Holder
+    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.v0_10.session.context import SessionContext
 
-from headrace.protocol.codec_0_10 import MessageAccept
+from headrace.protocol.codec_0_10 import MessageAccept, Struct
+from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.wire.ranges import SequenceSet
 
 
 class Batch:
     """Commands that become complete together."""
 
-    def __init__(self, first: int, last: int, accepted: Any, result: Any) -> None:
+    def __init__(
+        self, first: int, last: int, accepted: SequenceSet | None, result: Struct | None
+    ) -> None:
         self.first = first
         self.last = last
-        self.accepted = accepted  # A SequenceSet of transfers that want a message.accept, or None.
-        self.result = result  # What the (one) command results in, or None.
+        self.accepted = accepted  # Transfers that want a message.accept.
+        self.result = result  # Of the (one) command.
         self.is_error = False  # No command: the error that ends the session waits its turn.
         self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
 
 
-class Batcher(Holder):
-    """A session, as far as it completes commands; it knows whose it is."""
+class Completion:
+    """Completes the commands of a session in order, each when its effects are durable."""
 
-    def __init__(self, name: bytes, gateway: Any) -> None:
-        """``gateway`` is the connection that attaches it first."""
-        Holder.__init__(self, name)
-        self.context = gateway.shared
-        self.number = gateway.number
-        self.counters = gateway.counters
-        self.user = gateway.user
-        self.vhost = gateway.vhost
-        self.store = gateway.store
-        self.line = gateway.line
-        self.over = False  # All that it held was given back.
+    def __init__(self, session: SessionContext, line: ConfirmLine) -> None:
+        """``line`` is that of the virtual host's store."""
+        self.session = session
+        self.line = line
         self.batch: Batch | None = None  # Of this read.
         self.batches: deque[Batch] = deque()  # Waiting for the disk.
         self.changes = 0  # How many of them change definitions.
-        self.failure: Any = None  # An error that waits for them: (error, command's code, its id).
+        # An error that waits for them, with the code and the id of the command that failed.
+        self.failure: tuple[ExecutionError, int, int] | None = None
 
-    def join_batch(self, wants_accept: bool) -> None:
-        """The command is complete when all of this read that came before it is on disk."""
-        number = self.command_id
+    def join(self, wants_accept: bool) -> None:
+        """Complete the current command with all of this read that came before it."""
+        session = self.session
+        number = session.command_id
         batch = self.batch
         if batch is None:
             batch = self.batch = Batch(number, number, None, None)
-            self.connection.unflushed.append(self)
+            session.connection.unflushed.append(self)
         batch.last = number
         if wants_accept:
             if batch.accepted is None:
@@ -62,16 +60,19 @@ class Batcher(Holder):
             batch.accepted.add(number)
 
     def close_batch(self) -> None:
-        """Put the batch of this read in the line."""
+        """Let the batch of this read wait for the disk."""
         batch = self.batch
         if batch is not None:
             self.batch = None
             self.batches.append(batch)
             self.line.join(self, batch.last)
 
-    def later(self, result: Any = None) -> bool:
-        """Complete the current command, with its result, once all so far is durable; False."""
-        number = self.command_id
+    def later(self, result: Struct | None = None) -> bool:
+        """Complete the current command, with its result, once all so far is durable.
+
+        Return False: a handler returns this to say that its command is not complete yet.
+        """
+        number = self.session.command_id
         self.close_batch()
         self.batches.append(Batch(number, number, None, result))
         self.line.join(self, number)
@@ -82,33 +83,35 @@ class Batcher(Holder):
         self.later()
         if self.batches:
             batch = self.batches[len(self.batches) - 1]
-            if batch.first == self.command_id:
+            if batch.first == self.session.command_id:
                 batch.change = code
                 self.changes += 1
 
-    def tell_result(self, result: Any) -> bool:
-        """Send what the current command results in, not before changes that came before it.
+    def tell_result(self, result: Struct) -> bool:
+        """Send the result of the current command, after the changes that came before it.
 
-        Return whether the command is complete.
+        Return True if the command is complete.
         """
         if self.changes:
             return self.later(result)
-        self.send_result(self.command_id, result)
+        session = self.session
+        session.send_result(session.command_id, result)
         return True
 
-    def fail_later(self, error: Any) -> bool:
-        """Let an error wait until what came before it is told; return False if that will not be.
+    def fail_later(self, error: ExecutionError) -> bool:
+        """Let an error wait for the commands before it; return False if they cannot complete.
 
-        The session is over as far as the peer's commands go.
+        The session takes no more commands of the peer.
         """
-        connection = self.connection
-        if (self.batch is None and not self.batches) or connection is None or self.store.full:
+        session = self.session
+        connection = session.connection
+        if (self.batch is None and not self.batches) or connection is None or session.store.full:
             return False
-        number = self.command_id
+        number = session.command_id
         self.failure = (error, connection.current, number)
-        self.ended = True
-        self.received.assembly.clear()
-        self.refresh()
+        session.ended = True
+        session.received.assembly.clear()
+        session.refresh()
         self.close_batch()
         batch = Batch(number, number, None, None)
         batch.is_error = True
@@ -118,22 +121,46 @@ class Batcher(Holder):
 
     def tell_failure(self) -> None:
         """End the session for the error that waits."""
+        failure = self.failure
+        if failure is None:
+            return
+        self.failure = None
+        error, code, command_id = failure
+        self.fail_for(error, code, command_id)
+
+    def fail_for(self, error: ExecutionError, code: int, command_id: int) -> None:
+        """End the session for an earlier command than the current one."""
+        session = self.session
+        connection = session.connection
+        if connection is not None:
+            current, number = connection.current, session.command_id
+            connection.current, session.command_id = code, command_id
+            session.fail_now(error)
+            connection.current, session.command_id = current, number
+
+    def first_change(self) -> Batch | None:
+        """Return the first batch that waits for a change of definitions."""
+        for batch in self.batches:
+            if batch.change:
+                return batch
+        return None
 
     def released(self, token: int) -> None:
-        """What a batch waited for is durable."""
+        """Complete the first batch that waits: its effects are durable."""
+        session = self.session
         batch = self.batches.popleft()
         if batch.change:
             self.changes -= 1
-        if self.over and self.failure is None:
+        if session.over and self.failure is None:
             return
         if batch.is_error:
             self.tell_failure()
             return
         if batch.result is not None:
-            self.send_result(batch.first, batch.result)
+            session.send_result(batch.first, batch.result)
         if batch.accepted is not None:
-            self.send_command(MessageAccept(transfers=batch.accepted))
-        self.complete_range(batch.first, batch.last)
-        connection = self.connection
+            session.send_command(MessageAccept(transfers=batch.accepted))
+        session.received.complete_range(batch.first, batch.last)
+        connection = session.connection
         if connection is not None:
             connection.announce_later()

@@ -1,36 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.v0_10.session.completion cimport Completion
+from headrace.gateway.v0_10.session.context cimport SessionContext
+from headrace.gateway.v0_10.session.deliveries cimport Deliveries, serial_distance
 from headrace.gateway.v0_10.session.publisher cimport Publisher
-from headrace.gateway.v0_10.session.subscription cimport Subscription, serial_distance
+from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCredit
+from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
 from headrace.protocol.v0_10.attachment cimport C_ATTACHED
-from headrace.protocol.v0_10.session.session cimport Session as ProtocolSession
+from headrace.protocol.v0_10.session.session cimport Session
 from headrace.wire.memory cimport get32
 
 cdef unsigned int SERIAL_MASK
 cdef int ACCEPT
 cdef int REQUEUE
 
-cdef class Session(Publisher):
+cdef class Session010(SessionContext):
+    cdef public Deliveries deliveries
+    cdef public WindowCredit windows
+    cdef public Completion completion
+    cdef public Publisher publisher
     cdef public dict consumers
     cdef public Queue reply_queue
     cdef public object files
     cdef public object packets
-    cdef public list on_end
     cdef public bint selected_tx
     cdef public bint selected_dtx
 
     @cython.locals(last=cython.uint)
     cdef accept(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(deliveries=Deliveries)
     cpdef settle_ranges(self, list ranges, int outcome)
+    @cython.locals(deliveries=Deliveries)
     cdef finish_settling(self)
-    cpdef drain_touched(self)
-    cpdef forget_browsed(self, unsigned int first, unsigned int last)
-    @cython.locals(message=Message, subscription=Subscription)
-    cpdef list acquire(self, list ranges)
-    cpdef part_again(self)
     cpdef give_back(self, unsigned int first, unsigned int last)
     @cython.locals(subscription=Subscription)
     cpdef refresh_all(self)

@@ -1,58 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session of a 0-10 client in the broker: what it settles, its subscriptions, its end.
 
-It is five classes on top of one another, each of which knows those below it only: :class:`Holder`
-is what subscriptions know of it, :class:`Batcher` completes commands, :class:`Transfers` reads what
-a transfer says, :class:`Publisher` publishes it; :class:`Session` is the whole.
+It is made of parts. :class:`Deliveries` has what is unsettled, :class:`WindowCredit` what credit
+comes back, :class:`Completion` says when a command is complete, :class:`ParsedTransfer` what a
+transfer says, and :class:`Publisher` publishes it. They know the session as a
+:class:`SessionContext`.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.v0_10.session.completion import Completion
+    from headrace.gateway.v0_10.session.context import SessionContext
+    from headrace.gateway.v0_10.session.deliveries import Deliveries, serial_distance
     from headrace.gateway.v0_10.session.publisher import Publisher
-    from headrace.gateway.v0_10.session.subscription import Subscription
+    from headrace.gateway.v0_10.session.subscription import Subscription, WindowCredit
+    from headrace.gateway.v0_10.session.transfer import ParsedTransfer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
-    from headrace.protocol.v0_10.session.session import Session as ProtocolSession
+    from headrace.protocol.v0_10.session.session import Session
     from headrace.wire.memory import get32
 
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.v0_10.errors import translate
-from headrace.gateway.v0_10.session.subscription import serial_distance
 from headrace.model.errors import ModelError
 from headrace.model.queue.multi_queue import parts_of
-from headrace.protocol.codec_0_10 import MessageCancel
+from headrace.protocol.codec_0_10 import MessageCancel, Struct
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.model.message import Message
+    from headrace.gateway.content_classes.files import FileDesk
+    from headrace.gateway.content_classes.packets import PacketDesk
+    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.model.queue.dispatch import Consumer
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
-ACCEPT = 0  # As in gateway/v0_10/session/subscription.py.
+ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
 REQUEUE = 1
 DISCARD = 2
-RELEASE = 3
 UNKNOWN_SUBSCRIPTION = 0x0407  # message.subscribe, as execution.exception names it.
 ENDED_MAX = 256  # Tags of subscriptions that we ended, of one session.
 
 
-class Session(Publisher):
+class Session010(SessionContext):
     """One session."""
 
-    def __init__(self, name: bytes, gateway: Any) -> None:
-        """``gateway`` is the connection that attaches it first."""
-        Publisher.__init__(self, name, gateway)
-        self.consumers: Any = None  # Those of files and packets, by tag.
+    def __init__(self, name: bytes, connection: "Connection010") -> None:
+        """``connection`` is the one that attaches it first."""
+        SessionContext.__init__(self, name, connection)
+        self.deliveries = Deliveries(self)
+        self.windows = WindowCredit()
+        self.completion = Completion(self, connection.line)
+        self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
+        self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
         self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
-        self.files: Any = None  # A FileDesk, once used,
-        self.packets: Any = None  # and a PacketDesk.
-        self.on_end: list[Callable[[], None]] = []
+        self.files: FileDesk | None = None  # Made on first use.
+        self.packets: PacketDesk | None = None
         self.selected_tx = False
         self.selected_dtx = False
+
+    def attached_to(self, connection: "Connection010") -> None:
+        """A connection of the same user attaches the session, perhaps with other permissions."""
+        self.number = connection.number
+        self.user = connection.user
+        self.publisher.transfer.forget()
+
+    def later(self, result: Struct | None = None) -> bool:
+        """As :meth:`Completion.later`."""
+        return self.completion.later(result)
+
+    def tell_result(self, result: Struct) -> bool:
+        """As :meth:`Completion.tell_result`."""
+        return self.completion.tell_result(result)
 
     # --- Settling -----------------------------------------------------------------------------
 
@@ -64,115 +86,44 @@ class Session(Publisher):
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", 0
                 )
-            self.settle_range(get32(d, lo), last, ACCEPT)
+            self.deliveries.settle_range(get32(d, lo), last, ACCEPT)
             lo += 8
         self.finish_settling()
 
     def settle_ranges(self, ranges: list[tuple[int, int]], outcome: int) -> None:
         """Settle the deliveries of these ranges."""
+        deliveries = self.deliveries
         for first, last in ranges:
-            self.settle_range(first, last, outcome)
-            if self.browsed and outcome != ACCEPT:
-                self.forget_browsed(first, last)
-            if self.parted and outcome != ACCEPT and outcome != DISCARD:
-                self.note_returns(first, last, outcome)
+            deliveries.settle_range(first, last, outcome)
+            if deliveries.browsed and outcome != ACCEPT:
+                deliveries.forget_browsed(first, last)
+            if deliveries.parted and outcome != ACCEPT and outcome != DISCARD:
+                deliveries.note_returns(first, last, outcome)
         self.finish_settling()
 
     def finish_settling(self) -> None:
-        """Let queues go on that got something back; complete the command, perhaps later."""
-        self.drain_touched()
-        if self.durable or self.batch is not None:
-            self.durable = False
-            self.join_batch(False)
+        """Dispatch what was returned to queues; complete the command, perhaps later."""
+        deliveries = self.deliveries
+        deliveries.drain_touched()
+        if deliveries.durable or self.completion.batch is not None:
+            deliveries.durable = False
+            self.completion.join(False)
         else:
-            self.complete(self.command_id)
-
-    def drain_touched(self) -> None:
-        """Let queues go on that messages returned to."""
-        if self.touched:
-            touched = self.touched
-            self.touched = {}
-            for queue in touched:
-                queue.drain()
-
-    def forget_browsed(self, first: int, last: int) -> None:
-        """The client has no more interest in messages that it was shown."""
-        size = (last - first) & SERIAL_MASK
-        for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
-            del self.browsed[number]
-
-    def acquire(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Take messages that were only shown; return those that nobody else has taken."""
-        acquired: list[tuple[int, int]] = []
-        for first, last in ranges:
-            size = (last - first) & SERIAL_MASK
-            for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
-                message, subscription = self.browsed.pop(number)
-                if subscription.queue.acquire(message, subscription):
-                    self.old[number] = message
-                    self.unsettled += 1
-                    acquired.append((number, number))
-        return acquired
-
-    def note_returns(self, first: int, last: int, outcome: int) -> None:
-        """The client releases what it accepted: it is to return if the transaction is undone."""
-        size = (last - first) & SERIAL_MASK
-        for number in self.parted:
-            if ((number - first) & SERIAL_MASK) <= size:
-                self.returning[number] = outcome
-
-    def part_again(self) -> None:
-        """The transaction is rolled back: what was accepted in it is unsettled again."""
-        returning = self.returning
-        self.returning = {}
-        for number, outcome in returning.items():
-            message = self.parted.pop(number, None)
-            if message is None:
-                continue
-            queue = message.consumer.queue
-            self.touched[queue] = None
-            if outcome == RELEASE:
-                queue.release(message)
-            else:
-                queue.requeue(message)
-        self.drain_touched()
-        self.old.update(self.parted)
-        self.unsettled += len(self.parted)
-        self.parted = {}
+            self.received.complete(self.command_id)
 
     def give_back(self, first: int, last: int) -> None:
         """Deliveries got lost on the way: they return to their queues."""
-        self.settle_range(first, last, REQUEUE)
-        self.forget_browsed(first, last)
-        if self.runs:
-            self.completed(first, last)
-        self.drain_touched()
-
-    def held_up_to(self, subscription: Subscription, last: int) -> list[int]:
-        """Return the ids up to ``last`` of the transfers that a subscription holds."""
-        message: Message | None
-        found = [
-            number
-            for number, message in self.old.items()
-            if message.consumer is subscription and serial_distance(number, last) >= 0
-        ]
-        ring = self.ring
-        at = 0
-        while ring is not None and at < ring.count:
-            number = (self.base + at) & SERIAL_MASK
-            if serial_distance(number, last) < 0:
-                break
-            message = ring.at(at)
-            if message is not None and message.consumer is subscription:
-                found.append(number)
-            at += 1
-        return found
+        self.deliveries.settle_range(first, last, REQUEUE)
+        self.deliveries.forget_browsed(first, last)
+        if self.windows.runs:
+            self.windows.completed(first, last)
+        self.deliveries.drain_touched()
 
     def return_late(self, subscription: Subscription, last: int) -> None:
         """Return to the queue what a subscription has held for too long."""
-        for number in self.held_up_to(subscription, last):
-            self.settle_range(number, number, REQUEUE)
-        self.drain_touched()
+        for number in self.deliveries.held_up_to(subscription, last):
+            self.deliveries.settle_range(number, number, REQUEUE)
+        self.deliveries.drain_touched()
 
     # --- Subscriptions ------------------------------------------------------------------------
 
@@ -255,51 +206,29 @@ class Session(Publisher):
 
     def cannot_keep(self) -> None:
         """The disk fails: end the session if it waits for a change of definitions."""
-        batch: Any
-        if self.failure is not None:
-            self.tell_failure()
+        completion = self.completion
+        if completion.failure is not None:
+            completion.tell_failure()
             return
-        connection = self.connection
-        for batch in self.batches:
-            if batch.change and connection is not None and not self.over:
-                current, number = connection.current, self.command_id
-                connection.current = batch.change
-                self.command_id = batch.first
-                error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
-                ProtocolSession.fail(self, error)
-                connection.current, self.command_id = current, number
-                return
-
-    # --- Rights -------------------------------------------------------------------------------
-
-    def check_any_access(self, kind: str, name: str) -> None:
-        """Refuse to tell whether a thing exists to who has no permission on it at all."""
-        self.context.access.check_any(self.user, self.vhost.name, kind, name)
+        batch = completion.first_change()
+        if batch is not None and not self.over:
+            error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
+            completion.fail_for(error, batch.change, batch.first)
 
     # --- Ends ---------------------------------------------------------------------------------
 
     def fail(self, error: ExecutionError) -> None:
         """End the session; the peer is told why, after what is done already and not durable."""
-        if self.failure is not None:
+        if self.completion.failure is not None:
             return  # It has failed already.
-        if self.state != C_ATTACHED or not self.fail_later(error):
-            ProtocolSession.fail(self, error)
+        if self.state != C_ATTACHED or not self.completion.fail_later(error):
+            self.fail_now(error)
         else:
             self.wind_up()
 
-    def tell_failure(self) -> None:
-        error, code, command_id = self.failure
-        self.failure = None
-        connection = self.connection
-        if connection is not None:
-            current, number = connection.current, self.command_id
-            connection.current, self.command_id = code, command_id
-            ProtocolSession.fail(self, error)
-            connection.current, self.command_id = current, number
-
     def end(self) -> None:
         """The session is over, however it came to that: give everything back."""
-        ProtocolSession.end(self)
+        Session.end(self)
         self.wind_up()
 
     def wind_up(self) -> None:
@@ -307,9 +236,8 @@ class Session(Publisher):
         if self.over:
             return
         self.over = True
-        self.batch = None
-        self.route = None
-        self.routes = {}
+        self.completion.batch = None
+        self.publisher.transfer.forget()
         subscriptions = list(self.subscriptions.values())
         self.subscriptions = {}
         for subscription in subscriptions:
@@ -321,7 +249,7 @@ class Session(Publisher):
             self.transaction.forget()
         self.transaction = None
         queues: dict[Queue, None] = {}
-        for message in self.take_back():
+        for message in self.deliveries.take_back():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None
@@ -329,7 +257,7 @@ class Session(Publisher):
             queue.drain()
         for subscription in subscriptions:
             self.leave_queue(subscription.queue)
-        self.runs = None
+        self.windows.runs = None
         self.vhost.connection_closed(self)
 
     def leave_queue(self, queue: Queue) -> None:

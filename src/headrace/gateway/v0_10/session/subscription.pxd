@@ -1,30 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.v0_10.session.context cimport SessionContext
+from headrace.gateway.v0_10.session.deliveries cimport Deliveries, serial_distance
 from headrace.gateway.messages.stream_headers cimport with_offset
 from headrace.gateway.conversion.convert cimport Converter, body_of_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
-from headrace.model.queue.dispatch cimport Consumer, ServedMessages
-from headrace.model.queue.ring cimport Ring
+from headrace.model.queue.dispatch cimport Consumer
 from headrace.protocol.v0_10.attachment cimport Carrier
-from headrace.protocol.v0_10.session.session cimport Session as ProtocolSession
+from headrace.protocol.v0_10.session.sent cimport SentCommands
 from headrace.wire.memory cimport cut, get32
 
-cdef Py_ssize_t RING_SLACK
 cdef Py_ssize_t RUNS_MAX
-cdef Py_ssize_t BROWSED_MAX
 cdef long long CREDIT_MAX
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_SIGN
-cdef long long SERIAL_SPAN
 cdef long long INFINITE
 cdef long long UNLIMITED
-cdef int ACCEPT
-cdef int REQUEUE
-cdef int DISCARD
-cdef int RELEASE
 
 cdef class Run:
     cdef public unsigned int first
@@ -33,8 +27,23 @@ cdef class Run:
     cdef public long long octets
     cdef public unsigned int window
 
+@cython.final
+cdef class WindowCredit:
+    cdef public object runs
+    cdef Run last_run
+
+    @cython.locals(run=Run)
+    cdef charge(self, Subscription by, unsigned int number, long long octets)
+    @cython.locals(run=Run, before=cython.uint, reach=cython.uint, inside=cython.longlong)
+    cpdef completed(self, unsigned int lo, unsigned int hi)
+    @cython.locals(run=Run, first=Run, rest=Run, start=cython.longlong, end=cython.longlong)
+    cpdef complete_behind(self, unsigned int lo, unsigned int hi)
+
 cdef class Subscription(Consumer):
-    cdef public Holder session
+    cdef public SessionContext session
+    cdef SentCommands sent
+    cdef Deliveries deliveries
+    cdef WindowCredit windows
     cdef public int accept_mode
     cdef public bytes method
     cdef public bytes head
@@ -60,7 +69,7 @@ cdef class Subscription(Consumer):
     cpdef attach(self)
     @cython.locals(data=bytes, address_len=Py_ssize_t, at=Py_ssize_t, parts=tuple, header=bytes,
                    lo=Py_ssize_t, hi=Py_ssize_t, body=bytes, body_lo=Py_ssize_t,
-                   body_hi=Py_ssize_t, session=Holder, number=cython.uint)
+                   body_hi=Py_ssize_t, number=cython.uint)
     cpdef deliver(self, Message message)
     @cython.locals(at=Py_ssize_t, size=Py_ssize_t, header=bytes, body=bytes, body_lo=Py_ssize_t,
                    message=Message)
@@ -68,7 +77,7 @@ cdef class Subscription(Consumer):
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
-    @cython.locals(session=Holder, size=Py_ssize_t, number=cython.uint)
+    @cython.locals(size=Py_ssize_t, number=cython.uint)
     cdef int put_transfer(
         self, bytes header, const unsigned char* d, Py_ssize_t body_lo, Py_ssize_t body_hi
     ) except -1
@@ -77,43 +86,3 @@ cdef class Subscription(Consumer):
     cpdef looked(self)
     cpdef ended(self)
     cpdef failed(self, object error)
-
-cdef class Holder(ProtocolSession):
-    cdef public dict subscriptions
-    cdef public dict ended_tags
-    cdef public unsigned int base
-    cdef public Ring ring
-    cdef public dict old
-    cdef public dict browsed
-    cdef public dict parted
-    cdef public dict returning
-    cdef public long long unsettled
-    cdef public object runs
-    cdef Run last_run
-    cdef public object transaction
-    cdef public bint durable
-    cdef public dict touched
-
-    @cython.locals(ring=Ring, gap=cython.uint)
-    cdef remember(self, unsigned int number, Message message)
-    @cython.locals(ring=Ring, message=Message)
-    cdef spill(self, Py_ssize_t count)
-    @cython.locals(ring=Ring)
-    cdef trim(self)
-    cdef remember_browsed(self, unsigned int number, Message message, Subscription by)
-    @cython.locals(run=Run)
-    cdef charge(self, Subscription by, unsigned int number, long long octets)
-    @cython.locals(run=Run, before=cython.uint, reach=cython.uint, inside=cython.longlong)
-    cpdef completed(self, unsigned int lo, unsigned int hi)
-    @cython.locals(run=Run, first=Run, rest=Run, start=cython.longlong, end=cython.longlong)
-    cpdef complete_behind(self, unsigned int lo, unsigned int hi)
-    @cython.locals(ring=Ring, number=cython.uint, end=Py_ssize_t, at=Py_ssize_t, message=Message,
-                   size=cython.uint)
-    cdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
-    @cython.locals(consumer=Consumer, queue=ServedMessages)
-    cdef apply(self, unsigned int number, Message message, int outcome)
-    cpdef settle_in_work(self, unsigned int number, Message message, ServedMessages queue, int outcome)
-    cpdef subscription_cancelled(self, Subscription subscription)
-
-@cython.locals(distance=cython.uint)
-cpdef long long serial_distance(unsigned int a, unsigned int b) noexcept

@@ -1,52 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 0-10 client receives: subscriptions with their credit, and what is not settled yet.
+"""The subscriptions of a 0-10 client, and their credit.
 
-A delivery is a message.transfer command of ours, so its name is a command id. Ids count up by one
-for all commands that a session sends; what is unsettled is a ring in which the place of an id is
-its distance from ``base``. Deliveries that were left behind, and such as were acquired later, are
-in a dict.
-
-Credit has two sides, messages and octets, either of which may be unlimited. In window mode it comes
+Credit is counted in messages and in bytes, each of which may be unlimited. In window mode it comes
 back when the client completes a transfer: ``runs`` remembers what each cost, equal neighbours as
-one. A subscription without limits costs neither.
+one. A subscription without limits is not charged.
 """
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.gateway.conversion.convert import Converter, body_of_frames
     from headrace.gateway.messages.stream_headers import with_offset
+    from headrace.gateway.v0_10.session.deliveries import serial_distance
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
-    from headrace.model.queue.ring import Ring
-    from headrace.protocol.v0_10.session.session import Session as ProtocolSession
     from headrace.wire.memory import cut, get32
 
 from headrace.gateway.conversion.convert import CannotConvert
 from headrace.model.message import KIND_TRANSFER
 from headrace.protocol.codec_0_10 import MessageTransfer, encode_command
 
-RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.session import Session010
+
 RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
-BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
 UNLIMITED = -1
 SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
 SERIAL_SIGN = 0x80000000
-SERIAL_SPAN = 1 << 32
 INFINITE = 0xFFFFFFFF  # Credit that has no limit.
 CREDIT_MAX = 1 << 62
-
-ACCEPT = 0
-REQUEUE = 1
-DISCARD = 2
-RELEASE = 3
 
 
 class Run:
@@ -65,7 +54,7 @@ class Subscription(Consumer):
 
     def __init__(
         self,
-        session: "Holder",
+        session: "Session010",
         queue: Queue,
         destination: str,
         accept_mode: int,
@@ -74,6 +63,9 @@ class Subscription(Consumer):
         """``accept_mode`` 1 wants no accept; ``acquire_mode`` 1 browses."""
         Consumer.__init__(self, queue, destination, accept_mode != 0 or acquire_mode != 0)
         self.session = session
+        self.sent = session.sent
+        self.deliveries = session.deliveries
+        self.windows = session.windows
         self.family = KIND_TRANSFER
         self.browses = acquire_mode != 0
         self.accept_mode = accept_mode
@@ -100,7 +92,7 @@ class Subscription(Consumer):
         if self.credit_messages == 0 or self.credit_octets == 0:
             return False
         link = self.session.connection
-        if link is None or self.session.sent.resuming:
+        if link is None or self.sent.resuming:
             return False
         if link.is_full():
             starving = link.starving
@@ -185,7 +177,7 @@ class Subscription(Consumer):
     def attach(self) -> None:
         """The session has a connection: make what each transfer begins with."""
         if self.session.connection is not None:
-            self.head = self.session.sent.transfer_head(self.method)
+            self.head = self.sent.transfer_head(self.method)
 
     def deliver(self, message: Message) -> None:
         data = message.data
@@ -227,17 +219,16 @@ class Subscription(Consumer):
             )
             hi -= lo
             lo = 0
-        session = self.session
         if parts is not None:
-            number = session.sent.send_transfer_parts(self.head, cut(header, lo, hi), parts)
+            number = self.sent.send_transfer_parts(self.head, cut(header, lo, hi), parts)
         else:
-            number = session.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
+            number = self.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
         if not self.no_ack:
-            session.remember(number, message)
+            self.deliveries.remember(number, message)
         elif self.browses:
-            session.remember_browsed(number, message, self)
+            self.deliveries.remember_browsed(number, message, self)
         if self.limited:
-            session.charge(self, number, hi - lo + message.body_size)
+            self.windows.charge(self, number, hi - lo + message.body_size)
 
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
@@ -262,11 +253,10 @@ class Subscription(Consumer):
 
     def put_transfer(self, header: bytes, d: bytes | bytearray, body_lo: int, body_hi: int) -> int:
         """Take a message straight from a buffer: ``header`` is a whole header segment."""
-        session = self.session
         size = len(header)
-        number = session.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
+        number = self.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
         if self.limited:
-            session.charge(self, number, size + body_hi - body_lo)
+            self.windows.charge(self, number, size + body_hi - body_lo)
         return 0
 
     def hold(self, position: int) -> None:
@@ -288,75 +278,15 @@ class Subscription(Consumer):
         self.session.subscription_failed(self, error)
 
 
-class Holder(ProtocolSession):
-    """A session, as far as it receives."""
+class WindowCredit:
+    """The transfers of a session whose completion gives window credit back."""
 
-    def __init__(self, name: bytes) -> None:
-        ProtocolSession.__init__(self, name)
-        self.subscriptions: dict[str, Subscription] = {}
-        self.ended_tags: dict[str, None] = {}  # Those that we ended, and the client may not know.
-        self.base = 0  # The id of the ring's head.
-        self.ring: Any = None  # A Ring once something was delivered.
-        self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.
-        self.browsed: dict[int, tuple[Message, Subscription]] = {}  # Shown, and not acquired.
-        self.parted: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
-        self.returning: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
-        self.unsettled = 0  # In ring and ``old``.
-        self.runs: Any = None  # deque[Run] once something with limits was sent.
-        self.last_run: Any = None  # The last of them.
-        self.transaction: Any = None  # The Transaction that accepts and rejects are part of.
-        self.durable = False  # Something durable was settled by this command.
-        self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
-
-    # --- Bookkeeping --------------------------------------------------------------------------
-
-    def remember(self, number: int, message: Message) -> None:
-        """Hold a message until it is settled; ``number`` is the id of its transfer."""
-        ring = self.ring
-        if ring is None:
-            ring = self.ring = Ring()
-        if ring.count == 0:
-            self.base = number
-        gap = (number - self.base - ring.count) & SERIAL_MASK
-        if gap > RING_SLACK:
-            self.spill(ring.count)
-            self.base = number
-            gap = 0
-        while gap:
-            ring.push(None)
-            gap -= 1
-        ring.push(message)
-        self.unsettled += 1
-        if ring.count > RING_SLACK + 4 * self.unsettled:
-            self.spill(ring.count - RING_SLACK)
-
-    def spill(self, count: int) -> None:
-        """Move the oldest ``count`` places of the ring into the dict."""
-        ring = self.ring
-        while count and ring.count:
-            message = ring.pop()
-            if message is not None:
-                self.old[self.base] = message
-            self.base = (self.base + 1) & SERIAL_MASK
-            count -= 1
-        self.trim()
-
-    def trim(self) -> None:
-        """Move the ring's head over empty places."""
-        ring = self.ring
-        while ring.count and ring.at(0) is None:
-            ring.pop()
-            self.base = (self.base + 1) & SERIAL_MASK
-
-    def remember_browsed(self, number: int, message: Message, by: Subscription) -> None:
-        """Remember what was shown, in case that the client wants to acquire it."""
-        browsed = self.browsed
-        if len(browsed) >= BROWSED_MAX:
-            del browsed[next(iter(browsed))]
-        browsed[number] = (message, by)
+    def __init__(self) -> None:
+        self.runs: deque[Run] | None = None  # Made for the first transfer with limits.
+        self.last_run: Run | None = None  # The last of them.
 
     def charge(self, by: Subscription, number: int, octets: int) -> None:
-        """A transfer was sent: take what it cost off the credit."""
+        """Take the cost of a transfer that was sent off the credit of its subscription."""
         if by.credit_messages > 0:
             by.credit_messages -= 1
         if by.credit_octets > 0:
@@ -368,6 +298,7 @@ class Holder(ProtocolSession):
             runs = self.runs = deque()
         if runs:
             run = self.last_run
+            assert run is not None
             if (
                 run.subscription is by
                 and run.octets == octets
@@ -382,7 +313,7 @@ class Holder(ProtocolSession):
         runs.append(self.last_run)
 
     def completed(self, lo: int, hi: int) -> None:
-        """The client completed commands of ours: window credit comes back."""
+        """Give window credit back for commands that the client completed."""
         runs = self.runs
         while runs:
             run: Run = runs[0]
@@ -404,7 +335,8 @@ class Holder(ProtocolSession):
             return
 
     def complete_behind(self, lo: int, hi: int) -> None:
-        """Completed out of order: look at every run."""
+        """As :meth:`completed`, out of order: look at every run."""
+        assert self.runs is not None
         kept: deque[Run] = deque()
         restored: list[tuple[Subscription, int, int, int]] = []
         for run in self.runs:
@@ -431,99 +363,3 @@ class Holder(ProtocolSession):
             self.last_run = run
         for subscription, count, octets, window in restored:
             subscription.restore(count, octets, window)
-
-    # --- Settlement ---------------------------------------------------------------------------
-
-    def settle_range(self, lo: int, hi: int, outcome: int) -> None:
-        """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
-        if self.old:
-            size = (hi - lo) & SERIAL_MASK
-            for number in [n for n in self.old if ((n - lo) & SERIAL_MASK) <= size]:
-                self.apply(number, self.old.pop(number), outcome)
-        ring = self.ring
-        if ring is None or not ring.count:
-            return
-        end = (hi - self.base) & SERIAL_MASK
-        if end & SERIAL_SIGN:
-            return  # All before the ring.
-        at = (lo - self.base) & SERIAL_MASK
-        if at & SERIAL_SIGN:
-            at = 0
-        end = min(end + 1, ring.count)
-        if at == 0:
-            while end:
-                message = ring.pop()
-                number = self.base
-                self.base = (number + 1) & SERIAL_MASK
-                end -= 1
-                if message is not None:
-                    self.apply(number, message, outcome)
-            self.trim()
-            return
-        while at < end:
-            message = ring.at(at)
-            if message is not None:
-                ring.clear_at(at)
-                self.apply((self.base + at) & SERIAL_MASK, message, outcome)
-            at += 1
-
-    def apply(self, number: int, message: Message, outcome: int) -> None:
-        """Give one delivery its outcome; it is in no place any more."""
-        self.unsettled -= 1
-        consumer: Consumer = message.consumer
-        queue = consumer.queue
-        if message.position:
-            self.durable = True
-        if outcome != ACCEPT and outcome != DISCARD:
-            self.touched[queue] = None
-            if outcome == RELEASE:
-                queue.release(message)
-            else:
-                queue.requeue(message)
-            return
-        if self.transaction is not None:
-            self.settle_in_work(number, message, queue, outcome)
-        elif outcome == ACCEPT:
-            queue.settle(message)
-        else:
-            queue.discard(message)
-
-    def settle_in_work(self, number: int, message: Message, queue: Queue, outcome: int) -> None:
-        """The outcome is part of a transaction."""
-        transaction = self.transaction
-        if not transaction.owns:
-            self.parted[number] = message
-        transaction.settle(queue, message, outcome)
-
-    def take_back(self) -> list[Message]:
-        """Take every unsettled message off the session, oldest first; they are nobody's now."""
-        messages: list[Message] = [*self.parted.values(), *self.old.values()]
-        self.parted = {}
-        self.returning = {}
-        self.old = {}
-        ring = self.ring
-        while ring is not None and ring.count:
-            message = ring.pop()
-            if message is not None:
-                messages.append(message)
-        self.unsettled = 0
-        self.browsed = {}
-        return sorted(messages, key=lambda message: message.seq)
-
-    def subscription_cancelled(self, subscription: Subscription) -> None:
-        """A queue ended a subscription's part."""
-
-    def end_flush(self, subscription: Subscription) -> None:
-        """All there is was offered to a subscription."""
-
-    def subscription_ended(self, subscription: Subscription) -> None:
-        """A subscription has all that it asked for."""
-
-    def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
-        """A subscription cannot have what it asked for."""
-
-
-def serial_distance(a: int, b: int) -> int:
-    """The steps from one command id to another, negative when ``b`` comes before ``a``."""
-    distance = (b - a) & SERIAL_MASK
-    return distance - SERIAL_SPAN if distance & SERIAL_SIGN else distance

@@ -2,8 +2,9 @@
 import cython
 
 from headrace.gateway.messages.route cimport Route
-from headrace.gateway.v0_10.session.completion cimport Batcher
+from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader
+from headrace.model.counters cimport Counters
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.property_bits cimport (
@@ -12,7 +13,10 @@ from headrace.wire.property_bits cimport (
 
 cdef Py_ssize_t ROUTES_MAX
 
-cdef class Transfers(Batcher):
+@cython.final
+cdef class ParsedTransfer:
+    cdef SessionContext session
+    cdef Counters counters
     cdef bytes args
     cdef bytes header
     cdef public long long until_ms
@@ -34,8 +38,9 @@ cdef class Transfers(Batcher):
     cdef bint discards
     cdef bint immediate
 
-    @cython.locals(read=TransferHeader, address=bytes, exchange=bytes, key=bytes,
+    @cython.locals(session=SessionContext, read=TransferHeader, address=bytes, exchange=bytes, key=bytes,
                    now_ms=cython.longlong)
     cdef Route prepare(self, bytes args, bytes header)
-    @cython.locals(route=Route, generation=cython.ulonglong)
+    @cython.locals(session=SessionContext, route=Route, generation=cython.ulonglong)
     cpdef Route find_route(self, bytes address, bytes exchange, bytes key, bytes rest)
+    cpdef forget(self)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 0-10 client says of a message: its route, its flags, and what its header becomes.
+"""A parsed message.transfer: its route, its flags, and the header that consumers are sent.
 
-When arguments and header segment are those of the transfer before, octet for octet, all of this is
-known. Else they are read.
+When arguments and header segment are those of the transfer before, byte for byte, they are not
+parsed again.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import cython
 
 if not cython.compiled:
     from headrace.gateway.messages.route import Route
-    from headrace.gateway.v0_10.session.completion import Batcher
+    from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
@@ -32,23 +32,27 @@ from headrace.protocol.codec_0_10 import decode_command
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_10 import MessageTransfer
+
 ROUTES_MAX = 1024  # Remembered routes of one session; all are forgotten when it is full.
 PERSISTENT_MODE = 2
 ACCEPTED_EXPLICITLY = 0
 
 
-class Transfers(Batcher):
-    """A session, as far as it knows what the transfer that it handles is."""
+class ParsedTransfer:
+    """What is known of the transfer that a session handles, and of the routes that it used."""
 
-    def __init__(self, name: bytes, gateway: Any) -> None:
-        Batcher.__init__(self, name, gateway)
-        # What follows from the transfer before.
+    def __init__(self, session: SessionContext) -> None:
+        self.session = session
+        self.counters = session.counters
+        # What the transfer before said.
         self.args = b""  # Its arguments without the session header,
         self.header = b""  # and its header segment.
         self.until_ms = 0  # When that is void.
         self.route: Route | None = None
         self.routes: dict[bytes, Route] = {}
-        self.fragment: Any = None  # Read last; the message is more than this one transfer.
+        self.fragment: TransferHeader | None = None  # Read last; the message has others.
         self.explicit = False  # It wants a message.accept.
         self.rare = False  # It is immediate, a fragment, or numbered,
         self.publishing: tuple[bytes, int] | None = None  # by this publisher and id.
@@ -66,9 +70,10 @@ class Transfers(Batcher):
 
     def prepare(self, args: bytes, header: bytes) -> Route:
         """Read arguments and header segment of a transfer and find its route."""
+        session = self.session
         self.route = None
-        self.connection.work_left -= C_METHOD_WORK
-        transfer: Any = decode_command(b"\x04\x01" + args)[1]
+        session.connection.work_left -= C_METHOD_WORK
+        transfer = cast("MessageTransfer", decode_command(b"\x04\x01" + args)[1])
         read = TransferHeader()
         bare = header
         copies: tuple[bytes, ...] = ()
@@ -79,22 +84,22 @@ class Transfers(Batcher):
         if ID_ENTRY in header:
             bare, read.publishing = take_number_0_10(bare)
         if REPLY_ENTRY in header:
-            bare = name_answers(self, bare)
+            bare = name_answers(session, bare)
         read.read(bare)
         self.fragment = None
         if not (read.first and read.last):
             self.fragment = read
             if not read.first:  # What the first one said still holds.
-                read = self.context.fragments.opening(self, read)
+                read = session.context.fragments.opening(session, read)
         self.publishing = read.publishing
         if (
             read.user_id  # Some send an empty one.
-            and read.user_id != self.user.name.encode()
-            and "impersonator" not in self.user.tags
+            and read.user_id != session.user.name.encode()
+            and "impersonator" not in session.user.tags
         ):
             raise ExecutionError(
                 ExecutionCode.UNAUTHORIZED_ACCESS,
-                f"the user-id of the message is not that of user '{self.user.name}'",
+                f"the user-id of the message is not that of user '{session.user.name}'",
             )
         exchange = (transfer.destination or "").encode()
         key = read.routing_key
@@ -131,14 +136,20 @@ class Transfers(Batcher):
         if delay_ms:
             self.ttl_ms = -1  # It counts from then on.
             self.deadline_ms = now_ms + delay_ms
-            route = delayed(self.vhost, route)
-            self.delivered_header = signed_0_10(self.delivered_header, account_of(self.user))
+            route = delayed(session.vhost, route)
+            self.delivered_header = signed_0_10(self.delivered_header, account_of(session.user))
             size = len(self.delivered_header).to_bytes(4, "big")
             self.prefix = address + b"\x00\x00" + size + self.delivered_header
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None
         return route
+
+    def forget(self) -> None:
+        """Read the next transfer again, and find its route anew."""
+        self.route = None
+        self.routes = {}
+        self.until_ms = 0
 
     def delay_in(self, rest: bytes) -> int:
         """Return the delay that a header segment asks for, in milliseconds; 0 when it does not."""
@@ -151,6 +162,7 @@ class Transfers(Batcher):
 
     def find_route(self, address: bytes, exchange: bytes, key: bytes, rest: bytes) -> Route:
         """Return the route of an address: remembered, or made now."""
+        session = self.session
         generation = self.counters.generation
         route = self.routes.get(address)
         if route is None or route.generation != generation:
@@ -160,12 +172,12 @@ class Transfers(Batcher):
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_ARGUMENT, "a name is not UTF-8"
                 ) from None
-            self.check_access("write", "exchange", name or "amq.default")
-            self.check_topic("write", name, routing_key)
-            self.vhost.check_publishable(name)
+            session.check_access("write", "exchange", name or "amq.default")
+            session.check_topic("write", name, routing_key)
+            session.vhost.check_publishable(name)
             headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-            routed = self.vhost.route(
-                name, routing_key, headers, alternates=1, publisher=self.number
+            routed = session.vhost.route(
+                name, routing_key, headers, alternates=1, publisher=session.number
             )
             route = Route(address, routed.queues, generation, routed.interception)
             if not routed.cacheable:
@@ -184,28 +196,13 @@ class Transfers(Batcher):
         self, route: Route, exchange: bytes, key: bytes, copies: tuple[bytes, ...], rest: bytes
     ) -> Route:
         """Return the route of a message with further routing keys; it is not remembered."""
+        session = self.session
         name = exchange.decode()
         further = [copy.decode() for copy in copies]
         for each in further:
-            self.check_topic("write", name, each)
+            session.check_topic("write", name, each)
         headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-        routed = self.vhost.route(
-            name, key.decode(), headers, alternates=1, copies=further, publisher=self.number
+        routed = session.vhost.route(
+            name, key.decode(), headers, alternates=1, copies=further, publisher=session.number
         )
         return Route(route.key, routed.queues, route.generation, routed.interception)
-
-    # --- Rights -------------------------------------------------------------------------------
-
-    def check_access(self, permission: str, kind: str, name: str) -> None:
-        """Refuse what the user has no permission for."""
-        self.context.access.check(self.user, self.vhost.name, permission, kind, name)
-
-    def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
-        """Refuse a topic that the user may not publish to or bind."""
-        access = self.context.access
-        access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
-
-    def check_elsewhere(self, exchange: str, routing_key: Any = None, *, letters: bool) -> None:
-        """Refuse to let messages go on to where the user may not write."""
-        access = self.context.access
-        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)

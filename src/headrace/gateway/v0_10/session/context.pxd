@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+from headrace.model.counters cimport Counters
+from headrace.model.ports cimport Store
+from headrace.protocol.v0_10.session.session cimport Session
+
+cdef class SessionContext(Session):
+    cdef public object context
+    cdef public unsigned int number
+    cdef public object user
+    cdef public object vhost
+    cdef public Counters counters
+    cdef public Store store
+    cdef public bint over
+    cdef public object transaction
+    cdef public dict subscriptions
+    cdef public dict ended_tags
+    cdef public list on_end
+
+    cpdef fail_now(self, object error)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of a client's session know of it: the broker, its user, its virtual host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.v0_10.session.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.security.access import User
+    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_10.session.subscription import Subscription
+    from headrace.model.counters import Counters
+    from headrace.model.ports import Store
+    from headrace.model.transaction.transaction import Transaction
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol.errors_0_10 import ExecutionError
+
+
+class SessionContext(Session):
+    """A session with what its parts share."""
+
+    def __init__(self, name: bytes, connection: Connection010) -> None:
+        """``connection`` is the one that attaches it first."""
+        Session.__init__(self, name)
+        self.context: Context010 = connection.shared
+        self.number = connection.number  # Of the connection that attached it last.
+        self.user: User = connection.user
+        self.vhost: VirtualHost = connection.vhost
+        self.counters: Counters = connection.counters
+        self.store: Store = connection.store
+        self.over = False  # Everything that it held was given back.
+        self.transaction: Transaction | None = None  # That publishes and settlements are part of.
+        self.subscriptions: dict[str, Subscription] = {}
+        self.ended_tags: dict[str, None] = {}  # Ended by us; the client may not know yet.
+        self.on_end: list[Callable[[], None]] = []
+
+    def fail_now(self, error: ExecutionError) -> None:
+        """End the session and tell the peer why, whatever is not durable yet."""
+        Session.fail(self, error)
+
+    # --- Permissions --------------------------------------------------------------------------
+
+    def check_access(self, permission: str, kind: str, name: str) -> None:
+        """Refuse what the user has no permission for."""
+        self.context.access.check(self.user, self.vhost.name, permission, kind, name)
+
+    def check_any_access(self, kind: str, name: str) -> None:
+        """Refuse to reveal that an object exists to a user without any permission on it."""
+        self.context.access.check_any(self.user, self.vhost.name, kind, name)
+
+    def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
+        """Refuse a topic that the user may not publish to or bind."""
+        access = self.context.access
+        access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
+
+    def check_elsewhere(
+        self, exchange: str, routing_key: str | None = None, *, letters: bool
+    ) -> None:
+        """Refuse to forward messages to where the user may not write."""
+        access = self.context.access
+        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)

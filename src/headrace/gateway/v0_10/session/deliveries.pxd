@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.gateway.v0_10.session.context cimport SessionContext
+from headrace.model.message cimport Message
+from headrace.model.queue.dispatch cimport Consumer, ServedMessages
+from headrace.model.queue.ring cimport Ring
+
+cdef Py_ssize_t RING_SLACK
+cdef Py_ssize_t BROWSED_MAX
+cdef unsigned int SERIAL_MASK
+cdef unsigned int SERIAL_SIGN
+cdef long long SERIAL_SPAN
+cdef int ACCEPT
+cdef int REQUEUE
+cdef int DISCARD
+cdef int RELEASE
+
+@cython.final
+cdef class Deliveries:
+    cdef SessionContext session
+    cdef public unsigned int base
+    cdef public Ring ring
+    cdef public dict old
+    cdef public dict browsed
+    cdef public dict parted
+    cdef public dict returning
+    cdef public long long unsettled
+    cdef public bint durable
+    cdef public dict touched
+
+    @cython.locals(ring=Ring, gap=cython.uint)
+    cdef remember(self, unsigned int number, Message message)
+    @cython.locals(ring=Ring, message=Message)
+    cdef spill(self, Py_ssize_t count)
+    @cython.locals(ring=Ring)
+    cdef trim(self)
+    cdef remember_browsed(self, unsigned int number, Message message, Consumer by)
+    @cython.locals(ring=Ring, number=cython.uint, end=Py_ssize_t, at=Py_ssize_t, message=Message,
+                   size=cython.uint)
+    cpdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
+    @cython.locals(consumer=Consumer, queue=ServedMessages)
+    cdef apply(self, unsigned int number, Message message, int outcome)
+    cpdef settle_in_transaction(
+        self, unsigned int number, Message message, ServedMessages queue, int outcome
+    )
+    cpdef drain_touched(self)
+    cpdef forget_browsed(self, unsigned int first, unsigned int last)
+    @cython.locals(message=Message, subscription=Consumer)
+    cpdef list acquire(self, list ranges)
+    cpdef part_again(self)
+
+@cython.locals(distance=cython.uint)
+cpdef long long serial_distance(unsigned int a, unsigned int b) noexcept

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The deliveries of a 0-10 session that are not settled yet.
+
+A delivery is a message.transfer command of ours, named by its command id. Ids count up by one for
+all commands that a session sends. The unsettled deliveries are a ring in which the place of an id
+is its distance from ``base``. Deliveries that were left behind, and those acquired later, are in a
+dict.
+"""
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.v0_10.session.context import SessionContext
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.ring import Ring
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+
+RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
+SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
+SERIAL_SIGN = 0x80000000
+SERIAL_SPAN = 1 << 32
+
+ACCEPT = 0
+REQUEUE = 1
+DISCARD = 2
+RELEASE = 3
+
+
+class Deliveries:
+    """The unsettled deliveries of one session, and those that its client may still acquire."""
+
+    def __init__(self, session: SessionContext) -> None:
+        self.session = session
+        self.base = 0  # The id of the ring's head.
+        self.ring: Ring | None = None  # Made for the first delivery.
+        self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.
+        self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Shown, and not acquired.
+        self.parted: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
+        self.returning: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
+        self.unsettled = 0  # In ring and ``old``.
+        self.durable = False  # The current command settled a durable message.
+        self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
+
+    def remember(self, number: int, message: Message) -> None:
+        """Keep a message until it is settled; ``number`` is the id of its transfer."""
+        ring = self.ring
+        if ring is None:
+            ring = self.ring = Ring()
+        if ring.count == 0:
+            self.base = number
+        gap = (number - self.base - ring.count) & SERIAL_MASK
+        if gap > RING_SLACK:
+            self.spill(ring.count)
+            self.base = number
+            gap = 0
+        while gap:
+            ring.push(None)
+            gap -= 1
+        ring.push(message)
+        self.unsettled += 1
+        if ring.count > RING_SLACK + 4 * self.unsettled:
+            self.spill(ring.count - RING_SLACK)
+
+    def spill(self, count: int) -> None:
+        """Move the oldest ``count`` places of the ring into the dict."""
+        ring = self.ring
+        assert ring is not None
+        while count and ring.count:
+            message = ring.pop()
+            if message is not None:
+                self.old[self.base] = message
+            self.base = (self.base + 1) & SERIAL_MASK
+            count -= 1
+        self.trim()
+
+    def trim(self) -> None:
+        """Move the ring's head over empty places."""
+        ring = self.ring
+        assert ring is not None
+        while ring.count and ring.at(0) is None:
+            ring.pop()
+            self.base = (self.base + 1) & SERIAL_MASK
+
+    def remember_browsed(self, number: int, message: Message, by: Consumer) -> None:
+        """Remember a browsed message: the client may acquire it."""
+        browsed = self.browsed
+        if len(browsed) >= BROWSED_MAX:
+            del browsed[next(iter(browsed))]
+        browsed[number] = (message, by)
+
+    # --- Settlement ---------------------------------------------------------------------------
+
+    def settle_range(self, lo: int, hi: int, outcome: int) -> None:
+        """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
+        if self.old:
+            size = (hi - lo) & SERIAL_MASK
+            for number in [n for n in self.old if ((n - lo) & SERIAL_MASK) <= size]:
+                self.apply(number, self.old.pop(number), outcome)
+        ring = self.ring
+        if ring is None or not ring.count:
+            return
+        end = (hi - self.base) & SERIAL_MASK
+        if end & SERIAL_SIGN:
+            return  # All before the ring.
+        at = (lo - self.base) & SERIAL_MASK
+        if at & SERIAL_SIGN:
+            at = 0
+        end = min(end + 1, ring.count)
+        if at == 0:
+            while end:
+                message = ring.pop()
+                number = self.base
+                self.base = (number + 1) & SERIAL_MASK
+                end -= 1
+                if message is not None:
+                    self.apply(number, message, outcome)
+            self.trim()
+            return
+        while at < end:
+            message = ring.at(at)
+            if message is not None:
+                ring.clear_at(at)
+                self.apply((self.base + at) & SERIAL_MASK, message, outcome)
+            at += 1
+
+    def apply(self, number: int, message: Message, outcome: int) -> None:
+        """Give a delivery its outcome; it is already out of the ring and the dict."""
+        self.unsettled -= 1
+        consumer: Consumer = message.consumer
+        queue = consumer.queue
+        if message.position:
+            self.durable = True
+        if outcome != ACCEPT and outcome != DISCARD:
+            self.touched[queue] = None
+            if outcome == RELEASE:
+                queue.release(message)
+            else:
+                queue.requeue(message)
+            return
+        if self.session.transaction is not None:
+            self.settle_in_transaction(number, message, queue, outcome)
+        elif outcome == ACCEPT:
+            queue.settle(message)
+        else:
+            queue.discard(message)
+
+    def settle_in_transaction(
+        self, number: int, message: Message, queue: "Queue", outcome: int
+    ) -> None:
+        """Make the outcome part of the session's transaction."""
+        transaction = self.session.transaction
+        assert transaction is not None
+        if not transaction.owns:
+            self.parted[number] = message
+        transaction.settle(queue, message, outcome)
+
+    def take_back(self) -> list[Message]:
+        """Remove and return every unsettled message, oldest first."""
+        messages: list[Message] = [*self.parted.values(), *self.old.values()]
+        self.parted = {}
+        self.returning = {}
+        self.old = {}
+        ring = self.ring
+        while ring is not None and ring.count:
+            message = ring.pop()
+            if message is not None:
+                messages.append(message)
+        self.unsettled = 0
+        self.browsed = {}
+        return sorted(messages, key=lambda message: message.seq)
+
+    def drain_touched(self) -> None:
+        """Dispatch from the queues that messages returned to."""
+        if self.touched:
+            touched = self.touched
+            self.touched = {}
+            for queue in touched:
+                queue.drain()
+
+    def forget_browsed(self, first: int, last: int) -> None:
+        """Forget browsed messages: the client does not want to acquire them."""
+        size = (last - first) & SERIAL_MASK
+        for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
+            del self.browsed[number]
+
+    def acquire(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Acquire browsed messages; return those that no other consumer has taken."""
+        acquired: list[tuple[int, int]] = []
+        for first, last in ranges:
+            size = (last - first) & SERIAL_MASK
+            for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
+                message, subscription = self.browsed.pop(number)
+                if subscription.queue.acquire(message, subscription):
+                    self.old[number] = message
+                    self.unsettled += 1
+                    acquired.append((number, number))
+        return acquired
+
+    def note_returns(self, first: int, last: int, outcome: int) -> None:
+        """Note the release of accepted messages: it happens if the transaction is rolled back."""
+        size = (last - first) & SERIAL_MASK
+        for number in self.parted:
+            if ((number - first) & SERIAL_MASK) <= size:
+                self.returning[number] = outcome
+
+    def part_again(self) -> None:
+        """Make what was accepted in a transaction unsettled again: it is rolled back."""
+        returning = self.returning
+        self.returning = {}
+        for number, outcome in returning.items():
+            message = self.parted.pop(number, None)
+            if message is None:
+                continue
+            queue = message.consumer.queue
+            self.touched[queue] = None
+            if outcome == RELEASE:
+                queue.release(message)
+            else:
+                queue.requeue(message)
+        self.drain_touched()
+        self.old.update(self.parted)
+        self.unsettled += len(self.parted)
+        self.parted = {}
+
+    def held_up_to(self, subscription: Consumer, last: int) -> list[int]:
+        """Return the ids, up to ``last``, of the unsettled transfers of a subscription."""
+        message: Message | None
+        found = [
+            number
+            for number, message in self.old.items()
+            if message.consumer is subscription and serial_distance(number, last) >= 0
+        ]
+        ring = self.ring
+        at = 0
+        while ring is not None and at < ring.count:
+            number = (self.base + at) & SERIAL_MASK
+            if serial_distance(number, last) < 0:
+                break
+            message = ring.at(at)
+            if message is not None and message.consumer is subscription:
+                found.append(number)
+            at += 1
+        return found
+
+
+def serial_distance(a: int, b: int) -> int:
+    """Return the steps from command id ``a`` to ``b``, negative when ``b`` comes first."""
+    distance = (b - a) & SERIAL_MASK
+    return distance - SERIAL_SPAN if distance & SERIAL_SIGN else distance
