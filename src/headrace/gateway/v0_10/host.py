@@ -13,12 +13,12 @@ from headrace.model.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.codec_0_10 import Command
 
 
 @contextmanager
-def host_of(session: Session, command: Command) -> Iterator[AuthorizedHost]:
+def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
     """Give the session's virtual host, to change by the rules of 0-10.
 
     Raises:

@@ -23,10 +23,10 @@ from headrace.protocol.codec_0_10 import (
 if TYPE_CHECKING:
     from headrace.gateway.security.authorized_host import Arguments
     from headrace.gateway.v0_10.commands.table import Handler
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.session import Session010
 
 
-def declare(session: Session, command: ExchangeDeclare, header: bytes, parts: object) -> None:
+def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts: object) -> None:
     """Make an exchange, or check that it exists."""
     name = command.exchange or ""
     with host_of(session, command) as host:
@@ -45,13 +45,13 @@ def declare(session: Session, command: ExchangeDeclare, header: bytes, parts: ob
         )
 
 
-def delete(session: Session, command: ExchangeDelete, header: bytes, parts: object) -> None:
+def delete(session: Session010, command: ExchangeDelete, header: bytes, parts: object) -> None:
     """Delete an exchange that is no alternate exchange of others."""
     with host_of(session, command) as host:
         host.delete_exchange(command.exchange or "", if_unused=command.if_unused)
 
 
-def query(session: Session, command: ExchangeQuery, header: bytes, parts: object) -> bool:
+def query(session: Session010, command: ExchangeQuery, header: bytes, parts: object) -> bool:
     """Describe an exchange; one that does not exist is no error."""
     name = command.name or ""
     if name:
@@ -66,21 +66,21 @@ def query(session: Session, command: ExchangeQuery, header: bytes, parts: object
     )
 
 
-def bind(session: Session, command: ExchangeBind, header: bytes, parts: object) -> None:
+def bind(session: Session010, command: ExchangeBind, header: bytes, parts: object) -> None:
     """Bind a queue to an exchange, unless it is bound under that key already."""
     end, arguments = (QUEUE, command.queue or ""), plain(command.arguments or {})
     with host_of(session, command) as host:
         host.bind(command.exchange or "", end, command.binding_key or "", arguments)
 
 
-def unbind(session: Session, command: ExchangeUnbind, header: bytes, parts: object) -> None:
+def unbind(session: Session010, command: ExchangeUnbind, header: bytes, parts: object) -> None:
     """Undo the binding of a queue under a key."""
     end = (QUEUE, command.queue or "")
     with host_of(session, command) as host:
         host.unbind(command.exchange or "", end, command.binding_key or "", {})
 
 
-def bound(session: Session, command: ExchangeBound, header: bytes, parts: object) -> bool:
+def bound(session: Session010, command: ExchangeBound, header: bytes, parts: object) -> bool:
     """Answer whether such a binding exists, and if not, what is missing."""
     vhost, key = session.vhost, command.binding_key
     with host_of(session, command) as host:

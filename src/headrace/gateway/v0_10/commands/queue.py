@@ -19,12 +19,12 @@ from headrace.protocol.codec_0_10 import (
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.commands.table import Handler
-    from headrace.gateway.v0_10.session.session import Session
+    from headrace.gateway.v0_10.session.session import Session010
 
 COUNT_MAX = 0xFFFFFFFF
 
 
-def declare(session: Session, command: QueueDeclare, header: bytes, parts: object) -> None:
+def declare(session: Session010, command: QueueDeclare, header: bytes, parts: object) -> None:
     """Make a queue, or check that it exists."""
     name = command.queue or ""
     with host_of(session, command) as host:
@@ -44,7 +44,7 @@ def declare(session: Session, command: QueueDeclare, header: bytes, parts: objec
         )
 
 
-def delete(session: Session, command: QueueDelete, header: bytes, parts: object) -> None:
+def delete(session: Session010, command: QueueDelete, header: bytes, parts: object) -> None:
     """Delete a queue; its messages go to its alternate exchange."""
     with host_of(session, command) as host:
         host.delete_queue(
@@ -52,14 +52,14 @@ def delete(session: Session, command: QueueDelete, header: bytes, parts: object)
         )
 
 
-def purge(session: Session, command: QueuePurge, header: bytes, parts: object) -> bool:
+def purge(session: Session010, command: QueuePurge, header: bytes, parts: object) -> bool:
     """Drop the ready messages of a queue; unacked messages stay with their subscribers."""
     with host_of(session, command) as host:
         host.purge_queue(command.queue or "")
     return session.later()
 
 
-def query(session: Session, command: QueueQuery, header: bytes, parts: object) -> bool:
+def query(session: Session010, command: QueueQuery, header: bytes, parts: object) -> bool:
     """Describe a queue; the description of one that does not exist is empty."""
     name = command.queue or ""
     if name:
