@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.host import host_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.authorized_host import Arguments
     from headrace.gateway.v0_10.commands.table import Handler
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.wire.types_0_10 import Value
 
 
 def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts: object) -> None:
@@ -60,7 +61,7 @@ def query(session: Session010, command: ExchangeQuery, header: bytes, parts: obj
     exchange = session.vhost.exchanges.get(name)
     if exchange is None:
         return session.tell_result(ExchangeQueryResult(not_found=True))
-    arguments = dict(exchange.arguments)
+    arguments = cast("dict[str, Value]", dict(exchange.arguments))
     return session.tell_result(
         ExchangeQueryResult(type=exchange.type, durable=exchange.durable, arguments=arguments)
     )
