@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -232,7 +232,7 @@ def lag_of(source: SourceProgress) -> dict[str, int]:
 def _positions(offset: object, key: str = "pos") -> dict[str, int]:
     """The positions in an offset of ours; none in anything else."""
     try:
-        found: Any = json.loads(offset) if isinstance(offset, str) else offset
+        found: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return {}
     positions = found.get(key) if isinstance(found, dict) and "v" in found else None

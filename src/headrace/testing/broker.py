@@ -19,8 +19,11 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from headrace.untyped import Fields, Json
 
 START_TIMEOUT_S = 120.0  # Of a machine that is busy otherwise; some tenths of a second are needed.
 STOP_TIMEOUT_S = 120.0
@@ -55,14 +58,14 @@ class LocalBroker(_Address):
     `LocalBroker(frame_max=4096)`.
     """
 
-    def __init__(self, data: Path | None = None, **settings: Any) -> None:
+    def __init__(self, data: Path | None = None, **settings: Json) -> None:
         self.addresses: dict[str, str] = {}  # By protocol: amqp, and amqps when it listens to TLS.
         self.host = str(settings.pop("host", self.host))
         self._data = data
         self._settings = settings
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._broker: Any = None  # For our own tests.
+        self._broker: Json = None  # For our own tests.
         self._stopping: asyncio.Event | None = None
 
     def __enter__(self) -> Self:
@@ -126,7 +129,7 @@ class LocalBroker(_Address):
         from headrace.server.broker import Broker
         from headrace.server.config.settings import Settings
 
-        asked: dict[str, Any] = {"host": self.host, "port": self.port, **read(self._settings)}
+        asked: Fields = {"host": self.host, "port": self.port, **read(self._settings)}
         if self._data is None:
             asked["memory"] = True
         else:
@@ -144,7 +147,7 @@ class LocalBroker(_Address):
             await broker.stop()
 
 
-def read(settings: dict[str, Any]) -> dict[str, Any]:
+def read(settings: Fields) -> Fields:
     """Return settings with texts such as "64MiB" as values.
 
     Raises:
@@ -162,7 +165,7 @@ def read(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def flags(settings: dict[str, Any]) -> list[str]:
+def flags(settings: Fields) -> list[str]:
     """Return settings as flags of `headrace serve`. Raises SettingError as `read` does."""
     words = []
     for name, value in read(settings).items():

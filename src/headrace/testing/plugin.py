@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.client.blocking import Channel, Connection
     from headrace.client.link.opening import Opening
     from headrace.testing.broker import ChildBroker, LocalBroker
+    from headrace.untyped import Fields
 
 MARKER = "headrace"
 INI = "headrace_settings"
@@ -54,9 +55,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.fail(said, pytrace=False)
 
 
-def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+def _settings(request: pytest.FixtureRequest) -> Fields:
     """The settings of a broker: those nearer to the test count before others."""
-    found: dict[str, Any] = {}
+    found: Fields = {}
     for line in request.config.getini(INI):
         name, separator, value = line.partition("=")
         if not separator:

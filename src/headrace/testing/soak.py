@@ -28,7 +28,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace.client import connect
 from headrace.client.channel.channel import Channel
@@ -106,7 +105,7 @@ def read_body(body: bytes) -> tuple[str, int] | None:
     return publisher.decode(), int(number)
 
 
-def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
     """Say nothing of confirms that a killed broker did not send and nobody waits for any more."""
     if not isinstance(context.get("exception"), ClientError):
         loop.default_exception_handler(context)

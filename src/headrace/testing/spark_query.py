@@ -13,12 +13,15 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import headrace
 
+if TYPE_CHECKING:
+    from headrace.untyped import Fields
 
-def run(asked: dict[str, Any]) -> int:
+
+def run(asked: Fields) -> int:
     """Run the query until it fails or nobody wants it any more."""
     from pyspark.sql import SparkSession
 

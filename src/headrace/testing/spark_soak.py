@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -28,6 +28,9 @@ import headrace
 from headrace.client import Reconnect, blocking
 from headrace.client.errors import ClientError
 from headrace.testing.broker import ChildBroker
+
+if TYPE_CHECKING:
+    from headrace.untyped import Json
 
 PATIENT: Final = Reconnect(delay_s=0.05, delay_max_s=0.5, attempts=2000)
 VICTIMS: Final = ("driver", "worker", "broker", "executor")
@@ -114,7 +117,7 @@ class SparkSoak:
         with self.broker as broker:
             with blocking.connect(broker.url) as connection, connection.channel() as channel:
                 for stream in ("soak.from", "soak.to"):
-                    arguments: Any = {"x-queue-type": "stream"}
+                    arguments: Json = {"x-queue-type": "stream"}
                     channel.declare_queue(stream, durable=True, arguments=arguments)
             publisher = Publisher(broker.url, "soak.from")
             publisher.start()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -184,7 +184,7 @@ def _table(figures: list[Figure]) -> str:
     return "\n".join(map(_line, figures))
 
 
-def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, Any]:
+def _as_json(figures: list[Figure], failures: dict[str, str], cores: int) -> dict[str, object]:
     import pyspark
 
     from headrace.bench.load import meter

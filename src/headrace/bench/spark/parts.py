@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.bench.load.link import BenchError
 from headrace.bench.spark.fill import Filler, declare, declare_stream, fill, fill_stream, remove
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.client.url import Settings
+    from headrace.untyped import JsonObject
 
 SIZE: Final = 200  # Octets of each body.
 BATCHES_WARM: Final = 2  # Micro-batches that are run first and not counted.
@@ -46,7 +47,7 @@ class Figure:
     unit: str
     bar: float | None = None
     at_most: bool = False  # Whether the bar is the most, not the least.
-    details: dict[str, Any] = field(default_factory=dict)
+    details: JsonObject = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -244,7 +245,7 @@ def _read(
     *,
     limit: int | None = None,
     batches: int | None = None,
-) -> tuple[float, dict[str, Any]]:
+) -> tuple[float, JsonObject]:
     """Rows a second, from what there is to noop."""
     reader = stage.spark.readStream.format("amqp").options(uri=stage.url, **options)
     if "stream" in options:
@@ -279,7 +280,7 @@ def _read(
     return round(rows / ms * 1000), details
 
 
-def _write(stage: Stage, guarantee: str) -> tuple[float, dict[str, Any]]:
+def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
     """Rows a second, from Spark into a durable queue."""
     count = stage.rows(400_000)
     queue = "bench.sink"
@@ -308,7 +309,7 @@ def _write(stage: Stage, guarantee: str) -> tuple[float, dict[str, Any]]:
     return round(total / ms * 1000), {"rows": total, "processor_us": processor}
 
 
-def _batches(stage: Stage, frame: DataFrame, count: int) -> list[dict[str, Any]]:
+def _batches(stage: Stage, frame: DataFrame, count: int) -> list[JsonObject]:
     """The progress of so many micro-batches to noop."""
     query = (
         frame.writeStream.format("noop")
@@ -323,7 +324,7 @@ def _until(
     query: StreamingQuery,
     count: int,
     look: Callable[[int], object] = lambda _: None,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Let a query run so many micro-batches, then stop it; `look` is told when each is over."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     seen = 0
@@ -332,7 +333,7 @@ def _until(
             failure = query.exception()
             if failure is not None:
                 raise RuntimeError(f"the query failed: {failure}")
-            progress: list[dict[str, Any]] = [
+            progress: list[JsonObject] = [
                 dict(each) for each in query.recentProgress if each["numInputRows"]
             ]
             for number in range(seen, len(progress)):

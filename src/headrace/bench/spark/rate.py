@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
+
+    from headrace.untyped import JsonObject
 
 
 class RateSource(DataSource):
@@ -34,13 +36,13 @@ class RateReader(DataSourceStreamReader):
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # The names of Spark's interface.
+    def initialOffset(self) -> JsonObject:  # noqa: N802  # The names of Spark's interface.
         return {"value": 0}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:  # noqa: N802
         return {"value": start["value"] + self.rows}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: JsonObject, end: JsonObject) -> list[InputPartition]:
         return [InputPartition((start["value"], end["value"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,6 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from headrace.pipeline.config.columns import Columns, columns_of, names_in
 from headrace.pipeline.config.errors import Problem
@@ -87,7 +86,7 @@ def amqp_sink_options(pipeline: Pipeline, sink: AmqpSink) -> dict[str, str]:
     return options
 
 
-def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+def spark_options(options: Mapping[str, object]) -> dict[str, str]:
     """Options as Spark takes them: text, and JSON for what has parts."""
     texts = {}
     for name, value in options.items():

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,6 +24,9 @@ from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
 from headrace.pipeline.config.lines import Lines, shown
 from headrace.pipeline.config.lines import Path as Place
 from headrace.pipeline.config.settings import Pipeline, Table
+
+if TYPE_CHECKING:
+    from headrace.untyped import Json, JsonObject
 
 SIZE_MAX: Final = 1 << 20
 READY: Final = "ready:"
@@ -102,7 +105,7 @@ def parse(
     return pipeline
 
 
-def _document(text: str, file: str) -> dict[str, Any]:
+def _document(text: str, file: str) -> JsonObject:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -120,7 +123,7 @@ class _Reading:
         self.variables = variables
         self.problems: list[Problem] = []
 
-    def pipeline(self, document: dict[str, Any], file: str, home: Path) -> Pipeline | None:
+    def pipeline(self, document: JsonObject, file: str, home: Path) -> Pipeline | None:
         values = self.filled(document, ())
         for key in values:
             if key not in SECTIONS:
@@ -158,7 +161,7 @@ class _Reading:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self._problem(path, f"unknown key{hint or ';'} the keys here are {', '.join(allowed)}")
 
-    def filled(self, value: Any, path: Place) -> Any:
+    def filled(self, value: Json, path: Place) -> Json:
         """The value with variables put in; keys that come out empty are left out."""
         if isinstance(value, dict):
             filled = {key: self.filled(one, (*path, key)) for key, one in value.items()}
@@ -182,7 +185,7 @@ class _Reading:
             return default or ""
         return value
 
-    def table(self, kind: type[T], values: Any, path: Place) -> T | None:
+    def table(self, kind: type[T], values: Json, path: Place) -> T | None:
         if not isinstance(values, dict):
             self._problem(path, "must be a table")
             return None
@@ -193,7 +196,7 @@ class _Reading:
                 self._invalid(kind, path, dict(one))
         return None
 
-    def _invalid(self, kind: type[Table], path: Place, error: dict[str, Any]) -> None:
+    def _invalid(self, kind: type[Table], path: Place, error: JsonObject) -> None:
         inner = tuple(part for part in error["loc"] if not _is_branch(part))
         if error["type"] == "extra_forbidden":
             self._unknown((*path, *inner), keys_of(_kind_at(kind, inner[:-1])))
@@ -206,7 +209,7 @@ class _Reading:
             text = str(error["msg"]).removeprefix("Value error, ")
             self._problem((*path, *inner), text[:1].lower() + text[1:])
 
-    def _named(self, values: dict[str, Any], section: str, kinds: Mapping[str, type[Table]]) -> Any:
+    def _named(self, values: JsonObject, section: str, kinds: Mapping[str, type[Table]]) -> Json:
         tables = values.get(section, {})
         if not isinstance(tables, dict):
             self._problem((section,), f"must be tables [{section}.NAME]")
@@ -228,7 +231,7 @@ class _Reading:
                     named[name] = made
         return named
 
-    def _listed(self, values: dict[str, Any], section: str, kind: type[T]) -> list[T]:
+    def _listed(self, values: JsonObject, section: str, kind: type[T]) -> list[T]:
         tables = values.get(section, [])
         if not isinstance(tables, list):
             self._problem((section,), f"must be written [[{section}]]")
@@ -256,7 +259,7 @@ def _kind_at(kind: type[Table], inner: Place) -> type[Table]:
     return kind
 
 
-def _tables_in(annotation: Any) -> Iterator[type[Table]]:
+def _tables_in(annotation: Json) -> Iterator[type[Table]]:
     if isinstance(annotation, type) and issubclass(annotation, Table):
         yield annotation
     for part in getattr(annotation, "__args__", ()):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Scalar = bool | int | float | str
-Options = dict[str, Scalar | list[Any] | dict[str, Any]]
+Options = dict[str, Scalar | list[object] | dict[str, object]]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Text = Annotated[str, Field(min_length=1)]
 Interval = Annotated[
@@ -113,7 +113,7 @@ class StaticRows(Table):
 
     type: Literal["rows"]
     ddl: Text
-    rows: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
+    rows: Annotated[list[dict[str, object]], Field(max_length=10_000)]
 
 
 class StaticJdbc(Table):

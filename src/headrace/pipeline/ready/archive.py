@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks.staged import partition_values
+from headrace.untyped import Cell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,7 @@ ROWS: Final = 1000  # Read at a time from a file.
 NEEDED: Final = ("body", "exchange", "routing_key", "stream", "offset", "timestamp")
 WANTED: Final = (*NEEDED, "properties", "headers", "content_header")
 
-Row = dict[str, Any]
+Row = dict[str, Cell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def _rows(piece: Piece, stream: str, choice: Choice) -> Iterator[Row]:
 
     with pq.ParquetFile(piece.path) as file:
         columns = [name for name in WANTED if name in file.schema_arrow.names]
-        batches: Any = file.iter_batches(ROWS, columns=columns)
+        batches: Cell = file.iter_batches(ROWS, columns=columns)
         if not piece.is_sorted:
             batches = file.read(columns=columns).sort_by("offset").to_batches(ROWS)
         for batch in batches:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ from headrace.pipeline.ready.death import Death, LetterRule, choose, death_of, w
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Channel, Connection, Delivery
+    from headrace.untyped import Json
 
 CHUNK: Final = 100  # Messages of a transaction, and of a look.
 GROUPED_BY: Final = ("reason", "queue", "exchange", "routing_key")
@@ -247,7 +248,7 @@ def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
 
 def _again(letter: Received, rule: LetterRule) -> Message:
     """The message as it is to be published: with its properties, and without an expiry."""
-    headers: Any = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
+    headers: Json = dict(letter.headers) if rule.keep_deaths else without_deaths(letter)
     return Message(
         letter.body,
         headers=headers,

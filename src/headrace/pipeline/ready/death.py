@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -65,7 +65,7 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _of_table(death: Mapping[str, Any]) -> Death:
+def _of_table(death: Mapping[str, object]) -> Death:
     keys = death.get("routing-keys")
     count = death.get("count")
     moment = death.get("time")
@@ -79,7 +79,7 @@ def _of_table(death: Mapping[str, Any]) -> Death:
     )
 
 
-def without_deaths(letter: Message) -> dict[str, Any]:
+def without_deaths(letter: Message) -> dict[str, object]:
     """The headers without those about deaths: the message begins anew."""
     return {key: one for key, one in letter.headers.items() if not DEATH_HEADERS.fullmatch(key)}
 

@@ -16,13 +16,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client import ClientError, Message, connect
 from headrace.client.message import decode_properties
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.ready.archive import Choice, Row, messages
 from headrace.spark.runtime.atomic_files import write_whole
+
+if TYPE_CHECKING:
+    from headrace.untyped import Cell
 
 CHUNK: Final = 500  # Rows between two looks at the clock, at most.
 UNCONFIRMED_MAX: Final = 2000
@@ -86,7 +89,7 @@ def message_of(row: Row, without: frozenset[str] = frozenset()) -> Message:
     )
 
 
-def _from_header(header: bytes) -> dict[str, Any]:
+def _from_header(header: bytes) -> dict[str, Cell]:
     properties = decode_properties(header)
     fields = {name: getattr(properties, name) for name in SELDOM}
     headers = properties.headers or {}
@@ -96,7 +99,7 @@ def _from_header(header: bytes) -> dict[str, Any]:
     return fields
 
 
-def _from_columns(row: Row) -> dict[str, Any]:
+def _from_columns(row: Row) -> dict[str, Cell]:
     properties = row.get("properties") or {}
     fields = {name: properties.get(name) for name in SELDOM}
     headers = dict(row.get("headers") or ())

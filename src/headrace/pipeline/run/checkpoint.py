@@ -15,12 +15,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.run.state import State, checkpoint_id, made_for
 from headrace.pipeline.sinks.compact import exchange
 from headrace.spark.runtime.atomic_files import write_whole
+
+if TYPE_CHECKING:
+    from headrace.untyped import Json
 
 SHOWN_MAX: Final = 10  # Batches of each checkpoint.
 
@@ -32,7 +35,7 @@ class Checkpoint:
     name: str
     path: Path
     id: str | None
-    offsets: dict[int, list[Any]]  # Of each source, as Spark has them.
+    offsets: dict[int, list[Json]]  # Of each source, as Spark has them.
     commits: tuple[int, ...]
     is_stateful: bool
     queues: tuple[str, ...] = ()  # Sources that are queues.
@@ -50,7 +53,7 @@ class Plan:
     checkpoint: Checkpoint
     text: str
     batch: int | None = None  # Rewind to its end; None with no positions forgets everything.
-    offsets: list[Any] = field(default_factory=list)  # Go on there.
+    offsets: list[Json] = field(default_factory=list)  # Go on there.
 
 
 def names(state: State) -> list[str]:
@@ -179,26 +182,26 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def _offsets(file: Path) -> list[Any]:
+def _offsets(file: Path) -> list[Json]:
     """The offsets of a batch: below a line with the format and one with Spark's own."""
     lines = file.read_text("utf-8").splitlines()
     return [None if line == "-" else json.loads(line) for line in lines[2:]]
 
 
-def _positions(offset: Any) -> dict[str, int] | None:
+def _positions(offset: Json) -> dict[str, int] | None:
     if isinstance(offset, dict) and isinstance(offset.get("pos"), dict):
         return dict(offset["pos"])
     return None
 
 
-def _told(offset: Any) -> str:
+def _told(offset: Json) -> str:
     found = _positions(offset)
     if found is None:
         return json.dumps(offset)
     return ", ".join(f"{name} {at}" for name, at in found.items())
 
 
-def _between(start: list[Any], end: list[Any]) -> str:
+def _between(start: list[Json], end: list[Json]) -> str:
     count = 0
     for left, right in zip(start, end, strict=True):
         first, last = _positions(left), _positions(right)
@@ -208,7 +211,7 @@ def _between(start: list[Any], end: list[Any]) -> str:
     return f"{count} records are"
 
 
-def _moved(offset: Any, at: dict[str, int], name: str) -> Any:
+def _moved(offset: Json, at: dict[str, int], name: str) -> Json:
     found = _positions(offset)
     if found is None:
         raise PipelineError(f"{name}: --position is for queries of streams only")
@@ -220,7 +223,7 @@ def _moved(offset: Any, at: dict[str, int], name: str) -> Any:
     return moved
 
 
-def _add_batch(checkpoint: Path, batch: int, offsets: list[Any]) -> None:
+def _add_batch(checkpoint: Path, batch: int, offsets: list[Json]) -> None:
     """A batch that nobody ran, done, and ending at the offsets."""
     before = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[:2]
     lines = [*before, *(json.dumps(one, separators=(",", ":")) for one in offsets)]

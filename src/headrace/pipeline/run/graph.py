@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.pipeline.config.check import amqp_source_options, spark_options
 from headrace.pipeline.config.errors import PipelineError
@@ -27,6 +27,8 @@ from headrace.pipeline.run.progress import reason
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from headrace.untyped import Json
 
 # What of a message is kept when one of its rows is a dead letter.
 MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
@@ -114,11 +116,11 @@ def _add(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> Non
     frame.createOrReplaceTempView(name)
 
 
-def _failure(frame: DataFrame, rule: Rule) -> Any:
+def _failure(frame: DataFrame, rule: Rule) -> Json:
     """An expression that fails, naming the rule and where the row came from."""
     from pyspark.sql import functions as f
 
-    told: list[Any] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
+    told: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
     if {"stream", "offset"} <= set(frame.columns):
         told += [f.lit(": "), f.col("stream"), f.lit(" at offset "), f.col("offset")]
     return f.raise_error(f.concat(*told)).cast("boolean")
@@ -178,7 +180,7 @@ def _source(spark: SparkSession, pipeline: Pipeline, source: AnySource) -> DataF
         return reader.load()
     path = pipeline.located(source.path)
     options = spark_options(source.options)
-    schema: Any = source.ddl
+    schema: Json = source.ddl
     if schema is None:
         schema = spark.read.format(source.type).options(**options).load(path).schema
     reader = spark.readStream.format(source.type).options(**options)

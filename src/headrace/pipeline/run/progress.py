@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import redacted
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace.pipeline.run.state import QueryStatus
+    from headrace.untyped import Json
 
 REASON_CHARACTERS_MAX: Final = 600
 WINDOWS: Final = ("stateStoreSave", "sessionWindowStateStoreSave")  # Operators with their rows.
@@ -43,7 +44,7 @@ def take(status: QueryStatus, query: StreamingQuery) -> None:
         status.state = "running" if trigger or status.lag else "idle"
 
 
-def lag(progress: Any) -> int | None:
+def lag(progress: Json) -> int | None:
     """How many records the sources have that the query has not read; None when they do not tell."""
     behind = 0
     known = False
@@ -56,7 +57,7 @@ def lag(progress: Any) -> int | None:
     return behind if known else None
 
 
-def waiting(progress: Any) -> int:
+def waiting(progress: Json) -> int:
     """How many rows of windows are held back until the watermark has passed their ends."""
     return sum(
         int(one["numRowsTotal"])
@@ -65,7 +66,7 @@ def waiting(progress: Any) -> int:
     )
 
 
-def _positions(offset: Any) -> dict[str, int] | None:
+def _positions(offset: Json) -> dict[str, int] | None:
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -76,7 +77,7 @@ def _positions(offset: Any) -> dict[str, int] | None:
     return {str(name): int(at) for name, at in offset["pos"].items()}
 
 
-def _number(progress: Any, name: str) -> float:
+def _number(progress: Json, name: str) -> float:
     value = progress[name]
     return float(value) if value is not None and value == value else 0.0
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.check import amqp_sink_options
 from headrace.pipeline.config.errors import PipelineError
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from headrace.untyped import Json, JsonObject
 
 POLL_S: Final = 0.1
 STATUS_EVERY_S: Final = 1.0
@@ -178,7 +180,7 @@ class Run:
     def _remember(self, query: Query) -> None:
         """Note what a checkpoint is for; refuse one that was made for something else."""
         pipeline = self.pipeline
-        sources: dict[str, Any] = {}
+        sources: JsonObject = {}
         for sink in query.sinks:
             for name in pipeline.sources_of(sink):
                 one = pipeline.sources[name]
@@ -205,7 +207,7 @@ class Run:
         if not path.exists():
             write_whole(path, text)
 
-    def _writer(self, query: Query, frame: DataFrame, mode: str, trigger: str) -> Any:
+    def _writer(self, query: Query, frame: DataFrame, mode: str, trigger: str) -> Json:
         writer = frame.writeStream.queryName(f"{self.pipeline.head.name}.{query.name}")
         writer = writer.outputMode(mode).option("checkpointLocation", str(self._checkpoint(query)))
         if trigger == AVAILABLE_NOW:
@@ -367,7 +369,7 @@ class Run:
                 status.state = "stopped"
 
 
-def _started(writer: Any) -> StreamingQuery:
+def _started(writer: Json) -> StreamingQuery:
     query: StreamingQuery = writer.start()
     return query
 

@@ -22,10 +22,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.spark.runtime.atomic_files import write_whole
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
 
 
 @dataclass
@@ -116,7 +119,7 @@ class State:
         A run that ended without saying so, such as one that was killed, is told as `killed`.
         """
         try:
-            values: dict[str, Any] = json.loads((self.home / "status.json").read_text("utf-8"))
+            values: JsonObject = json.loads((self.home / "status.json").read_text("utf-8"))
         except FileNotFoundError:
             return None
         values["queries"] = [QueryStatus(**one) for one in values["queries"]]
@@ -137,10 +140,10 @@ class State:
 MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that it was made for.
 
 
-def made_for(checkpoint: Path) -> dict[str, Any]:
+def made_for(checkpoint: Path) -> JsonObject:
     """The sources and sinks that a checkpoint was made for; empty when it does not say."""
     try:
-        found: dict[str, Any] = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
+        found: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks.ledger import Ledger
@@ -26,6 +26,8 @@ from headrace.spark.runtime import atomic_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from headrace.untyped import Arrow
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
@@ -85,7 +87,7 @@ def _alike(files: list[Path]) -> list[list[Path]]:
     """The files by their columns: only those with the same ones are put together."""
     import pyarrow.parquet as pq
 
-    groups: list[tuple[Any, list[Path]]] = []
+    groups: list[tuple[Arrow, list[Path]]] = []
     for path in files:
         schema = pq.read_schema(path)
         for known, group in groups:

@@ -12,7 +12,7 @@ import json
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace import extras
 from headrace.pipeline.config.errors import PipelineError
@@ -115,7 +115,7 @@ def merge(
     merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, Any]:
+def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, object]:
     """Make large files of small ones, in one commit; readers of the table before are not disturbed.
 
     Files that no version of the last `keep_hours` needs are deleted; None deletes nothing.
@@ -123,7 +123,7 @@ def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, A
     table = table_at(path)
     if table is None:
         raise PipelineError(f"{path} is no Delta table")
-    outcome: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
+    outcome: dict[str, object] = table.optimize.compact(target_size=target_bytes)
     if keep_hours is not None:
         deleted = table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
         outcome["filesDeleted"] = len(deleted)
@@ -135,8 +135,8 @@ def _statistics(path: Path) -> str:
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
+    least: dict[str, object] = {}
+    most: dict[str, object] = {}
     nulls: dict[str, int] = {}
     for column in range(min(metadata.num_columns, STATISTICS_COLUMNS_MAX)):
         parts = [

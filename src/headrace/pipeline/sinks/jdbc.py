@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.pipeline.config.errors import PipelineError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.pipeline.config.settings import JdbcSink
+    from headrace.untyped import Java
 
 NOTES = "headrace_batches"
 
@@ -60,19 +61,19 @@ class Database:
         options = {**self.options, "dbtable": self.staging}
         frame.write.format("jdbc").mode("overwrite").options(**options).save()
 
-    def _make_table(self, connection: Any, frame: DataFrame) -> None:
+    def _make_table(self, connection: Java, frame: DataFrame) -> None:
         if not self._has(connection, self.sink.table):
             options = {**self.options, "dbtable": self.sink.table}
             frame.limit(0).write.format("jdbc").mode("ignore").options(**options).save()
 
-    def _prepare(self, connection: Any) -> None:
+    def _prepare(self, connection: Java) -> None:
         if not self._has(connection, NOTES):
             self._in_one(
                 connection,
                 [f"CREATE TABLE {NOTES} (writer VARCHAR(64) NOT NULL PRIMARY KEY, batch BIGINT)"],
             )
 
-    def _has(self, connection: Any, table: str) -> bool:
+    def _has(self, connection: Java, table: str) -> bool:
         try:
             self._number(connection, f"SELECT COUNT(*) FROM {table} WHERE 1 = 0")
         except _database_error():
@@ -80,7 +81,7 @@ class Database:
             return False
         return True
 
-    def _number(self, connection: Any, query: str) -> int | None:
+    def _number(self, connection: Java, query: str) -> int | None:
         statement = connection.createStatement()
         try:
             rows = statement.executeQuery(query)
@@ -88,13 +89,13 @@ class Database:
         finally:
             statement.close()
 
-    def _quoted(self, connection: Any, name: str) -> str:
+    def _quoted(self, connection: Java, name: str) -> str:
         mark = str(connection.getMetaData().getIdentifierQuoteString()).strip()
         if mark and mark in name:
             raise PipelineError(f"column {name!r} cannot be quoted for this database")
         return f"{mark}{name}{mark}"
 
-    def _in_one(self, connection: Any, statements: list[str]) -> None:
+    def _in_one(self, connection: Java, statements: list[str]) -> None:
         statement = connection.createStatement()
         try:
             for text in statements:
@@ -107,10 +108,10 @@ class Database:
             statement.close()
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connected(self) -> Iterator[Java]:
         """A connection of the driver's JVM, with transactions."""
         try:
-            jvm: Any = self.spark._jvm
+            jvm: Java = self.spark._jvm
         except Exception:  # noqa: BLE001  # Spark Connect says so in its own ways.
             jvm = None
         if jvm is None:

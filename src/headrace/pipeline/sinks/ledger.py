@@ -24,10 +24,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.spark.runtime import atomic_files
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
 
 HIDDEN: Final = "_headrace"
 
@@ -99,15 +102,15 @@ class Ledger:
             atomic_files.sync_folders(folder, self.root)
         self._write(writer, {"batch": batch, "state": "done", "files": len(moves)})
 
-    def _record(self, writer: str) -> dict[str, Any] | None:
+    def _record(self, writer: str) -> JsonObject | None:
         try:
             text = (self.home / "writers" / f"{writer}.json").read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        record: dict[str, Any] = json.loads(text)
+        record: JsonObject = json.loads(text)
         return record
 
-    def _write(self, writer: str, record: dict[str, Any]) -> None:
+    def _write(self, writer: str, record: JsonObject) -> None:
         folder = self.home / "writers"
         folder.mkdir(parents=True, exist_ok=True)
         atomic_files.write_whole(folder / f"{writer}.json", json.dumps(record))

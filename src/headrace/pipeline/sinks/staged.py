@@ -6,13 +6,14 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headrace.pipeline.config.settings import DeltaSink, FileSink
+    from headrace.untyped import Arrow
 
 SUFFIXES: Final = {"parquet": ".parquet", "json": ".json", "csv": ".csv", "orc": ".orc"}
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -72,6 +73,6 @@ def _rows(path: Path, kind: str) -> int | None:
     if kind == "orc":
         from pyarrow import orc
 
-        rows: Any = orc.ORCFile(path).nrows
+        rows: Arrow = orc.ORCFile(path).nrows
         return int(rows)
     return None

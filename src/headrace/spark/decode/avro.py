@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
@@ -37,6 +37,9 @@ from pyspark.sql.types import (
 
 from headrace.spark.decode.codec import Decoded, reason
 from headrace.spark.schema.types import arrow_type
+
+if TYPE_CHECKING:
+    from headrace.untyped import Json, JsonObject
 
 FRAMINGS: Final = ("none", "single-object", "registry")
 SINGLE_OBJECT: Final = b"\xc3\x01"
@@ -65,20 +68,20 @@ class AvroSchemaError(ValueError):
     """A schema that is no Avro, or has no counterpart in Spark."""
 
 
-def read_schema(text: str) -> dict[str, Any]:
+def read_schema(text: str) -> JsonObject:
     """A schema from its JSON: a record. What Spark has no type for is without its logical type."""
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
             raise AvroSchemaError("is no Avro schema of a record")
-        return cast("dict[str, Any]", parse_schema(_plain(raw)))
+        return cast("JsonObject", parse_schema(_plain(raw)))
     except AvroSchemaError:
         raise
     except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
         raise AvroSchemaError(f"is no Avro schema: {reason(error)}") from None
 
 
-def spark_type(schema: Any) -> StructType:
+def spark_type(schema: Json) -> StructType:
     """The type of what a record of the schema decodes to."""
     kind = _Types({}).of(schema, 0)
     assert isinstance(kind, StructType)
@@ -90,9 +93,9 @@ class AvroCodec:
 
     def __init__(
         self,
-        schema: dict[str, Any],
+        schema: JsonObject,
         framing: str = "none",
-        writers: Sequence[dict[str, Any]] = (),
+        writers: Sequence[JsonObject] = (),
     ) -> None:
         assert framing in FRAMINGS, framing
         self.schema = schema
@@ -141,9 +144,9 @@ class AvroCodec:
             raise ValueError(f"octets are left over after {stream.tell() - 1}")
         return value if self._convert is None else self._convert(value)
 
-    def _one_by_one(self, values: list[Any], faults: dict[int, str]) -> pa.Array:
+    def _one_by_one(self, values: list[Json], faults: dict[int, str]) -> pa.Array:
         """For what Avro can hold and Arrow cannot."""
-        good: list[Any] = []
+        good: list[Json] = []
         for index, value in enumerate(values):
             try:
                 pa.array([value], self.arrow)
@@ -154,17 +157,17 @@ class AvroCodec:
         return pa.array(good, self.arrow)
 
 
-def frame(schema: dict[str, Any]) -> bytes:
+def frame(schema: JsonObject) -> bytes:
     """What stands before a single object of the schema."""
     return _mark(schema)
 
 
-def _mark(schema: dict[str, Any]) -> bytes:
+def _mark(schema: JsonObject) -> bytes:
     number = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
     return SINGLE_OBJECT + bytes.fromhex(number)
 
 
-def _plain(schema: Any) -> Any:
+def _plain(schema: Json) -> Json:
     """A schema without the logical types that we do not decode."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
@@ -187,7 +190,7 @@ class _Types:
     def __init__(self, named: dict[str, DataType | None]) -> None:
         self._named = named
 
-    def of(self, schema: Any, depth: int) -> DataType:
+    def of(self, schema: Json, depth: int) -> DataType:
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
@@ -217,7 +220,7 @@ class _Types:
             return MapType(StringType(), self.of(schema["values"], depth + 1))
         return self.of(kind, depth + 1)
 
-    def _record(self, schema: Mapping[str, Any], depth: int) -> DataType:
+    def _record(self, schema: Mapping[str, Json], depth: int) -> DataType:
         name = schema["name"]
         self._named[name] = None
         fields = [
@@ -233,7 +236,7 @@ class _Types:
         self._named[name] = found
         return found
 
-    def _union(self, branches: list[Any], depth: int) -> DataType:
+    def _union(self, branches: list[Json], depth: int) -> DataType:
         kinds = [self.of(one, depth + 1) for one in branches if one != "null"]
         if len(kinds) == 1:
             return kinds[0]
@@ -255,7 +258,7 @@ class _Types:
             raise AvroSchemaError(f"has the type {name!r}, which contains itself or is not known")
         return found
 
-    def _decimal(self, schema: Mapping[str, Any]) -> DecimalType:
+    def _decimal(self, schema: Mapping[str, Json]) -> DecimalType:
         precision, scale = schema["precision"], schema.get("scale", 0)
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise AvroSchemaError(f"has a decimal of precision {precision} and scale {scale}")
@@ -267,13 +270,13 @@ def _is_empty(kind: DataType) -> bool:
     return isinstance(kind, StructType) and all(_is_empty(one.dataType) for one in kind.fields)
 
 
-def _conversion(kind: DataType) -> Callable[[Any], Any] | None:
+def _conversion(kind: DataType) -> Callable[[Json], Json] | None:
     """What makes maps of dicts, which Arrow takes as pairs only; None where there are none."""
     if isinstance(kind, StructType):
         inner = {field.name: _conversion(field.dataType) for field in kind.fields}
         changed = [(name, convert) for name, convert in inner.items() if convert is not None]
 
-        def struct(value: Any) -> Any:
+        def struct(value: Json) -> Json:
             if value is not None:
                 for name, convert in changed:
                     value[name] = convert(value[name])

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pyspark.sql.types import (
     ArrayType,
@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.spark.decode.dates import parse_date, parse_moment
+from headrace.untyped import Cell
 
 NOTES_MAX: Final = 1000  # Of one row; a row with more is not decoded.
 INT_DIGITS_MAX: Final = 40
@@ -84,7 +85,7 @@ class TooManyNotes(ValueError):  # It is said of the row.
     """A row has more that does not fit than is kept."""
 
 
-Convert: TypeAlias = Callable[[Any, list[Note]], object]
+Convert: TypeAlias = Callable[[Cell, list[Note]], object]
 
 
 def loads(text: str) -> object:
@@ -153,7 +154,7 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
     return str
 
 
-def _leaf(convert: Callable[[Any], object]) -> Convert:
+def _leaf(convert: Callable[[Cell], object]) -> Convert:
     def leaf(value: object, notes: list[Note]) -> object:
         found = convert(value)
         if found is None:
@@ -163,7 +164,7 @@ def _leaf(convert: Callable[[Any], object]) -> Convert:
     return leaf
 
 
-def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Any], object]:
+def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
     """What makes a parsed value one of a type without parts, or None."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
@@ -244,7 +245,7 @@ def _map(element: Convert) -> Convert:
     return mapping
 
 
-def _whole_or_none(found: list[Any], value: object, notes: list[Note], before: int) -> object:
+def _whole_or_none(found: list[Cell], value: object, notes: list[Note], before: int) -> object:
     """An array or map with an element that does not fit is null as a whole, as with Spark."""
     if len(notes) == before or all(note.new for note in notes[before:]):
         return found
@@ -308,7 +309,7 @@ def _seconds(value: object) -> int | None:
     return None if number is None or abs(number) >= _SECONDS_MAX else number * 1_000_000
 
 
-def _decimal(kind: DecimalType) -> Callable[[Any], Decimal | None]:
+def _decimal(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
     unit = Decimal(1).scaleb(-kind.scale)
     limit = Decimal(10) ** (kind.precision - kind.scale)
 

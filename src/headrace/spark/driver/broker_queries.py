@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headrace.client.errors import NotFound
 from headrace.client.requests import RequestRefused
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.spark.options.options import ReadOptions
     from headrace.spark.schema.offsets import Range
+    from headrace.untyped import Json, JsonObject
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -105,7 +106,7 @@ class Survey:
                 found |= self.ask("gap.count", reader=reader, streams=some)["records"]
         return found
 
-    def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, what: str, **fields: Json) -> JsonObject:
         """Send a request to the broker; RequestRefused when it refuses."""
         return patiently(
             self.options.uri,
@@ -114,7 +115,7 @@ class Survey:
             Purpose.ASK,
         )
 
-    def _ask(self, stream: str, what: str, **fields: Any) -> dict[str, Any]:
+    def _ask(self, stream: str, what: str, **fields: Json) -> JsonObject:
         try:
             return self.ask(what, stream=stream, **fields)
         except RequestRefused as refused:

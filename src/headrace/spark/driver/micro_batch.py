@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -71,7 +71,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = self.make_planner()
         return self._planner
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # The names of Spark's interface.
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  # The names of Spark's interface.
         """Where a query without checkpoint begins; asked twice, answered the same."""
         if self._initial is None:
             self._initial = self.planner.initial()
@@ -92,7 +92,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What arrives from now on is left to the next run."""
         self.planner.aim()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """The end of the next micro-batch; `start` itself when there is nothing new.
 
         Spark gives back the limit that it was told, for which the options say more; or, with
@@ -102,16 +102,16 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self.planner.following(Offset.from_json(start), unlimited=unlimited)
         return start if end is None else end.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """The end of what is there to be read, for the progress of the query."""
         latest = self.planner.latest()
         return None if latest is None else latest.to_json()
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """The batch that ends there is in the sink, and the next one is logged."""
         self.planner.commit(Offset.from_json(end))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What goes to the tasks."""
         return {**self.__dict__, "_planner": None}
 
@@ -132,7 +132,7 @@ class StreamReader(MicroBatchReader):
             keeper = StreamGroup(self.options, survey)
         return Planner(self.options, survey, time.monotonic, keeper)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)

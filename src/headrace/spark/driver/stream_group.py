@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
 from headrace.spark.errors import GroupInUseError
@@ -19,6 +19,7 @@ from headrace.spark.schema.offsets import OffsetError
 if TYPE_CHECKING:
     from headrace.spark.driver.broker_queries import Survey
     from headrace.spark.options.options import ReadOptions
+    from headrace.untyped import Json, JsonObject
 
 CLAIM_PAUSE_S: Final = 0.25
 
@@ -59,7 +60,7 @@ class StreamGroup:
         Where it was never before it begins at `start`.
         """
         told = self._wait("group.claim", streams=list(start), ids=ids, owner=owner)
-        fresh = {
+        fresh: dict[str, int] = {
             one["stream"]: start[one["stream"]]
             for one in told
             if one["initial"] is None and one["committed"] is None
@@ -67,7 +68,8 @@ class StreamGroup:
         if fresh:
             mine = {stream: ids[stream] for stream in fresh}
             self._ask("group.begin", positions=fresh, ids=mine, pin=self.options.pin)
-        return {one["stream"]: fresh.get(one["stream"], one["position"]) for one in told}
+        positions: dict[str, int] = {one["stream"]: one["position"] for one in told}
+        return {**positions, **fresh}
 
     def commit(
         self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
@@ -76,7 +78,7 @@ class StreamGroup:
         told = self._ask("group.commit", positions=positions, ids=ids, owner=owner)
         return {one["stream"]: one["position"] for one in told}
 
-    def _wait(self, what: str, **fields: Any) -> list[dict[str, Any]]:
+    def _wait(self, what: str, **fields: Json) -> list[JsonObject]:
         """As `_ask`; while another owner has the group, again for some time."""
         until = self._clock() + self.options.group_timeout_s
         while True:
@@ -87,7 +89,7 @@ class StreamGroup:
                     raise
             self._sleep(CLAIM_PAUSE_S)
 
-    def _ask(self, what: str, **fields: Any) -> list[dict[str, Any]]:
+    def _ask(self, what: str, **fields: Json) -> list[JsonObject]:
         if not self._survey.identity():
             raise OptionError("option 'group' needs Headrace as the broker")
         try:
@@ -100,5 +102,5 @@ class StreamGroup:
             if refused.code in ("gone", "not-found", "precondition"):
                 raise OffsetError(f"option 'group': {refused.text}") from None
             raise OptionError(f"option 'group': {refused.text}") from None
-        groups: list[dict[str, Any]] = answer["groups"]
+        groups: list[JsonObject] = answer["groups"]
         return groups

@@ -10,11 +10,14 @@ import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.spark.options.kinds import OptionError
 from headrace.spark.options.option import READS, WRITES, Option, Source, Use
 from headrace.spark.options.table import OPTIONS, SPARK_OPTIONS
+
+if TYPE_CHECKING:
+    from headrace.untyped import Parsed
 
 SUGGESTIONS_MAX: Final = 3
 SECRETS: Final = ("uri", "password")  # What a file or a variable may hold.
@@ -52,10 +55,10 @@ class Given:
         assert name.lower() in _BY_NAME, name
         return name in self._values
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Parsed:
         return self._values[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Parsed:
         """The value of an option, or `default`."""
         assert name.lower() in _BY_NAME, name
         return self._values.get(name, default)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from headrace.client.requests import RequestRefused
 from headrace.spark.errors import DataLossError, GroupInUseError
@@ -18,6 +18,7 @@ from headrace.spark.schema.offsets import OffsetError
 if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.spark.options.options import ReadOptions
+    from headrace.untyped import Json, JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Leased:
         settled: int = self._ask("settle", owner=owner, upto=upto)["settled"]
         return settled
 
-    def _state(self, answer: dict[str, Any]) -> LeaseState:
+    def _state(self, answer: JsonObject) -> LeaseState:
         self._stream = answer["stream"]
         self.rejects = answer["rejects"]
         decoding = self.options.decoding
@@ -115,16 +116,16 @@ class Leased:
             )
         return LeaseState(*(answer[name] for name in LeaseState._fields))
 
-    def _ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    def _ask(self, what: str, **fields: Json) -> JsonObject:
         try:
             return self._send(what, **fields)
         except RequestRefused as refused:
             self._fail(refused)
 
-    def _send(self, what: str, **fields: Any) -> dict[str, Any]:
+    def _send(self, what: str, **fields: Json) -> JsonObject:
         options = self.options
 
-        def ask(connection: blocking.Connection) -> dict[str, Any]:
+        def ask(connection: blocking.Connection) -> JsonObject:
             if not isinstance(connection.server_properties.get("headrace_id"), str):
                 raise OptionError(
                     "option 'queue': this broker has no leases; give option 'spoolDirectory', a "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
@@ -56,7 +56,7 @@ class QueueReader(MicroBatchReader):
 
         return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
@@ -72,6 +72,6 @@ class QueueReader(MicroBatchReader):
         """One range, as Arrow batches, in the process of its task."""
         return read_partition(self.options, self.wanted, partition, self.options.queue)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What goes to the tasks."""
         return {**super().__getstate__(), "_lessor": None}

@@ -13,11 +13,14 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructType
 
 from headrace.spark.runtime import atomic_files
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
 
 FORMAT: Final = 1
 VERSIONS_MAX: Final = 10_000
@@ -76,7 +79,7 @@ class SchemaLog:
                 return
         raise SchemaLogError(f"other writers were always faster in {self.path}")
 
-    def _read(self, version: int) -> dict[str, Any]:
+    def _read(self, version: int) -> JsonObject:
         path = self.path / f"{version}.json"
         try:
             entry = json.loads(path.read_text())
@@ -86,7 +89,7 @@ class SchemaLog:
             raise SchemaLogError(f"{path} is no version of a schema: {error!r}") from None
         return dict(entry)
 
-    def _add(self, entry: dict[str, Any], version: int) -> bool:
+    def _add(self, entry: JsonObject, version: int) -> bool:
         """Write a version; False when another writer was faster.
 
         It is the one after that from which the entry was made: so nothing is written over.

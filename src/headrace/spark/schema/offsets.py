@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 FORMAT: Final = 2
 
@@ -79,9 +79,9 @@ class Offset:
             if self.positions.get(stream) == position
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The offset as Spark keeps it."""
-        offset: dict[str, Any] = {"v": FORMAT}
+        offset: dict[str, object] = {"v": FORMAT}
         offset["broker"] = self.broker or ""
         offset["epoch"] = self.epoch
         for key, values in (("from", self.origin), ("ids", self.ids), ("lost", self.lost)):
@@ -95,7 +95,7 @@ class Offset:
         return offset
 
     @classmethod
-    def from_json(cls, offset: Mapping[str, Any]) -> Offset:
+    def from_json(cls, offset: Mapping[str, object]) -> Offset:
         """The offset as it was in the checkpoint."""
         version = offset.get("v")
         if version not in (1, FORMAT):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
 from headrace.spark.runtime.connections import Purpose, patiently, requests
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.client import blocking
     from headrace.spark.options.options import ReadOptions
     from headrace.spark.schema.offsets import Range
+    from headrace.untyped import Json, JsonObject
 
 NUMBERS_MAX: Final = 20_000  # Of one request.
 
@@ -51,10 +52,10 @@ class Rejects:
         """Nothing in the range is bad, as this query sees it."""
         self.judge(self.piece.first, self.piece.last, ())
 
-    def _ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    def _ask(self, what: str, **fields: Json) -> JsonObject:
         options = self.options
 
-        def ask(connection: blocking.Connection) -> dict[str, Any]:
+        def ask(connection: blocking.Connection) -> JsonObject:
             return requests(connection).ask(
                 f"lease.{what}", queue=options.queue, group=options.group, **fields
             )

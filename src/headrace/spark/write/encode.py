@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from headrace.spark.write.rows import RowError, rows
 
 if TYPE_CHECKING:
     from headrace.spark.options.options import WriteOptions
+    from headrace.untyped import Arrow
 
 SHORT_MAX: Final = 255  # Octets of a short string.
 OUTPUT_OCTETS: Final = 1 << 20  # That are encoded at once.
@@ -56,7 +57,7 @@ class Encoded:
     properties: Octets
     body: Octets
     flags: int
-    rows: Any = None  # The row of the batch that each publish is, when some were left out.
+    rows: Arrow = None  # The row of the batch that each publish is, when some were left out.
     errors: dict[int, RowError] = field(default_factory=dict)  # By row of the batch.
 
     def frames(
@@ -127,7 +128,7 @@ def _address(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
     return Octets.arrow(column)
 
 
-def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Any:
+def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
     """Which rows have to be looked at; a numpy array of booleans."""
     found = np.zeros(batch.num_rows, bool)
 
@@ -186,7 +187,7 @@ def _fields(properties: pa.StructArray) -> dict[str, pa.Array]:
 
 
 def _properties(
-    options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, kept: Any
+    options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, kept: Arrow
 ) -> Octets:
     count = batch.num_rows
     found = _column(batch, "properties")
@@ -206,7 +207,7 @@ def _properties(
     headers = _column(batch, "headers")
     flags = np.zeros(count, np.uint16)
     constant = 0
-    pieces: list[Any] = []
+    pieces: list[Arrow] = []
     for name in (*PROPERTIES[:2], "headers", *PROPERTIES[2:]):
         column = headers if name == "headers" else given.get(name)
         if column is None or column.null_count == count:
@@ -224,7 +225,7 @@ def _properties(
     if not pieces:
         return Octets(b"\0\0")
     flags |= np.uint16(constant)
-    head: Any = pa.scalar(constant.to_bytes(2, "big"), pa.binary())
+    head: Arrow = pa.scalar(constant.to_bytes(2, "big"), pa.binary())
     if np.any(flags != constant):
         head = _fixed(flags.astype(">u2"), 2)
     return Octets.arrow(pc.binary_join_element_wise(head, *pieces, b""))
@@ -252,7 +253,7 @@ def _table(column: pa.MapArray) -> pa.Array:
     heads = np.empty((len(names), 5), np.uint8)
     heads[:, 0] = ord("S")
     heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
-    kinds: Any = _fixed(heads, 5)
+    kinds: Arrow = _fixed(heads, 5)
     if values.null_count:
         kinds = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), kinds)
         values = pc.fill_null(values, b"")
@@ -268,7 +269,7 @@ def _table(column: pa.MapArray) -> pa.Array:
     return pc.if_else(pa.array(np.diff(ends) > 0), tables, pa.scalar(b"", pa.binary()))
 
 
-def _fixed(values: Any, width: int) -> pa.Array:
+def _fixed(values: Arrow, width: int) -> pa.Array:
     """Octets of the same length in every row as a column of binary."""
     count = len(values)
     ends = np.arange(0, (count + 1) * width, width, dtype=np.int32)

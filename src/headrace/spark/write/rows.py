@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, encode_header
 from headrace.spark.options.kinds import NAME_BYTES_MAX, OptionError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.spark.options.options import WriteOptions
+    from headrace.untyped import Cell
 
 BODIES: Final = ("body", "value")
 WRITTEN: Final = {
@@ -109,7 +110,7 @@ def rows(
 ) -> Iterator[Row | RowError]:
     """The messages of a record batch, in its order; a header may have `header_max` octets."""
     # What Arrow gives has no narrower type: each value is checked where it is used.
-    columns: dict[str, list[Any]] = {
+    columns: dict[str, list[Cell]] = {
         name: batch.column(index).to_pylist() for index, name in enumerate(batch.schema.names)
     }
     for index in range(batch.num_rows):
@@ -125,7 +126,7 @@ def rows(
             )
 
 
-def _row(options: WriteOptions, values: dict[str, Any], header_max: int | None) -> Row:
+def _row(options: WriteOptions, values: dict[str, Cell], header_max: int | None) -> Row:
     body = values.get("body", values.get("value"))
     if body is None:
         raise _BadRow("the body is null")
@@ -154,9 +155,9 @@ def _address(value: str | None, default: str | None, what: str) -> str:
     return value
 
 
-def _fields(options: WriteOptions, properties: dict[str, Any]) -> dict[str, Any]:
+def _fields(options: WriteOptions, properties: dict[str, Cell]) -> dict[str, Cell]:
     """The arguments of `Message` that say the same as a struct of properties."""
-    fields: dict[str, Any] = {"persistent": options.persistent}
+    fields: dict[str, Cell] = {"persistent": options.persistent}
     for name, value in properties.items():
         if value is None:
             continue

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for values that no annotation can tell apart, each with the reason.
+
+They are the only places where these rooms say `Any`: whoever reads such a value checks it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any  # What decoding JSON or TOML returns: the document says what is in it.
+JsonObject: TypeAlias = dict[str, Any]  # A decoded object or table.
+Fields: TypeAlias = dict[str, Any]  # Keyword arguments, each of the type of the field of its name.
+Java: TypeAlias = Any  # An object of the Java machine: py4j has no types for it.
+Arrow: TypeAlias = Any  # An array, scalar or file of pyarrow, which has no types.
+Cell: TypeAlias = Any  # A value of a row: its column says of which type.
+Parsed: TypeAlias = Any  # The value of an option: its row in the table of options says the type.
