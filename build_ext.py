@@ -77,6 +77,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/messages/route.py",
     "headrace/gateway/messages/publish.py",
     "headrace/gateway/messages/distributor.py",
+    "headrace/gateway/messages/unsettled.py",
     "headrace/gateway/connection/peer.py",
     "headrace/gateway/messages/stream_headers.py",
     "headrace/gateway/v0_x/channel/content_out.py",

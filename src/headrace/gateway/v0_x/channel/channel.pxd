@@ -2,13 +2,13 @@
 import cython
 
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.conversion.convert cimport Converter
 from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, Getter
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.ring cimport Ring
 from headrace.model.queue.dispatch cimport Consumer, ServedMessages
 
 cdef enum:
@@ -43,30 +43,24 @@ cdef class Channel(Deliveries):
     cdef public object packets
     cdef public list owed
 
-    @cython.locals(ring=Ring, known=cython.bint)
     cpdef bint holds(self, unsigned long long tag) except -1
     cpdef check_tag(self, unsigned long long tag)
-    @cython.locals(ring=Ring)
     cpdef settle(self, unsigned long long tag, bint multiple, int outcome)
-    @cython.locals(ring=Ring, message=Message, consumer=Consumer)
+    @cython.locals(message=Message, consumer=Consumer)
     cpdef settle_one(self, unsigned long long tag, int outcome)
-    @cython.locals(ring=Ring, message=Message, consumer=Consumer, last=Consumer)
+    @cython.locals(unsettled=Unsettled, message=Message, consumer=Consumer, last=Consumer)
     cpdef settle_range(self, unsigned long long tag, int outcome)
     @cython.locals(queue=ServedMessages, fed=cython.bint)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
     cpdef refresh(self, Consumer consumer)
     cdef note_settles(self, unsigned long long tag, bint multiple, int outcome)
-    @cython.locals(ring=Ring, message=Message, at=Py_ssize_t)
-    cpdef list held_up_to(self, Consumer consumer, unsigned long long last)
-    @cython.locals(message=Message)
-    cdef Consumer of(self, unsigned long long tag)
     @cython.locals(message=Message, queue=ServedMessages, tag=cython.ulonglong)
     cpdef return_late(self, Consumer consumer, unsigned long long last)
     cdef settle_late(self, unsigned long long tag)
     @cython.locals(consumer=BasicConsumer)
     cdef BasicConsumer forget_late(self, unsigned long long tag)
-    @cython.locals(ring=Ring, message=Message, consumer=Consumer)
+    @cython.locals(message=Message, consumer=Consumer, entries=list)
     cpdef list take_back(self)
     @cython.locals(queue=ServedMessages, message=Message, consumer=Consumer)
     cpdef requeue_all(self)

@@ -62,19 +62,13 @@ class Channel(Deliveries):
     # --- Settlement ---------------------------------------------------------------------------
 
     def holds(self, tag: int) -> bool:
-        """Tell whether a delivery tag names something unsettled."""
-        ring = self.ring
-        known = ring is not None and self.base <= tag < self.base + ring.count
-        if known:
-            known = ring.at(tag - self.base) is not None
-        if self.held is not None and tag in self.held:
-            known = True
-        if known and self.tx_settles is not None and tag in self.tx_settles:
-            known = False
-        return known
+        """Return True if a delivery tag names an unsettled message."""
+        if self.tx_settles is not None and tag in self.tx_settles:
+            return False
+        return self.unsettled.find(tag) is not None
 
     def check_tag(self, tag: int) -> None:
-        """Refuse a delivery tag that names nothing unsettled."""
+        """Refuse a delivery tag that names no unsettled message."""
         if not self.holds(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
@@ -83,21 +77,13 @@ class Channel(Deliveries):
         if multiple and tag == 0:
             if not self.unacked:
                 return
-            tag = self.base + self.ring.count - 1
-        else:
-            ring = self.ring
-            if (
-                ring is None
-                or tag < self.base
-                or tag >= self.base + ring.count
-                or ring.at(tag - self.base) is None
-                or self.tx
-            ):
-                if self.late is None or tag not in self.late:
-                    self.check_tag(tag)
-                elif not multiple:
-                    self.settle_late(tag)
-                    return
+            tag = self.tag
+        elif self.tx or self.unsettled.find(tag) is None:
+            if self.late is None or tag not in self.late:
+                self.check_tag(tag)
+            elif not multiple:
+                self.settle_late(tag)
+                return
         if self.tx:
             self.note_settles(tag, multiple, outcome)
         elif multiple:
@@ -107,41 +93,33 @@ class Channel(Deliveries):
 
     def settle_one(self, tag: int, outcome: int) -> None:
         """Settle the delivery with this tag, which is known."""
-        ring = self.ring
-        if tag < self.base:
-            message = self.held.pop(tag)
-        else:
-            message = ring.at(tag - self.base)
-            ring.clear_at(tag - self.base)
-            self.trim()
+        message = self.unsettled.take(tag)
+        assert message is not None, "the tag is known"
         consumer = message.consumer
         self.apply(message, consumer, outcome)
         self.refresh(consumer)
 
     def settle_range(self, tag: int, outcome: int) -> None:
         """Settle every unsettled delivery up to this tag."""
-        ring = self.ring
-        last: Any = None
+        unsettled = self.unsettled
+        last: Consumer | None = None
         if self.late:
             for old in sorted(self.late):
                 if old <= tag:
                     self.settle_late(old)
-        if self.held:
-            for old in sorted(self.held):
-                if old <= tag:
-                    self.settle_one(old, outcome)
-        while ring.count and self.base <= tag:
-            message = ring.pop()
-            self.base += 1
+        if unsettled.behind:
+            for old in unsettled.numbers_behind(0, tag):
+                self.settle_one(old, outcome)
+        while True:
+            message = unsettled.take_next(0, tag)
             if message is None:
-                continue
+                break
             consumer = message.consumer
             if consumer is not last:
                 if last is not None:
                     self.refresh(last)
                 last = consumer
             self.apply(message, consumer, outcome)
-        self.trim()
         if last is not None:
             self.refresh(last)
 
@@ -197,53 +175,24 @@ class Channel(Deliveries):
         if not multiple:
             self.tx_settles[tag] = outcome
             return
-        if self.held:
-            for known in sorted(self.held):
-                if known <= tag and known not in self.tx_settles:
-                    self.tx_settles[known] = outcome
-        for known in range(self.base, tag + 1):
-            if known not in self.tx_settles and self.ring.at(known - self.base) is not None:
+        for known, _ in self.unsettled.entries(tag):
+            if known not in self.tx_settles:
                 self.tx_settles[known] = outcome
 
     # --- What comes back ----------------------------------------------------------------------
 
-    def held_up_to(self, consumer: Consumer, last: int) -> list[int]:
-        """Return the tags up to ``last`` of what a consumer holds."""
-        found: list[int] = []
-        message: Message | None
-        if self.held:
-            found = [t for t in sorted(self.held) if t <= last and self.of(t) is consumer]
-        ring = self.ring
-        at = 0
-        while ring is not None and at < ring.count and self.base + at <= last:
-            message = ring.at(at)
-            if message is not None and message.consumer is consumer:
-                found.append(self.base + at)
-            at += 1
-        return found
-
-    def of(self, tag: int) -> Consumer:
-        """Return who holds an old delivery."""
-        consumer: Consumer = self.held[tag].consumer
-        return consumer
-
     def return_late(self, consumer: Consumer, last: int) -> None:
-        """Return to the queue what a consumer has held for too long, up to the tag ``last``."""
+        """Requeue a consumer's overdue deliveries, up to the tag ``last``."""
         queue = consumer.queue
-        for tag in self.held_up_to(consumer, last):
-            if tag < self.base:
-                message = self.held.pop(tag)
-            else:
-                message = self.ring.at(tag - self.base)
-                self.ring.clear_at(tag - self.base)
+        for tag in self.unsettled.numbers_of(consumer, last):
+            message = self.unsettled.take(tag)
+            assert message is not None, "the tag is the consumer's"
             if self.late is None:
                 self.late = {}
             self.late[tag] = (head_of(consumer), message.body_size)
             if self.tx_settles is not None:
                 self.tx_settles.pop(tag, None)
             queue.requeue(message)
-        if self.ring is not None:
-            self.trim()
         queue.drain()
 
     def settle_late(self, tag: int) -> None:
@@ -266,27 +215,14 @@ class Channel(Deliveries):
         What its transaction has settled stays: the commit is to find it.
         """
         messages: list[Message] = []
-        kept: dict[int, Message] = {}
         settled = self.tx_settles or ()
-        if self.held:
-            for known in sorted(self.held):
-                if known in settled:
-                    kept[known] = self.held[known]
-                else:
-                    messages.append(self.held[known])
-        ring = self.ring
-        tag = self.base
-        while ring is not None and ring.count:
-            message = ring.pop()
-            if message is None:
-                pass
-            elif tag in settled:
-                kept[tag] = message
+        entries = self.unsettled.entries(self.tag)
+        self.unsettled.clear()
+        for tag, message in entries:
+            if tag in settled:
+                self.unsettled.put_behind(tag, message)
             else:
                 messages.append(message)
-            tag += 1
-        self.held = kept or None
-        self.base = self.tag + 1
         for message in messages:
             consumer = message.consumer
             self.unacked -= 1

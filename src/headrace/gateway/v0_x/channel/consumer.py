@@ -92,7 +92,7 @@ class BasicConsumer(Consumer):
             return
         channel = self.channel
         if self.no_ack:
-            channel.skip_tag()
+            channel.tag += 1
         else:
             channel.remember(message)
             self.unacked += 1
@@ -123,7 +123,7 @@ class BasicConsumer(Consumer):
             self.queue.unconvertible(message, self, error.reason)
             return
         if self.no_ack:
-            channel.skip_tag()
+            channel.tag += 1
         else:
             channel.remember(message)
             self.unacked += 1
@@ -135,7 +135,7 @@ class BasicConsumer(Consumer):
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        self.channel.skip_tag()
+        self.channel.tag += 1
         self.write(d, lo, address_len, end, redelivered)
         return 0
 
@@ -207,7 +207,7 @@ class BasicConsumer(Consumer):
         if flags & HAS_HEADERS:
             table = get32(d, at)
             behind = at + 4 + table
-        channel.skip_tag()
+        channel.tag += 1
         if (
             flags & 1
             or end - content + RECORD_ROOM > connection.frame_max

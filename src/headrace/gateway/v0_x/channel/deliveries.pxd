@@ -2,33 +2,23 @@
 import cython
 
 from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.v0_x.channel.content_out cimport ContentOut
 from headrace.model.message cimport C_REDELIVERED, Message
-from headrace.model.queue.ring cimport Ring
 from headrace.spec.ids cimport BASIC_GET_OK
 from headrace.wire.memory cimport copy, put16, put32, put64
-
-cdef Py_ssize_t RING_SLACK
 
 cdef class Deliveries(ContentOut):
     cdef public bint flow
     cdef public unsigned long long tag
-    cdef public unsigned long long base
-    cdef public Ring ring
-    cdef public dict held
+    cdef public Unsettled unsettled
     cdef public long long unacked
     cdef public long long unacked_bytes
     cdef public long long prefetch
     cdef public long long prefetch_size
     cdef public set refused
 
-    cdef int skip_tag(self) except -1
-    @cython.locals(ring=Ring)
-    cpdef int remember(self, Message message) except -1
-    @cython.locals(ring=Ring, message=Message)
-    cdef shorten_ring(self)
-    @cython.locals(ring=Ring)
-    cdef int trim(self) except -1
+    cpdef remember(self, Message message)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
     cpdef write_get_ok(

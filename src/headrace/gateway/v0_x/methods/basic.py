@@ -215,7 +215,7 @@ def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeo
     """See to it that a consumer does not hold deliveries for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [one for one in holders_of(consumer) if channel.held_up_to(one, last)]
+        late = [one for one in holders_of(consumer) if channel.unsettled.numbers_of(one, last)]
         if not late:
             return
         if connection.context.ack_timeout_closes:
@@ -349,8 +349,8 @@ def refuse(channel: Channel, tag: int) -> None:
     It waits for another consumer (0-9/basic.reject.requeue#01); a client that asks for it with
     basic.get may have it.
     """
-    held = channel.held
-    message = held[tag] if held and tag in held else channel.ring.at(tag - channel.base)
+    message = channel.unsettled.find(tag)
+    assert message is not None, "the tag was checked"
     if channel.refused is None or len(channel.refused) >= REFUSED_MAX:
         channel.refused = set()
     channel.refused.add(message.seq)

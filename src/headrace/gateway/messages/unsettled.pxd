@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.message cimport Message
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.ring cimport Ring
+
+cdef Py_ssize_t RING_SLACK
+
+@cython.final
+cdef class Unsettled:
+    cdef unsigned long long mask
+    cdef unsigned long long half
+    cdef Ring ring
+    cdef public unsigned long long base
+    cdef public dict behind
+    cdef public long long count
+    cdef public unsigned long long taken
+
+    @cython.locals(ring=Ring)
+    cpdef add(self, unsigned long long number, Message message)
+    @cython.locals(ring=Ring, gap=cython.ulonglong)
+    cdef leave_gap(self, unsigned long long number)
+    cpdef put_behind(self, unsigned long long number, Message message)
+    @cython.locals(ring=Ring, message=Message)
+    cdef spill(self, Py_ssize_t places)
+    @cython.locals(ring=Ring)
+    cdef int trim(self) except -1
+    @cython.locals(ring=Ring, at=cython.ulonglong)
+    cpdef Message find(self, unsigned long long number)
+    @cython.locals(ring=Ring, at=cython.ulonglong, message=Message)
+    cpdef Message take(self, unsigned long long number)
+    cpdef list numbers_behind(self, unsigned long long first, unsigned long long last)
+    @cython.locals(ring=Ring, at=cython.ulonglong, end=cython.ulonglong, number=cython.ulonglong,
+                   message=Message)
+    cpdef Message take_next(self, unsigned long long first, unsigned long long last)
+    cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
+    @cython.locals(ring=Ring, at=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
+    cpdef list entries(self, unsigned long long last)
+    cpdef clear(self)

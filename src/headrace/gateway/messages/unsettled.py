@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unsettled deliveries of one channel or session, by delivery tag or command id.
+
+The numbers of deliveries count up, so the deliveries are a ring: the place of a number is its
+distance from ``base``. Settling out of order leaves an empty place, over which the head of the ring
+moves on. A delivery that stays unsettled while many later ones are settled is moved out of the ring
+into a dict, ``behind``, so that it does not cost a place for each number after it.
+
+Numbers wrap around at ``mask``: those of 0-10 have 32 bits. Of two numbers the earlier is the one
+from which the other is less than half the way around.
+"""
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.ring import Ring
+
+RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+
+
+class Unsettled:
+    """Unsettled deliveries in the order of their numbers."""
+
+    def __init__(self, bits: int) -> None:
+        """``bits`` is the width of a number: 64 for a delivery tag, 32 for a command id."""
+        self.mask = (1 << bits) - 1
+        self.half = 1 << (bits - 1)
+        self.ring: Ring | None = None  # Once something was delivered.
+        self.base = 0  # The number of the ring's first place.
+        self.behind: dict[int, Message] | None = None  # Earlier than the ring, or put back.
+        self.count = 0
+        self.taken = 0  # The number of what ``take_next`` returned last.
+
+    def add(self, number: int, message: Message) -> None:
+        """Add a delivery, whose number comes after all others."""
+        ring = self.ring
+        if ring is None:
+            ring = self.ring = Ring()
+        if ring.count == 0:
+            self.base = number
+        elif (number - self.base - ring.count) & self.mask:
+            self.leave_gap(number)
+        ring.push(message)
+        self.count += 1
+        if ring.count > RING_SLACK and ring.count > RING_SLACK + 4 * self.count:
+            self.spill(ring.count - RING_SLACK - 4 * self.count)
+
+    def leave_gap(self, number: int) -> None:
+        """Leave places for the deliveries before this one that need no settlement."""
+        ring = self.ring
+        assert ring is not None
+        gap = (number - self.base - ring.count) & self.mask
+        if gap > RING_SLACK:
+            self.spill(ring.count)
+            self.base = number
+            gap = 0
+        while gap:
+            ring.push(None)
+            gap -= 1
+
+    def put_behind(self, number: int, message: Message) -> None:
+        """Add a delivery with an earlier number, such as one that was acquired later."""
+        if self.behind is None:
+            self.behind = {}
+        self.behind[number] = message
+        self.count += 1
+
+    def spill(self, places: int) -> None:
+        """Move the deliveries in the first places of the ring into the dict."""
+        ring = self.ring
+        assert ring is not None
+        while places and ring.count:
+            message = ring.pop()
+            if message is not None:
+                if self.behind is None:
+                    self.behind = {}
+                self.behind[self.base] = message
+            self.base = (self.base + 1) & self.mask
+            places -= 1
+        self.trim()
+
+    def trim(self) -> None:
+        """Move the head of the ring over empty places."""
+        ring = self.ring
+        assert ring is not None
+        while ring.count and ring.at(0) is None:
+            ring.pop()
+            self.base = (self.base + 1) & self.mask
+
+    def find(self, number: int) -> Message | None:
+        """Return the delivery of this number, or None if it is settled or never was."""
+        ring = self.ring
+        if ring is not None:
+            at = (number - self.base) & self.mask
+            if at < ring.count:
+                return ring.at(at)
+        if self.behind:
+            return self.behind.get(number)
+        return None
+
+    def take(self, number: int) -> Message | None:
+        """Remove and return the delivery of this number, or None as :meth:`find`."""
+        ring = self.ring
+        if ring is not None:
+            at = (number - self.base) & self.mask
+            if at < ring.count:
+                message = ring.at(at)
+                if message is not None:
+                    self.count -= 1
+                    if at:
+                        ring.clear_at(at)
+                    else:
+                        ring.pop()
+                        self.base = (self.base + 1) & self.mask
+                        self.trim()
+                return message
+        if self.behind and number in self.behind:
+            self.count -= 1
+            return self.behind.pop(number)
+        return None
+
+    def numbers_behind(self, first: int, last: int) -> list[int]:
+        """Return the numbers from ``first`` to ``last`` that are not in the ring, in order."""
+        if not self.behind:
+            return []
+        size = (last - first) & self.mask
+        distances = [(number - first) & self.mask for number in self.behind]
+        distances.sort()
+        return [(first + distance) & self.mask for distance in distances if distance <= size]
+
+    def take_next(self, first: int, last: int) -> Message | None:
+        """Remove and return the earliest delivery in the ring from ``first`` to ``last``.
+
+        ``taken`` is its number then. None if there is none; those that are not in the ring are not
+        looked at, see :meth:`numbers_behind`.
+        """
+        ring = self.ring
+        if ring is None or not ring.count:
+            return None
+        end = (last - self.base) & self.mask
+        if end >= self.half:
+            return None  # The whole range is before the ring.
+        at = (first - self.base) & self.mask
+        if at >= self.half:
+            at = 0
+        if at:
+            while at <= end and at < ring.count:
+                message = ring.at(at)
+                if message is not None:
+                    ring.clear_at(at)
+                    self.taken = (self.base + at) & self.mask
+                    self.count -= 1
+                    return message
+                at += 1
+            return None
+        while at <= end and ring.count:
+            message = ring.pop()
+            number = self.base
+            self.base = (number + 1) & self.mask
+            if message is not None:
+                self.taken = number
+                self.count -= 1
+                return message
+            at += 1
+        return None
+
+    def numbers_of(self, consumer: Consumer, last: int) -> list[int]:
+        """Return the numbers up to ``last`` of a consumer's deliveries, in order."""
+        return [number for number, m in self.entries(last) if m.consumer is consumer]
+
+    def entries(self, last: int) -> list[tuple[int, Message]]:
+        """Return the numbers up to ``last`` with their deliveries, in order."""
+        found: list[tuple[int, Message]] = []
+        behind = self.behind
+        if behind:
+            first = (last - self.half + 1) & self.mask
+            found = [(number, behind[number]) for number in self.numbers_behind(first, last)]
+        ring = self.ring
+        at = 0
+        while ring is not None and at < ring.count:
+            if (last - self.base - at) & self.mask >= self.half:
+                break
+            message = ring.at(at)
+            if message is not None:
+                found.append(((self.base + at) & self.mask, message))
+            at += 1
+        return found
+
+    def clear(self) -> None:
+        """Forget all deliveries."""
+        self.behind = None
+        self.count = 0
+        if self.ring is not None:
+            self.ring.clear()
