@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel: what comes to it, and how it opens, breaks and ends.
+"""A channel: consumers, settlements, and how it opens, breaks and closes.
 
-What it does besides is in the classes that it derives from, one on top of the other: `Linked` waits
-for a link, `Native` speaks a version's own methods, `Declarations` makes the topology, `Publishing`
-publishes.
+Its other parts are mixins beside each other, all on `Linked`, which waits for a link:
+`Declarations` for the topology, `Publishing` for publishes, `Native` for a version's own methods.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.channel.arrivals import Arrivals
+from headrace.client.channel.closing import AsyncClosing
 from headrace.client.channel.consumer import Consumer, Delivered, Delivery, read_delivery
-from headrace.client.channel.declarations import DECLARED, Arguments
+from headrace.client.channel.declarations import DECLARED, Arguments, Declarations
+from headrace.client.channel.native_methods import Native
 from headrace.client.channel.publishing import UNCONFIRMED_MAX, Mode, Publishing
 from headrace.client.errors import (
     ChannelClosed,
@@ -63,7 +64,7 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from headrace.client.channel.deduplicate import Distinct
     from headrace.client.channel.pending_calls import Answer, Call
-    from headrace.client.connection.connection import Connection
+    from headrace.client.channel.reconnecting import ConnectionPort
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.v0_x.channel import Gatherer
 
@@ -91,7 +92,7 @@ class Sink(Protocol):
         """The connection broke."""
 
 
-class Channel(Publishing):
+class Channel(Declarations, Publishing, Native, AsyncClosing):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
     An error of the broker (a ChannelClosed) closes it for good: open another.
@@ -99,7 +100,7 @@ class Channel(Publishing):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionPort,
         number: int,
         *,
         confirm: bool = True,

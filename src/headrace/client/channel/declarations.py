@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.client.channel.native_methods import Native
+from headrace.client.channel.reconnecting import Linked
 from headrace.protocol.codec_0_x import (
     ExchangeBind,
     ExchangeBindOk,
@@ -51,7 +51,7 @@ class QueueState:
         return self.name
 
 
-class Declarations(Native):
+class Declarations(Linked):
     """What a channel can do to exchanges, queues and bindings."""
 
     async def declare_exchange(

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.channel.reconnecting import Linked
+from headrace.client.channel.reconnecting import ConnectionPort, Linked
 from headrace.client.errors import BufferOverflow, UsageError, fresh
 from headrace.client.message import octets_of
 from headrace.protocol import codec_0_x
@@ -28,7 +28,6 @@ from headrace.spec.tables import V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import Call
-    from headrace.client.connection.connection import Connection
     from headrace.client.link.link_0_x import Link
 
 WAITING_MAX = 65536  # Methods that nobody took.
@@ -55,7 +54,7 @@ class Arrived:
 class Native(Linked):
     """The part of a channel that speaks the version's own methods."""
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: ConnectionPort, number: int) -> None:
         super().__init__(connection, number)
         self._arrived: deque[Arrived] = deque()
         self._arriving = asyncio.Event()

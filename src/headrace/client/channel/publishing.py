@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from headrace.client.channel.batch import Batch, Transaction, each
 from headrace.client.channel.confirms import Confirms
-from headrace.client.channel.declarations import Declarations
 from headrace.client.channel.outgoing import Publication
+from headrace.client.channel.reconnecting import ConnectionPort, Linked
 from headrace.client.errors import ClientError, ConfirmLost, Returned, UsageError, fresh
 from headrace.client.message import Content, read_message
 from headrace.protocol.codec_0_x import (
@@ -27,7 +27,6 @@ from headrace.protocol.codec_0_x import (
 )
 
 if TYPE_CHECKING:
-    from headrace.client.connection.connection import Connection
     from headrace.client.link.link_0_x import Link
 
 UNCONFIRMED_MAX = 1000
@@ -42,12 +41,12 @@ class Mode(Enum):
     TX = "tx"
 
 
-class Publishing(Declarations):
+class Publishing(Linked):
     """The part of a channel that publishes."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectionPort,
         number: int,
         *,
         confirm: bool,

@@ -4,27 +4,50 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from headrace.client.channel.closing import AsyncClosing
 from headrace.client.channel.pending_calls import Calls, Reply
 from headrace.client.errors import ClientError, fresh
 
 if TYPE_CHECKING:
     from headrace.client.blocking.backlog import Line
-    from headrace.client.connection.connection import Connection
     from headrace.client.connection.reconnect import Topology
     from headrace.client.link.backpressure import Intake
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.codec_0_x import MethodBase
+    from headrace.spec.tables import Version
 
 FRAMES_YIELD_EVERY = 4  # Buffers of frames.
 
 
-class Linked(AsyncClosing):
+class ConnectionPort(Protocol):
+    """What a channel uses of its connection."""
+
+    intake: Intake
+    topology: Topology  # What the connection declares again after a reconnection.
+
+    @property
+    def version(self) -> Version:
+        """The version of AMQP in use."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True while connected, with everything restored after the last reconnection."""
+
+    async def ready(self) -> None:
+        """Wait until `is_ready`, or until the connection is closed for good."""
+
+    def forget(self, channel: Linked) -> None:
+        """Free the number of a channel that is closed."""
+
+    def consumes(self, queue: str) -> bool:
+        """Return True if a channel of the connection consumes from the queue."""
+
+
+class Linked:
     """The part of a channel that waits for a link, and for a broker that reads."""
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: ConnectionPort, number: int) -> None:
         self.connection = connection
         self.number = number
         self.intake: Intake = connection.intake

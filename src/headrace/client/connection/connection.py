@@ -40,6 +40,7 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
 
 if TYPE_CHECKING:
+    from headrace.client.channel.reconnecting import Linked
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.errors import AmqpError
@@ -254,8 +255,8 @@ class Connection(AsyncClosing):
 
     # --- For channels -------------------------------------------------------------------------
 
-    def forget(self, channel: Channel) -> None:
-        """The channel is closed; its number is free."""
+    def forget(self, channel: Linked) -> None:
+        """Free the number of a channel that is closed."""
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
 
