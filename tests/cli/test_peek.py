@@ -503,7 +503,7 @@ def test_peek_at_what_is_delayed(
     assert (rows[0]["routing_key"], "expires" in rows[0]) == (queue, False)
     assert "due=" in peek("--socket", socket, "--selector", "n = 2", "amq.delayed").stdout
     refused = peek("--socket", socket, "--from", "first", "amq.delayed")
-    assert "in the order in which it is due" in refused.stderr
+    assert "in the order in which they are due" in refused.stderr
     assert "no queue 'amq.delayed'" in peek("--url", broker.url, "amq.delayed").stderr
 
 

@@ -71,7 +71,7 @@ def test_check_tells_file_and_line(tmp_path: Path) -> None:
     assert f"{file}:4: sources.s: type 'stream' needs 'name'" in result.output
     assert call("check", "ready:archive", "--set", "NAME").exit_code == 2
     right = call("check", "ready:archive", "--set", "NAME=s", "--set", "PATH_TO=x")
-    assert right.output == "ready:archive: right. 1 sources, 1 steps to lake\n"
+    assert right.output == "ready:archive: OK (1 source, 1 step, sinks: lake)\n"
     assert "No such file" in call("check", str(tmp_path / "other.toml")).output
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``headrace``. Each subcommand is a module, imported when it is asked for.
+"""The command ``headrace``. The module of a subcommand is imported on use.
 
-`headrace --help` and TAB import none of them, and no module of a command imports at its top what
-only the command itself needs: client, broker, Spark, packages of others.
+`headrace --help` and completion import none of them. The modules import client, broker, Spark and
+other packages within their functions.
 """
 
 import click
@@ -18,17 +18,15 @@ def _entry(module: str, name: str, words: str) -> Entry:
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run a broker": {
         "serve": _entry("cli.server.serve", "serve", "Run a broker until SIGTERM or SIGINT."),
-        "status": _entry(
-            "cli.server.service", "status", "Say where it listens and how much it holds."
-        ),
+        "status": _entry("cli.server.service", "status", "Print addresses and counts of a broker."),
         "health": _entry(
-            "cli.server.service", "health", "Say what is not well; exit 1 if anything."
+            "cli.server.service", "health", "Check a broker; exit 1 if a check fails."
         ),
-        "drain": _entry("cli.server.service", "drain", "Take it out of service, clients go."),
-        "resume": _entry("cli.server.service", "resume", "Take it back into service."),
-        "reload": _entry("cli.server.service", "reload", "Have it read its settings again."),
-        "logs": _entry("cli.server.service", "logs", "Rotate or reopen its log file."),
-        "alarm": _entry("cli.server.alarms", "alarm", "List alarms, hold publishers by hand."),
+        "drain": _entry("cli.server.service", "drain", "Take a broker out of service."),
+        "resume": _entry("cli.server.service", "resume", "Take a broker back into service."),
+        "reload": _entry("cli.server.service", "reload", "Read the settings again."),
+        "logs": _entry("cli.server.service", "logs", "Rotate or reopen the log file."),
+        "alarm": _entry("cli.server.alarms", "alarm", "List alarms, block publishers by hand."),
         "version": _entry("cli", "version", "Print the version."),
     },
     "Messages": {
@@ -38,52 +36,50 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "consume": _entry(
             "cli.messages.messages", "consume", "Print messages and acknowledge them."
         ),
-        "get": _entry("cli.messages.messages", "get", "Take one message from a queue."),
-        "peek": _entry("cli.inspect.peek", "peek", "Show messages and leave them in the queue."),
+        "get": _entry("cli.messages.messages", "get", "Consume one message of a queue."),
+        "peek": _entry("cli.inspect.peek", "peek", "Show messages without consuming them."),
         "messages": _entry(
             "cli.messages.move", "messages", "Move, copy, requeue or delete messages."
         ),
     },
     "Objects": {
-        "declare": _entry(
-            "cli.admin.objects", "declare", "Make a queue, stream, exchange or binding."
-        ),
-        "delete": _entry("cli.admin.objects", "delete", "Delete one of these."),
+        "declare": _entry("cli.admin.objects", "declare", "Declare a queue, exchange, …"),
+        "delete": _entry("cli.admin.objects", "delete", "Delete a queue, exchange, …"),
         "purge": _entry("cli.admin.objects", "purge", "Delete the ready messages of a queue."),
     },
-    "Look": {
+    "Inspect": {
         "list": _entry("cli.inspect.lists", "list_kind", "List queues, connections, consumers, …"),
-        "show": _entry("cli.inspect.lists", "show", "Print all that is known of one thing."),
-        "close": _entry("cli.inspect.lists", "close", "Close connections of clients."),
-        "trace": _entry("cli.server.trace", "trace", "Copy what passes to amq.rabbitmq.trace."),
+        "show": _entry("cli.inspect.lists", "show", "Print all facts of one object."),
+        "close": _entry("cli.inspect.lists", "close", "Close client connections with a reason."),
+        "trace": _entry("cli.server.trace", "trace", "Copy messages to amq.rabbitmq.trace."),
     },
     "Streams and transactions": {
-        "groups": _entry("cli.stream.groups", "groups", "Positions of the readers of streams."),
+        "groups": _entry("cli.stream.groups", "groups", "Set positions of stream readers."),
         "super-stream": _entry(
-            "cli.stream.super_streams", "super_stream", "Streams behind an exchange."
+            "cli.stream.super_streams", "super_stream", "Manage streams behind an exchange."
         ),
-        "leases": _entry("cli.stream.leases", "leases", "What groups have leased from queues."),
-        "sinks": _entry("cli.stream.sinks", "sinks", "Writers of staged batches."),
+        "leases": _entry("cli.stream.leases", "leases", "List and release leases of messages."),
+        "sinks": _entry("cli.stream.sinks", "sinks", "List and abort writers of staged batches."),
         "transaction": _entry(
-            "cli.stream.transactions", "transaction", "Distributed transactions."
+            "cli.stream.transactions", "transaction", "List and decide distributed transactions."
         ),
     },
     "Accounts and rules": {
         "user": _entry("cli.admin.accounts", "user", "Add, delete and list users."),
         "vhost": _entry("cli.admin.accounts", "vhost", "Add, delete and list virtual hosts."),
-        "permission": _entry("cli.admin.accounts", "permission", "Say what users may do."),
-        "policy": _entry("cli.admin.policies", "policy", "Settings by patterns of names."),
+        "permission": _entry("cli.admin.accounts", "permission", "Set permissions of users."),
+        "policy": _entry("cli.admin.policies", "policy", "Set options by pattern of names."),
         "operator-policy": _entry(
-            "cli.admin.policies", "operator_policy", "Limits no policy exceeds."
+            "cli.admin.policies", "operator_policy", "Set limits that no policy exceeds."
         ),
-        "limits": _entry("cli.admin.policies", "limits", "Limits of virtual hosts and users."),
+        "limits": _entry("cli.admin.policies", "limits", "Set limits of virtual hosts and users."),
     },
     "Data": {
         "definitions": _entry(
             "cli.admin.definitions_command", "definitions", "Export or import definitions."
         ),
         "backup": _entry("cli.server.backups", "backup", "Back up a running broker."),
-        "restore": _entry("cli.server.backups", "restore", "Make a data directory of a backup."),
+        "restore": _entry("cli.server.backups", "restore", "Restore a backup to a data directory."),
         "verify-data": _entry(
             "cli.server.backups", "verify_data", "Check a backup or data directory."
         ),
@@ -100,10 +96,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "bench": _entry("bench.command", "bench", "Measure a broker, or compare two."),
         "bench-spark": _entry("bench.spark.command", "bench_spark", "Measure Spark's data source."),
         "conformance": _entry(
-            "cli.check.conformance", "conformance", "Put a broker to the rules of AMQP."
+            "cli.check.conformance", "conformance", "Check a broker for the rules of AMQP."
         ),
         "soak": _entry("cli.check.soaks", "soak", "Kill a broker again and again, and check."),
-        "soak-spark": _entry("cli.check.soaks", "soak_spark", "Kill a query of Spark likewise."),
+        "soak-spark": _entry("cli.check.soaks", "soak_spark", "Kill a pipeline on Spark likewise."),
     },
 }
 COMMANDS = {name: entry for entries in SECTIONS.values() for name, entry in entries.items()}
@@ -122,5 +118,5 @@ def version() -> None:
 def main() -> None:
     """A durable AMQP broker and its tools.
 
-    `headrace COMMAND --help` says more. Begin with `headrace serve`.
+    See `headrace COMMAND --help`. Begin with `headrace serve`.
     """

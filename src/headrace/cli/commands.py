@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of commands: help with whole sentences, suggestions for typing errors, lazy imports."""
+"""Groups of commands: uncut help, suggestions for misspelt names, lazy imports."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 else:
     _Choice = click.Choice  # Before click 8.4 it has no parameter.
 
-SENTENCE_MAX = 1000  # Characters of a help line: all of it, on as many lines as it takes.
+SENTENCE_MAX = 1000  # Characters of a help line, so that none is cut.
 
 
 class Group(click.Group):
-    """A group whose help is not cut, and which suggests a command for one that is misspelt."""
+    """A group with uncut help, which suggests commands for misspelt ones."""
 
-    group_class = type  # Groups in a group are of this class as well.
+    group_class = type  # Groups in a group have this class, too.
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -45,9 +45,11 @@ class Group(click.Group):
 
 
 class OneOf(_Choice):
-    """A choice that suggests a value for one that is misspelt."""
+    """A choice that suggests values for misspelt ones."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -55,7 +57,7 @@ class OneOf(_Choice):
 
 
 class Entry(NamedTuple):
-    """A command that is imported when it is asked for."""
+    """A command that is imported on use."""
 
     module: str
     name: str  # In the module.
@@ -63,10 +65,21 @@ class Entry(NamedTuple):
 
 
 class Commands(Group):
-    """The commands in sections, none of which is imported before it is needed."""
+    """The commands in sections, imported on use."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Entry]], **more: Any):
-        super().__init__(*args, **more)
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        sections: Mapping[str, Mapping[str, Entry]],
+        callback: Callable[..., object],
+        params: list[click.Parameter],
+        help: str | None = None,  # noqa: A002 - click's names
+        context_settings: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(
+            name, callback=callback, params=params, help=help, context_settings=context_settings
+        )
         self.sections = sections
         self.entries = {name: one for rows in sections.values() for name, one in rows.items()}
 
@@ -89,13 +102,11 @@ class Commands(Group):
                 rows = [(name.ljust(width), entry.help) for name, entry in entries.items()]
                 formatter.write_dl(rows)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Do it; what is wrong with a file or a text ends the command with one sentence.
-
-        Nothing is said that a terminal would obey.
-        """
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; an error of a file or a text ends it with one printable sentence."""
         try:
-            return super().invoke(ctx)
+            result: object = super().invoke(ctx)
+            return result
         except click.ClickException as error:
             vars(error)["message"] = printable(error.message, "\n\t")  # Final, but ours to show.
             raise
@@ -117,12 +128,12 @@ class Commands(Group):
 
 
 class NotInstalled(click.ClickException):
-    """A package is missing that the command needs."""
+    """A package that the command needs is missing."""
 
-    exit_code = 2  # As for other mistakes of the caller; 1 is what a command finds wrong.
+    exit_code = 2  # As for other usage errors; 1 is a failed command.
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return a question that names what was probably meant; "" when nothing is close."""
+    """Return a question with close names; "" for none."""
     close = difflib.get_close_matches(name, known, n=2)
     return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The option of commands that says which broker, by its data directory."""
+"""The option for the broker's data directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def data_option(function: Function) -> Function:
-    """The option that says which data directory."""
+    """Add the option for the data directory."""
     return click.option(
         "--data",
         cls=FromEnvironment,

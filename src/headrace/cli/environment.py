@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of commands that a variable of the environment may give."""
+"""Options that an environment variable may give."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 
@@ -12,9 +11,9 @@ from headrace.cli.output import printable
 
 
 class FromEnvironment(click.Option):
-    """An option with a variable; when neither is given, variables nearly of its name are told."""
+    """An option with an environment variable; warns of variables with misspelt names."""
 
-    def resolve_envvar_value(self, ctx: click.Context) -> Any:
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         found = super().resolve_envvar_value(ctx)
         if found is None and not ctx.resilient_parsing and isinstance(self.envvar, str):
             from headrace.server.config.settings import misspelt

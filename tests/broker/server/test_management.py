@@ -210,7 +210,7 @@ def test_who_was_deleted_is_closed_however_many_they_are(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections are looked at a little at a time when rights change; each comes to its turn."""
-    monkeypatch.setattr(account_changes, "STRANGERS_NS", 0)  # One, and then the others' turns.
+    monkeypatch.setattr(account_changes, "RECHECK_NS", 0)  # One, and then the others' turns.
     works("user", "add", "ada", "--password", "x", "--data", data)
     works("permission", "set", "ada", ".*", ".*", ".*", "--data", data)
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users, topology, policies and limits in RabbitMQ's JSON format: read, taken, written.
+"""Export and import of definitions in RabbitMQ's JSON format.
 
-A broker that runs is asked through its management socket; without one, the data directory itself is
-opened, and locked meanwhile.
+A running broker is asked through its management socket; otherwise the data directory is opened, and
+locked meanwhile.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeAlias
 
 import click
 
 from headrace.cli.admin.accounts import check_schema, told
 from headrace.cli.management import ask, exchange, listed
-from headrace.cli.output import shown
+from headrace.cli.output import Answer, shown
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.apply import Report, apply
@@ -44,9 +44,10 @@ from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
-LINE_CHARACTERS = 256 << 10  # Elements are sent together up to this much,
-LINE_ELEMENTS = 500  # and so many.
-# Elements are written in the order of these fields, so that two exports can be compared.
+LINE_CHARACTERS = 256 << 10  # Elements are sent in lines up to this size,
+LINE_ELEMENTS = 500  # and of so many.
+Sections: TypeAlias = dict[str, list[Answer]]  # Elements by section.
+# Elements are sorted by these fields, so that two exports can be compared.
 ORDER = ("vhost", "user", "component", "exchange", "source", "name", "destination", "routing_key")
 FAILURES = (AccountError, StoreError)
 
@@ -54,7 +55,7 @@ FAILURES = (AccountError, StoreError)
 def export_to(
     file: str, data: Path, socket: Path | None, vhost: str | None, rabbitmq: Reader | None
 ) -> None:
-    """Write the definitions of a broker that runs, or of a data directory, to a file."""
+    """Write the definitions of a running broker, or of a data directory, to a file."""
     running = running_socket(data, socket)
     if running is not None:
         fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
@@ -78,15 +79,15 @@ def take(
     *,
     dry_run: bool = False,
     strict: bool = False,
-) -> dict[str, Any]:
-    """Take a file into a broker that runs, or into a data directory; return what became of it."""
+) -> Answer:
+    """Import a file into a running broker, or a data directory; return the report."""
     if vhost is None and not document.whole and any(lacks_vhost(document)):
         vhost = "/"
     running = running_socket(data, socket)
     if running is not None:
         return take_running(document, running, vhost, dry_run=dry_run, strict=strict)
     with contextlib.ExitStack() as stack:
-        if dry_run and not has_worked(data):  # Nor does it exist after this.
+        if dry_run and not has_worked(data):  # A dry run does not make it.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         target = stack.enter_context(stopped(data))
         return take_stopped(document, target, vhost, dry_run=dry_run, strict=strict)
@@ -94,11 +95,11 @@ def take(
 
 def take_running(
     document: Document, socket: Path, vhost: str | None, *, dry_run: bool, strict: bool
-) -> dict[str, Any]:
-    """Send a file to a broker."""
+) -> Answer:
+    """Import a file into a running broker."""
     fields = {"vhost": vhost, "dry_run": dry_run, "strict": strict}
-    lines: list[dict[str, Any]] = []
-    report: dict[str, Any] = {}
+    lines: list[Answer] = []
+    report: Answer = {}
     rows = batches(document)
     for answer in exchange(socket, "import definitions", fields, rows=rows, timeout_s=None):
         if "item" in answer:
@@ -109,8 +110,8 @@ def take_running(
 
 def take_stopped(
     document: Document, target: Stopped, vhost: str | None, *, dry_run: bool, strict: bool
-) -> dict[str, Any]:
-    """Take a file into a data directory that no broker has."""
+) -> Answer:
+    """Import a file into a data directory that no broker uses."""
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
     try:
@@ -141,8 +142,8 @@ def take_stopped(
     return with_strange(document, found)
 
 
-def with_strange(document: Document, report: dict[str, Any]) -> dict[str, Any]:
-    """Add the sections that nobody here knows."""
+def with_strange(document: Document, report: Answer) -> Answer:
+    """Add the sections that Headrace does not know to a report."""
     for name, count in document.strange.items():
         report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
         text = "nothing here is made of this section"
@@ -151,8 +152,8 @@ def with_strange(document: Document, report: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
-def print_report(report: dict[str, Any], form: str) -> None:
-    """Say what became of a file."""
+def print_report(report: Answer, form: str) -> None:
+    """Print the report of an import."""
     if form == "json":
         click.echo(json.dumps(report))
         return
@@ -183,13 +184,13 @@ def running_socket(data: Path, socket: Path | None) -> Path | None:
     except click.ClickException:
         with contextlib.suppress(*FAILURES):
             Stopped(data).close()
-            return None  # A broker that was killed has left it there.
+            return None  # Left by a killed broker.
         raise
     return path
 
 
 def has_worked(data: Path) -> bool:
-    """Tell whether a directory has definitions, or may not be looked into."""
+    """Return True if a directory has definitions, or cannot be read."""
     try:
         return (data / DATABASE).exists()
     except OSError:
@@ -198,7 +199,7 @@ def has_worked(data: Path) -> bool:
 
 @contextlib.contextmanager
 def stopped(data: Path) -> Iterator[Stopped]:
-    """A data directory that no broker has; what goes wrong ends the command with one sentence."""
+    """Open a data directory without a broker; an error ends the command with one sentence."""
     try:
         Disk().make_directory(str(data.absolute()))
         check_schema(data)
@@ -214,7 +215,7 @@ def stopped(data: Path) -> Iterator[Stopped]:
 
 
 def read_file(file: str) -> Document:
-    """Read a file of definitions; what is wrong with it ends the command with one sentence."""
+    """Read a file of definitions; an error ends the command with one sentence."""
     try:
         with contextlib.ExitStack() as stack:
             source: IO[bytes] = sys.stdin.buffer
@@ -236,14 +237,14 @@ def read_file(file: str) -> Document:
 
 
 def lacks_vhost(document: Document) -> Iterator[bool]:
-    """Tell of each element of a virtual host whether it does not say which."""
+    """Yield for each element that belongs to a virtual host whether it names none."""
     for section, _, value in document.elements():
         if section in ("policies", "parameters", "exchanges", "queues", "bindings"):
             yield isinstance(value, dict) and "vhost" not in value
 
 
-def batches(document: Document) -> Iterator[dict[str, Any]]:
-    """The lines in which elements are sent."""
+def batches(document: Document) -> Iterator[Answer]:
+    """Yield the lines in which elements are sent."""
     for section in SECTIONS:
         values = document.sections.get(section, [])
         first = size = 0
@@ -259,8 +260,8 @@ def batches(document: Document) -> Iterator[dict[str, Any]]:
 
 
 def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
-    """Write definitions, replacing a file that is there as a whole; say what is lost."""
-    sections: dict[str, list[Any]] = {section: [] for section in SECTIONS}
+    """Write definitions, replacing the file at once; print what is left out."""
+    sections: Sections = {section: [] for section in SECTIONS}
     for one in found:
         if one is not None:
             sections[one[0]].append(one[1])
@@ -279,7 +280,7 @@ def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | N
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file of ours alone, for hashes of passwords are in it."""
+    """Write a file that only its owner can read: it has password hashes."""
     if not path.name:
         raise click.ClickException("the name of the file is empty")
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -296,8 +297,8 @@ def replace(path: Path, text: str) -> None:
         raise click.ClickException(f"{path}: {error.strerror}") from None
 
 
-def remarks(sections: dict[str, list[Any]], for_rabbitmq: bool) -> Iterator[str]:
-    """What a reader of the file should know."""
+def remarks(sections: Sections, for_rabbitmq: bool) -> Iterator[str]:
+    """Yield remarks on an export for its reader."""
     users = [user["name"] for user in sections["users"]]
     if for_rabbitmq:
         empty = [user["name"] for user in sections["users"] if not user["password_hash"]]

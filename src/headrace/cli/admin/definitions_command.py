@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace definitions``: users, topology, policies and limits in RabbitMQ's JSON format.
 
-A broker that runs is asked through its management socket; without one, the data directory itself is
-opened, and locked meanwhile.
+A running broker is asked through its management socket; otherwise the data directory is opened, and
+locked meanwhile.
 """
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import click
 
@@ -18,49 +18,44 @@ from headrace.cli.data_option import data_option
 from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import text_option
 
-RABBITMQ = ("rabbitmq", "rabbitmq-3.10")  # Readers other than ourselves.
+RABBITMQ = ("rabbitmq", "rabbitmq-3.10")  # Readers other than Headrace.
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 @click.group(cls=Group)
 def definitions() -> None:
-    """Users, virtual hosts, topology, policies and limits, in RabbitMQ's JSON format."""
+    """Export or import users, topology, policies and limits in RabbitMQ's JSON format."""
 
 
-def where_option(function: Any) -> Any:
-    """The options that say which broker or directory."""
-
-    @data_option
-    @click.option(
+def where_option(function: Function) -> Function:
+    """Add the options for the broker or its data directory, as ``socket`` and ``data``."""
+    socket = click.option(
         "--socket",
         cls=FromEnvironment,
         envvar="HEADRACE_MANAGEMENT_SOCKET",
         type=click.Path(path_type=Path),
         help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
     )
-    @functools.wraps(function)
-    def command(*args: Any, **options: Any) -> Any:
-        return function(*args, **options)
-
-    return command
+    return data_option(socket(function))
 
 
 @definitions.command("export")
 @where_option
-@click.option("--vhost", help="Only what is in this virtual host, without users. [all]")
+@click.option("--vhost", help="Only objects of this virtual host, without users. [all]")
 @click.option(
     "--for",
     "reader",
     type=click.Choice(["headrace", *RABBITMQ]),
     default="headrace",
     show_default=True,
-    help="Who is to read it. What RabbitMQ (a current one, or 3.10 without plugins) does not take "
-    "is left out and named.",
+    help="The reader of the file. Elements that RabbitMQ (a current one, or 3.10 without plugins) "
+    "does not support are left out and named.",
 )
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str, file: str) -> None:
     """Write definitions to FILE, or to standard output.
 
-    Exclusive queues are left out, and so are messages.
+    Exclusive queues and messages are left out.
     """
     from headrace.cli.admin.definitions import export_to
     from headrace.server.definitions.rabbitmq import READERS
@@ -70,8 +65,8 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
 
 @definitions.command("import")
 @where_option
-@click.option("--vhost", help="Where elements go that do not say their virtual host.")
-@click.option("--dry-run", is_flag=True, help="Say what would be made, and change nothing.")
+@click.option("--vhost", help="The virtual host of elements that name none.")
+@click.option("--dry-run", is_flag=True, help="Print what would be made, and change nothing.")
 @click.option(
     "--strict", is_flag=True, help="Change nothing when something differs or has no equivalent."
 )
@@ -86,10 +81,10 @@ def import_file(
     form: str,
     file: str,
 ) -> None:
-    """Take the definitions of FILE (`-`: standard input), all or nothing of them.
+    """Import the definitions of FILE (`-`: standard input), all of them or none.
 
-    What is there already stays. Users, permissions, parameters and policies of the same name are
-    changed; exchanges and queues that differ are left as they are, and named in the report.
+    Existing objects stay. Users, permissions, parameters and policies of the same name are changed;
+    exchanges and queues that differ are left alone, and named in the report.
     """
     from headrace.cli.admin.definitions import print_report, read_file, take
 

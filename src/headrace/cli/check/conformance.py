@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`headrace conformance`: which rules of the standards a broker keeps."""
+"""``headrace conformance``: check which rules of the standards a broker keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conform
     "versions",
     multiple=True,
     type=click.Choice(LABELS),
-    help="A version of AMQP; may be given several times. [all of them]",
+    help="A version of AMQP; may be repeated. [all]",
 )
 @click.option("--check", "names", multiple=True, metavar="NAME", help="Only this check.")
 @click.option(
@@ -37,9 +37,9 @@ LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conform
     default=5.0,
     show_default=True,
     metavar="S",
-    help="How long an answer may take.",
+    help="How long an answer may take, in seconds.",
 )
-@click.option("--broken", is_flag=True, help="List only the rules that do not hold.")
+@click.option("--broken", is_flag=True, help="List only broken rules.")
 @json_file_option("Verdicts as JSON, an object a version, instead of the lists")
 def conformance(
     url: str,
@@ -49,10 +49,10 @@ def conformance(
     broken: bool,
     json_path: Path | None,
 ) -> None:
-    """Put a broker to the rules of AMQP 0-10, 0-9-1, 0-9 and 0-8 that can be told from outside.
+    """Check a broker for the rules of AMQP 0-10, 0-9-1, 0-9 and 0-8 that a client can observe.
 
-    The broker at URL (amqp:// or amqps://) gets queues and exchanges named headrace.conformance.…,
-    which are deleted again. The status is 1 when a rule with MUST does not hold.
+    It declares queues and exchanges named headrace.conformance.… at URL (amqp:// or amqps://), and
+    deletes them again. The exit status is 1 if a rule with MUST is broken.
     """
     from headrace.client.errors import InvalidUrl
     from headrace.client.url import parse_url
@@ -80,7 +80,7 @@ def conformance(
 
 
 def _tell(label: str) -> Callable[[Check], None]:
-    """Say what is being checked, where someone looks."""
+    """Return a function that prints the running check on a terminal."""
 
     def tell(check: Check) -> None:
         if sys.stderr.isatty():

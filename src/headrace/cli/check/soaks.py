@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace soak`` and ``headrace soak-spark``: kill, start, and check what was promised."""
+"""``headrace soak`` and ``headrace soak-spark``: kill, restart, and check for lost messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace import extras
 
 
 @click.command()
-@click.option("--kills", default=20, show_default=True, help="How often the broker is killed.")
+@click.option("--kills", default=20, show_default=True, help="How often to kill the broker.")
 @click.option("--seed", default=1, show_default=True, help="Of the random load and moments.")
 def soak(kills: int, seed: int) -> None:
-    """Kill a working broker again and again, and check that it keeps what it promised."""
+    """Kill a broker under load again and again, and check that it lost nothing it confirmed."""
     import asyncio
 
     from headrace.testing.soak import Soak
@@ -33,11 +33,11 @@ def soak(kills: int, seed: int) -> None:
 
 
 @click.command("soak-spark")
-@click.option("--kills", default=20, show_default=True, help="How often something is killed.")
+@click.option("--kills", default=20, show_default=True, help="How often to kill a part.")
 @click.option("--seed", default=1, show_default=True, help="Of the random victims and moments.")
 @click.option("--cluster", is_flag=True, help="Executors in processes of their own, to be killed.")
 def soak_spark(kills: int, seed: int, cluster: bool) -> None:
-    """Kill a pipeline on Spark again and again, and check that each message passes once."""
+    """Kill a pipeline on Spark again and again, and check that each message arrives once."""
     extras.need("psutil", "pyspark", "pyarrow")
     from headrace.testing.spark_soak import CLUSTER, LOCAL, SoakError, SparkSoak
 

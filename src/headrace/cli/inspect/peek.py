@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace peek`` shows messages of a queue, and leaves them as they are."""
+"""``headrace peek``: show messages of a queue without consuming them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -26,9 +26,8 @@ from headrace.cli.broker_url import (
     selector_option,
 )
 from headrace.cli.environment import FromEnvironment
-from headrace.cli.management import listed as asked
-from headrace.cli.management import management_option
-from headrace.cli.output import BARE, chosen_form, json_flag, print_rows
+from headrace.cli.management import exchange, management_option
+from headrace.cli.output import BARE, Answer, chosen_form, json_flag, print_rows
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Consumer, Delivery
@@ -54,13 +53,13 @@ RANGE = {"x-browse": True}  # In order of position.
 OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 
 
-@click.command(short_help="Show messages of a queue, and leave them as they are.")
+@click.command(short_help="Show messages of a queue without consuming them.")
 @click.option(
     "--url",
     cls=FromEnvironment,
     envvar="HEADRACE_URL",
     metavar="URL",
-    help="Look over the network, amqp:// or amqps://, as a user who may read the queue; also "
+    help="Ask over the network, amqp:// or amqps://, as a user who may read the queue; also "
     "HEADRACE_URL. [by the management socket]",
 )
 @management_option
@@ -82,7 +81,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="So many messages at most.",
+    help="The most messages.",
 )
 @click.option(
     "--from",
@@ -102,7 +101,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 @click.option(
     "--body-octets",
     type=click.IntRange(0, BODY_OCTETS_MAX),
-    help=f"So much of each body at most, but in tables. [{BODY_OCTETS}; all with --format body]",
+    help=f"The most bytes of each body, except in tables. [{BODY_OCTETS}; all with --format body]",
 )
 @click.argument("queue", type=QUEUE)
 @click.pass_context
@@ -120,14 +119,13 @@ def peek(
     body_octets: int | None,
     queue: str,
 ) -> None:
-    """Show messages of QUEUE, of any type, and leave them as they are.
+    """Show messages of QUEUE, of any type, without consuming them.
 
-    They are shown in the order in which they would be delivered next; with --from in order of
-    position.
+    They are shown in the order of delivery; with --from in order of position.
 
     It asks the broker on this machine through the socket in its data directory, which needs the
-    rights of the broker's system user; or, with --url, any broker of this kind as a client. Without
-    both it tries a local broker's port when there is no socket.
+    rights of the broker's system user; or, with --url, any Headrace broker as a client. Without
+    both, and without a socket, it tries a local broker's port.
     """
     form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
     octets = body_octets
@@ -151,8 +149,8 @@ def peek(
         show(rows, form)
 
 
-def show(rows: Iterator[dict[str, Any]], form: str) -> None:
-    """Print what is shown."""
+def show(rows: Iterator[Answer], form: str) -> None:
+    """Print the messages."""
     if form == "json":
         for row in rows:
             click.echo(json.dumps(row))
@@ -168,8 +166,8 @@ def show(rows: Iterator[dict[str, Any]], form: str) -> None:
         click.echo("no such messages", err=True)
 
 
-def as_line(row: dict[str, Any]) -> dict[str, Any]:
-    """A message as a line of a table."""
+def as_line(row: Answer) -> Answer:
+    """Return a message as a row of a table."""
     text = octets_of(row).decode("utf-8", "backslashreplace")
     said = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
     if row.get("class", "basic") != "basic":
@@ -186,23 +184,23 @@ def as_line(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def listed(items: list[tuple[str, Any]]) -> str:
-    """Names and values as one text."""
+def listed(items: list[tuple[str, object]]) -> str:
+    """Return names and values as one text."""
     return " ".join(f"{name}={value}" for name, value in items)
 
 
-def octets_of(row: dict[str, Any]) -> bytes:
-    """What is shown of a body."""
+def octets_of(row: Answer) -> bytes:
+    """Return the body of a row, or its beginning."""
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])
     return str(row["body"]).encode()
 
 
-# --- What is asked for --------------------------------------------------------------------------
+# --- The selector --------------------------------------------------------------------------------
 
 
 def both(selector: str, wanted: tuple[str, ...]) -> str:
-    """Return the selector of what is asked for by a condition and by properties."""
+    """Return the selector of ``--selector`` and ``--property``."""
     terms = [is_so(said) for said in wanted]
     if not terms:
         return selector
@@ -210,9 +208,9 @@ def both(selector: str, wanted: tuple[str, ...]) -> str:
 
 
 def is_so(said: str) -> str:
-    """Return the condition that a property, or a header, has a value.
+    """Return the condition that a property or a header has a value.
 
-    The value is a text, and also the number or the truth that is written so.
+    The value matches text, and also a number or boolean of this spelling.
     """
     name, equals, value = said.partition("=")
     if not equals or not name:
@@ -229,14 +227,14 @@ def is_so(said: str) -> str:
     return f"({' OR '.join(terms)})"
 
 
-# --- Who is asked -------------------------------------------------------------------------------
+# --- The broker ----------------------------------------------------------------------------------
 
 
 def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str | None:
-    """Return the URL to look by; None: by the management socket.
+    """Return the URL to ask; None for the management socket.
 
-    What is said on the command line counts before variables. Without either it is the socket of the
-    usual data directory if there is one, else a broker on the usual port of this machine.
+    The command line goes before environment variables. Without either it is the socket of the
+    default data directory if it exists, else the default port of this machine.
     """
     given = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
     said = [name for name in given if given[name] is ParameterSource.COMMANDLINE]
@@ -249,15 +247,15 @@ def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str |
     return url if url is not None or socket.exists() else DEFAULT_URL
 
 
-def by_socket(socket: Path, **fields: Any) -> Iterator[dict[str, Any]]:
-    """Give what the broker shows by its management socket."""
-    yield from asked(socket, "peek", **fields)
+def by_socket(socket: Path, **fields: object) -> Iterator[Answer]:
+    """Yield the rows of the management socket."""
+    return (line["item"] for line in exchange(socket, "peek", fields) if "item" in line)
 
 
 def by_url(
     url: str, queue: str, selector: str, count: int, place: str | int | datetime | None, octets: int
-) -> Iterator[dict[str, Any]]:
-    """Give what a browsing consumer is shown."""
+) -> Iterator[Answer]:
+    """Yield the rows of a browsing consumer."""
     arguments = {**(NEXT if place is None else RANGE), **chosen(selector, place)}
     prefetch = min(PREFETCH, count)
     with (
@@ -269,21 +267,21 @@ def by_url(
 
 
 def until_end(consumer: Consumer) -> Iterator[Delivery]:
-    """Give what comes until the broker says that this was all; acknowledging gives credit."""
+    """Yield deliveries until the broker cancels the consumer; acknowledging gives credit."""
     from headrace.client import ConsumerCancelled
 
     with contextlib.suppress(ConsumerCancelled):
         for delivery in consumer:
-            if delivery.offset is None:  # It is no copy: acknowledging would take it.
-                raise click.ClickException("this broker does not let anybody look at a queue")
+            if delivery.offset is None:  # Not a copy: acknowledging would consume it.
+                raise click.ClickException("this broker does not let clients browse a queue")
             yield delivery
             delivery.ack()
 
 
-def as_row(delivery: Delivery, octets_max: int) -> dict[str, Any]:
-    """A message as the management socket tells of it."""
+def as_row(delivery: Delivery, octets_max: int) -> Answer:
+    """Return a delivery as a row of the management socket."""
     headers = delivery.headers
-    row: dict[str, Any] = {
+    row: Answer = {
         "position": delivery.offset,
         "exchange": delivery.exchange,
         "routing_key": delivery.routing_key,
@@ -311,8 +309,8 @@ def as_row(delivery: Delivery, octets_max: int) -> dict[str, Any]:
     return row
 
 
-def jsonable(value: Any) -> Any:
-    """Return the value of a header in a form that JSON has."""
+def jsonable(value: object) -> object:
+    """Return the value of a header as a JSON value."""
     from headrace.server.config.json_values import as_json
 
     return as_json(value)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands have an errand done: asked for by name, watched, and cancelled with Ctrl-C.
+"""Errands of commands: requested by name, watched, and cancelled with Ctrl-C.
 
-The broker does an errand of one name once (docs/guides/browsing.md). So when the connection is
-lost, the same command with the same ``--id`` learns what was done, or has it done.
+The broker does an errand of one name once (docs/guides/browsing.md). After a lost connection the
+same command with the same ``--id`` prints its result, or does it.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import contextlib
 import secrets
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.broker_url import open_requests, reason
 
 if TYPE_CHECKING:
+    from headrace.cli.output import Answer
     from headrace.client.blocking_pipeline import Requests
 
-ASK_FIRST_S = 0.005  # Before it is asked how far an errand is; twice as long each time,
+ASK_FIRST_S = 0.005  # Delay of the first poll; twice as long each time,
 ASK_S = 0.25  # up to this.
 UNDER_WAY = ("choosing", "moving")
 
 
-def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str, Any]:
-    """Have an errand done, and return what it did.
+def errand(url: str, request: str, name: str | None, **fields: object) -> Answer:
+    """Run an errand, and return its result.
 
     Raises:
-        ClickException: nothing was done, or it is not known whether it was.
+        ClickException: it failed, or its result is unknown.
     """
     from headrace.client import ClientError
     from headrace.client.requests import RequestRefused
@@ -52,15 +53,15 @@ def errand(url: str, request: str, name: str | None, **fields: Any) -> dict[str,
 
 
 class Watched:
-    """An errand that is waited for."""
+    """An errand that the command waits for."""
 
     def __init__(self, requests: Requests, name: str) -> None:
         self.requests = requests
         self.name = name
         self.cancelled = False
 
-    def run(self, request: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """Ask for it, then for what became of it."""
+    def run(self, request: str, fields: dict[str, object]) -> Answer:
+        """Request it, then poll for its result."""
         try:
             answer = self.requests.ask(request, id=self.name, wait=False, **fields)
         except KeyboardInterrupt:
@@ -81,8 +82,8 @@ class Watched:
             click.echo("it was too late to cancel: the errand is done", err=True)
         return answer
 
-    def cancel(self) -> dict[str, Any]:
-        """Ctrl-C: let nothing come of it; a second one does not wait for the answer."""
+    def cancel(self) -> Answer:
+        """Cancel it, on Ctrl-C; a second Ctrl-C does not wait for the answer."""
         if self.cancelled:
             raise KeyboardInterrupt
         self.cancelled = True
@@ -90,8 +91,8 @@ class Watched:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Any]:
-    """Something that shows how far an errand is, on a terminal."""
+def progress() -> Iterator[Callable[[Answer], None]]:
+    """Yield a function that shows the progress of an errand, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -108,7 +109,7 @@ def progress() -> Iterator[Any]:
         choosing = shown.add_task("choosing", total=None)
         moving = shown.add_task("moving", total=None, visible=False)
 
-        def show(answer: dict[str, Any]) -> None:
+        def show(answer: Answer) -> None:
             total = max(0, answer["last"] - answer["first"])
             chosen = f"choosing ({answer['done']} chosen)"
             passed = min(total, max(0, answer["next"] - answer["first"]))

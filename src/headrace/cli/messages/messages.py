@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace publish``, ``consume`` and ``get``: messages from and to a shell."""
+"""``headrace publish``, ``consume`` and ``get``: messages in a shell."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from io import RawIOBase
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -29,6 +30,7 @@ from headrace.cli.broker_url import (
 
 if TYPE_CHECKING:
     from headrace.client import Delivery, Message
+    from headrace.client.blocking import Delivery as BlockingDelivery
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line, with properties."
@@ -37,21 +39,21 @@ EXPIRATION_S_MAX = 3650 * 86_400  # Ten years.
 
 
 class Interrupts:
-    """Lets SIGINT end a wait for the next message, and nothing else halfway."""
+    """Lets SIGINT end the wait for a message, but not its printing and acknowledging."""
 
     def __init__(self) -> None:
         self._seen = False
         self._allowed = False
 
     def arrived(self, number: int, frame: FrameType | None) -> None:
-        """The signal's handler; a second signal ends anything."""
+        """Handle SIGINT; a second one interrupts anything."""
         if self._allowed or self._seen:
             raise KeyboardInterrupt
         self._seen = True
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt in here, also for a signal that came before."""
+        """Raise KeyboardInterrupt within, also for an earlier signal."""
         self._allowed = True
         try:
             if self._seen:
@@ -78,9 +80,9 @@ class Interrupts:
 @click.option(
     "--expiration-s",
     type=click.FloatRange(0, EXPIRATION_S_MAX),
-    help="Seconds that the message may wait.",
+    help="The time to live, in seconds.",
 )
-@click.option("--transient", is_flag=True, help="Do not survive a restart of the broker.")
+@click.option("--transient", is_flag=True, help="Messages end with the broker.")
 @click.argument("routing_key")
 @click.argument("bodies", nargs=-1, metavar="[BODY]...")
 def publish(
@@ -96,9 +98,9 @@ def publish(
     routing_key: str,
     bodies: tuple[str, ...],
 ) -> None:
-    """Publish each BODY, or standard input; done when the broker has confirmed all.
+    """Publish each BODY, or standard input, and wait until the broker has confirmed all.
 
-    A message that no queue gets is an error.
+    An unroutable message is an error.
     """
     from headrace.client import Message
 
@@ -145,10 +147,14 @@ def publish(
 
 @click.command()
 @broker_option
-@click.option("--count", "-n", type=click.IntRange(1), help="Stop after so many messages.")
-@click.option("--timeout-s", type=click.FloatRange(0), help="Stop when none comes for so long.")
+@click.option("--count", "-n", type=click.IntRange(1), help="Stop after this number of messages.")
+@click.option("--timeout-s", type=click.FloatRange(0), help="Stop when no message arrives.")
 @click.option("--prefetch", type=click.IntRange(1, 65535), default=100, show_default=True)
-@click.option("--no-ack", is_flag=True, help="Have messages forgotten as soon as they are sent.")
+@click.option(
+    "--no-ack",
+    is_flag=True,
+    help="Have messages acknowledged on delivery.",
+)
 @click.option("--declare", is_flag=True, help="Make the durable queue if it is missing.")
 @click.option(
     "--offset",
@@ -172,8 +178,8 @@ def consume(
 ) -> None:
     """Print the messages of QUEUE, each followed by a newline, and acknowledge them.
 
-    When nobody reads what it prints any more, it ends. What could not be written returns to QUEUE;
-    what the reader was given and left unread does not.
+    It ends when the reader of its output is gone. Messages that could not be written return to
+    QUEUE; messages in the pipe do not.
     """
     arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
@@ -214,11 +220,11 @@ def get(url: str, as_json: bool, queue: str) -> None:
         delivery.ack()
 
 
-def show(delivery: Delivery | Any, as_json: bool) -> None:
-    """Print a message; it is out before it is acknowledged.
+def show(delivery: Delivery | BlockingDelivery, as_json: bool) -> None:
+    """Print a message and flush, before it is acknowledged.
 
     Raises:
-        BrokenPipeError: nobody reads standard output any more.
+        BrokenPipeError: the reader of standard output is gone.
     """
     output = sys.stdout.buffer
     output.write(as_json_line(delivery) if as_json else delivery.body)
@@ -228,12 +234,12 @@ def show(delivery: Delivery | Any, as_json: bool) -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-def is_unread(output: Any) -> bool:
-    """Tell whether a file is a pipe or socket whose reader is gone."""
+def is_unread(output: IO[str] | IO[bytes] | RawIOBase) -> bool:
+    """Return True if a file is a pipe or socket whose reader is gone."""
     try:
         number = output.fileno()
     except (OSError, ValueError):
-        return False  # It is none of the system's files.
+        return False  # Not a file of the system.
     poll = select.poll()
     poll.register(number, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -241,7 +247,7 @@ def is_unread(output: Any) -> bool:
 
 @contextlib.contextmanager
 def until_unread() -> Iterator[None]:
-    """End quietly when nobody reads standard output; what is left in its buffer is forgotten."""
+    """End quietly when the reader of standard output is gone; drop what is buffered."""
     try:
         yield
     except BrokenPipeError:
@@ -250,11 +256,11 @@ def until_unread() -> Iterator[None]:
         os.close(nowhere)
 
 
-def as_json_line(delivery: Any) -> bytes:
-    """A message as a JSON object; a body that is no text is in ``body_base64``."""
+def as_json_line(delivery: Delivery | BlockingDelivery) -> bytes:
+    """Return a message as a JSON object; a body that is not UTF-8 is in ``body_base64``."""
     import base64
 
-    about: dict[str, Any] = {}
+    about: dict[str, object] = {}
     try:
         about["body"] = delivery.body.decode()
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace messages`` moves, copies, returns, deletes chosen messages of a queue."""
+"""``headrace messages``: move, copy, requeue and delete selected messages of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 import click
 
@@ -17,23 +17,23 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def options(function: Function) -> Function:
-    """The options that all commands about chosen messages have."""
+    """Add the options for the choice of messages."""
     for option in (
         click.option(
             "--id",
             "name",
             metavar="NAME",
             type=NAMED,
-            help="A name for the errand: done once, however often it is asked for.",
+            help="A name for the errand: repeated requests of it do it once.",
         ),
-        click.option("--dry-run", is_flag=True, help="Count, and do nothing."),
+        click.option("--dry-run", is_flag=True, help="Count the messages, and change nothing."),
         click.option(
             "--limit",
             "--count",
             "-n",
             "count",
             type=click.IntRange(1, OFFSET_MAX),
-            help="So many messages at most.",
+            help="The most messages.",
         ),
         selector_option,
         json_flag,
@@ -43,11 +43,22 @@ def options(function: Function) -> Function:
     return function
 
 
+class Choice(TypedDict):
+    """The values of :func:`options`."""
+
+    url: str
+    selector: str
+    count: int | None
+    dry_run: bool
+    name: str | None
+    as_json: bool
+
+
 @click.group(cls=Group)
 def messages() -> None:
-    """Chosen messages of a queue: move, copy, give back, delete.
+    """Move, copy, requeue or delete selected messages of a queue.
 
-    All of it happens or nothing, whatever happens to the broker. Ctrl-C: nothing.
+    A command happens wholly or not at all, even if the broker is killed. Ctrl-C cancels it.
     """
 
 
@@ -55,7 +66,7 @@ def messages() -> None:
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
 @click.argument("target", metavar="TO", type=QUEUE)
-def move(source: str, target: str, **choice: Any) -> None:
+def move(source: str, target: str, **choice: Unpack[Choice]) -> None:
     """Move messages from one queue to another."""
     do("messages.move", "moved", source, to=target, **choice)
 
@@ -64,7 +75,7 @@ def move(source: str, target: str, **choice: Any) -> None:
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
 @click.argument("target", metavar="TO", type=QUEUE)
-def copy(source: str, target: str, **choice: Any) -> None:
+def copy(source: str, target: str, **choice: Unpack[Choice]) -> None:
     """Copy messages of a queue or a stream to another."""
     do("messages.copy", "copied", source, to=target, **choice)
 
@@ -72,8 +83,8 @@ def copy(source: str, target: str, **choice: Any) -> None:
 @messages.command()
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
-def requeue(source: str, **choice: Any) -> None:
-    """Give dead letters back to the queues in which they died last."""
+def requeue(source: str, **choice: Unpack[Choice]) -> None:
+    """Return dead letters to the queues that they came from last."""
     do("messages.requeue", "given back", source, **choice)
 
 
@@ -81,7 +92,7 @@ def requeue(source: str, **choice: Any) -> None:
 @options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("source", metavar="FROM", type=QUEUE)
-def delete(source: str, yes: bool, **choice: Any) -> None:
+def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
     """Delete messages."""
     if not yes and not choice["dry_run"]:
         most = "ALL of them" if choice["count"] is None else f"{choice['count']} at most"
@@ -103,7 +114,7 @@ def do(
     as_json: bool,
     **fields: str,
 ) -> None:
-    """Have it done, and say what was."""
+    """Run an errand, and print its result."""
     answer = errand(
         url,
         request,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace migrate``: topology from a file of definitions, messages from a broker that runs."""
+"""``headrace migrate``: topology from a file of definitions, messages from a running broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -19,10 +19,12 @@ from headrace.cli.environment import FromEnvironment
 from headrace.cli.output import shown, text_option
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from headrace.cli.migrate.migration import Moved
     from headrace.server.definitions.document import Document
 
-PROGRESS_S = 1.0  # How often it is said how far a queue is.
+PROGRESS_S = 1.0  # How often progress is printed.
 
 
 @click.command()
@@ -44,16 +46,16 @@ PROGRESS_S = 1.0  # How often it is said how far a queue is.
 @click.option("--queue", "queues", multiple=True, help="Only this queue. [all of the file]")
 @click.option("--stream", "streams", multiple=True, help="Only this stream. [all of the file]")
 @click.option("--topology-only", is_flag=True, help="No messages.")
-@click.option("--messages-only", is_flag=True, help="No topology: it is there already.")
+@click.option("--messages-only", is_flag=True, help="No topology: it exists already.")
 @click.option("--origin", is_flag=True, help="Keep exchange and routing key in headers.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("headrace-migrate.state"),
     show_default=True,
-    help="Where it is noted how far it is.",
+    help="The file that keeps the progress.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what there is to do, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @text_option
 @click.argument("old", metavar="OLD", envvar="HEADRACE_MIGRATE_FROM")
 def migrate(
@@ -73,7 +75,7 @@ def migrate(
 ) -> None:
     """Move queues and their messages here from the broker OLD, such as amqp://user:pass@old/shop.
 
-    A message leaves the old broker when this one has confirmed it. Interrupted anywhere, run it
+    A message leaves the old broker when this one has confirmed it. After an interruption, run it
     again. OLD may be given as HEADRACE_MIGRATE_FROM, which other users do not see.
     """
     import asyncio
@@ -114,7 +116,7 @@ def migrate(
 
 
 def named(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The queues and the streams of a virtual host that a file has."""
+    """Return the queues and the streams of a virtual host in a file."""
     queues: list[str] = []
     streams: list[str] = []
     for value in document.sections.get("queues", []):
@@ -128,7 +130,7 @@ def named(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, .
 
 
 class Outcome:
-    """What is said of the queues, as they are done."""
+    """Prints the results of queues, and counts them."""
 
     def __init__(self, form: str) -> None:
         self.count = 0
@@ -137,14 +139,14 @@ class Outcome:
         self._said_s = time.monotonic()
 
     def progress(self, queue: str, moved: int, total: int) -> None:
-        """Say now and then how far a queue is."""
+        """Print the progress of a queue now and then."""
         now = time.monotonic()
         if now - self._said_s >= PROGRESS_S:
             self._said_s = now
             click.echo(f"{shown(queue)}: {moved} of {total}", err=True)
 
     def done(self, moved: Moved) -> None:
-        """Say what became of a queue."""
+        """Print the result of a queue."""
         self.count += 1
         self.wrong += not moved.right
         if self._form == "json":
@@ -159,7 +161,7 @@ class Outcome:
         click.echo(f"{text}: {moved.note}" if moved.note else text)
 
     def skipped(self, queue: str, text: str) -> None:
-        """Say that a queue was left out."""
+        """Print that a queue was left out."""
         self.count += 1
         self.wrong += 1
         click.echo(f"queue {shown(queue)}: {shown(text)}", err=True)
@@ -200,8 +202,8 @@ async def move(
     sys.stdout.flush()
 
 
-async def one(moving: Any, name: str, outcome: Outcome) -> None:
-    """Move one; a queue that is not there is no reason to leave the others."""
+async def one(moving: Callable[[str], Awaitable[Moved]], name: str, outcome: Outcome) -> None:
+    """Move one queue; a missing one does not stop the others."""
     from headrace.client import NotFound
 
     try:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving the messages of queues and streams from one broker to another.
+"""Migration: move the messages of queues and streams from one broker to another.
 
-A message is acknowledged to the old broker when the new one has confirmed it. Each has a
-publishing id, so that one which is sent twice is taken once; see :mod:`.migration_state` for what
-is known of a migration that was interrupted.
+A message is acknowledged to the old broker when the new one has confirmed it. Publishing ids let
+the new broker ignore repeated messages; see :mod:`.state` for the state of an interrupted run.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ if TYPE_CHECKING:
     from headrace.client import QueueState, Stream
     from headrace.client.channel.consumer import Consumer
 
-PUBLISHER = "amq.headrace.migrate."  # And a digest of what is migrated.
-PREFETCH = 1000  # Messages that the old broker has under way; less than KEPT.
-BATCH = 250  # Of these are sent and confirmed together.
-QUIET_S = 0.25  # When nothing came for so long, it is asked whether there is something.
-QUIETS = 2  # So often that must be denied: queues of type quorum tell it late.
-STILL_S = 30.0  # How long something that is there may take to come.
+PUBLISHER = "amq.headrace.migrate."  # And a digest of broker and queue.
+PREFETCH = 1000  # Unacked messages of the old broker; fewer than KEPT.
+BATCH = 250  # Messages that are sent and confirmed together.
+QUIET_S = 0.25  # After so long without a delivery the queue's length is read.
+QUIETS = 2  # Times that it must be 0: quorum queues count late.
+STILL_S = 30.0  # How long a ready message may take to arrive.
 assert PREFETCH < KEPT
 
-#: Headers that the old broker has put on, and that say nothing of the message.
+#: Headers that the old broker adds, and that are not part of the message.
 FOREIGN_HEADERS = frozenset({"x-delivery-count", "x-stream-offset"})
 ORIGIN_EXCHANGE, ORIGIN_KEY = "x-migrated-exchange", "x-migrated-routing-key"
 FIELDS = tuple(field.name for field in fields(Message))
@@ -48,22 +47,22 @@ Progress = Callable[[str, int, int], None]  # Queue, moved, of how many.
 
 @dataclass(slots=True)
 class Moved:
-    """What became of one queue."""
+    """Result of one queue."""
 
     queue: str
     kind: str  # queue or stream.
-    source_first: int  # What the old one had at first,
+    source_first: int  # Messages of the old one at first,
     source_last: int  # and at the end.
     target_first: int
     target_last: int
-    moved: int = 0  # Since the beginning, over all interruptions.
-    suppressed: int = 0  # Of this run: they came once more, and were known again.
-    repeated: int = 0  # They came once more, and may be there twice.
+    moved: int = 0  # Over all runs.
+    suppressed: int = 0  # Of this run: redelivered, and recognised.
+    repeated: int = 0  # Redelivered, and perhaps duplicates.
     note: str = ""
 
     @property
     def right(self) -> bool:
-        """Whether the counts fit."""
+        """True if the counts agree."""
         return not self.note
 
 
@@ -87,12 +86,12 @@ class Migration:
         self._progress = progress
 
     def publisher(self, queue: str) -> str:
-        """The name under which the messages of a queue are numbered."""
+        """Return the publisher name of a queue's publishing ids."""
         what = f"{self._source.address}\0{queue}".encode()
         return PUBLISHER + hashlib.blake2b(what, digest_size=16).hexdigest()
 
     async def last(self, publisher: str) -> int:
-        """The highest id that the new broker has taken; -1 for none."""
+        """Return the highest publishing id that the new broker knows; -1 for none."""
         async with Requests(self._target) as requests:
             return int((await requests.ask("publisher.last", name=publisher))["last"])
 
@@ -173,7 +172,7 @@ class Migration:
         return moved
 
     def copied(self, message: Message, exchange: str, routing_key: str) -> Message:
-        """The message as it is published again."""
+        """Return a message to publish on the new broker."""
         headers = {
             name: value for name, value in message.headers.items() if name not in FOREIGN_HEADERS
         }
@@ -183,16 +182,16 @@ class Migration:
         return Message(**{**values, "headers": headers})
 
     def note(self, publisher: str, messages: list[tuple[int, Message]]) -> None:
-        """Note what is about to be sent."""
+        """Note the messages that are sent next."""
         sent = [(number, digest_of(message)) for number, message in messages]
         self._state.sending(publisher, sent)
 
     def known(self, publisher: str, first: int, last: int) -> list[bytes]:
-        """The digests of what was sent under some ids."""
+        """Return the digests of the messages that were sent under some ids."""
         return self._state.sent(publisher, first, last)
 
     def tell(self, moved: Moved, count: int, left: int) -> None:
-        """Show how far it is."""
+        """Report progress."""
         if self._progress is not None:
             self._progress(moved.queue, count, count + left)
 
@@ -221,11 +220,11 @@ class _Drain:
         self._start = start
 
     async def again(self, count: int) -> None:
-        """Deal with what an interrupted run has sent, and the old broker still has.
+        """Send again what an interrupted run has sent without acknowledging it.
 
-        How many those are follows from the counts when nobody else uses the old queue. They are
-        sent under their old ids when all of them were delivered before and have the digests that
-        were noted, no two the same; else under new ones.
+        Their number follows from the counts, if there is no other consumer of the old queue. They
+        keep their ids if all are redelivered and match the noted digests, all different; else they
+        get new ones.
         """
         taken = self.next - self._start.base
         tail = taken - (self._start.source_first - count)
@@ -253,7 +252,7 @@ class _Drain:
         await found[-1].ack(multiple=True)
 
     async def rest(self) -> None:
-        """Move what is there, until nothing is."""
+        """Move the rest of the queue."""
         while found := await self._some(BATCH):
             messages = [self._copied(one) for one in found]
             await self._send(
@@ -273,10 +272,10 @@ class _Drain:
         self._owner.tell(self._moved, sent, left)
 
     async def _some(self, most: int) -> list[Delivery] | None:
-        """The next deliveries, up to so many; None when the queue is empty.
+        """Return the next deliveries, up to ``most``; None when the queue is empty.
 
         Raises:
-            UsageError: messages are there, and do not come.
+            UsageError: ready messages are not delivered.
         """
         waited, quiet = 0.0, 0
         while True:
@@ -310,10 +309,10 @@ async def publish(
 
 
 async def declared(channel: Channel, queue: str) -> QueueState:
-    """The state of a queue of the new broker.
+    """Return the state of a queue of the new broker.
 
     Raises:
-        NotFound: there is none: its topology was not copied.
+        NotFound: it does not exist: its definitions were not imported.
     """
     try:
         return await channel.declare_queue(queue, passive=True)
@@ -323,12 +322,12 @@ async def declared(channel: Channel, queue: str) -> QueueState:
 
 
 async def length(stream: Stream) -> int:
-    """How many records a stream has."""
+    """Return the number of records of a stream."""
     return await stream.last_offset() - await stream.first_offset()
 
 
 def check(moved: Moved, consumers: int) -> None:
-    """Compare the counts of a queue that was moved."""
+    """Compare the counts of a moved queue, and note a difference."""
     if moved.source_last:
         moved.note = f"{moved.source_last} messages came to the old queue meanwhile; run it again"
     elif moved.moved < moved.source_first:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a migration is, in a file beside it, so that it can be interrupted anywhere.
+"""State of a migration in a file, so that it can be interrupted anywhere.
 
-What was taken over is the new broker's to say: it remembers the highest publishing id of each
-queue's migration, durably with the message. This file only says what the last messages were that
-were sent, by a digest, so that those which the old broker delivers once more are known again.
+The new broker keeps the highest publishing id of each queue's migration, durably with the message.
+This file has digests of the last messages sent, by which redelivered ones are recognised.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.client import Message
 
 DIGEST_OCTETS = 16
-KEPT = 4096  # Digests of each queue; more than can be under way.
+KEPT = 4096  # Digests of each queue; more than can be unacked.
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS queues (
@@ -43,18 +42,18 @@ class StateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a queue was when its migration began."""
+    """State of a queue when its migration began."""
 
     base: int  # The id of the first message.
-    source_first: int  # How many messages the old queue had,
-    target_first: int  # and how many the new one.
+    source_first: int  # Messages of the old queue,
+    target_first: int  # and of the new one.
 
 
 class State:
-    """The file. Used by one program at a time."""
+    """The file, locked for one process."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made if need be.
+        """Open the file, made if missing.
 
         Raises:
             StateError: it cannot be used.
@@ -70,30 +69,30 @@ class State:
             raise StateError(f"{path}: {error}") from None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def start(self, publisher: str) -> Start | None:
-        """Return how a queue was when its migration began; None when it has not."""
+        """Return the state of a queue when its migration began; None if it has not."""
         row = self._db.execute(
             "SELECT base, source_first, target_first FROM queues WHERE publisher = ?", (publisher,)
         ).fetchone()
         return None if row is None else Start(*row)
 
     def begin(self, publisher: str, start: Start) -> None:
-        """Note that a migration begins."""
+        """Note the start of a migration."""
         self._db.execute(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)",
             (publisher, start.base, start.source_first, start.target_first),
         )
 
     def finish(self, publisher: str) -> None:
-        """Forget a migration that is complete: the next of this queue begins anew."""
+        """Forget a complete migration: the next of this queue begins anew."""
         self._db.execute("DELETE FROM sent WHERE publisher = ?", (publisher,))
         self._db.execute("DELETE FROM queues WHERE publisher = ?", (publisher,))
 
     def sending(self, publisher: str, messages: Iterable[tuple[int, bytes]]) -> None:
-        """Note ids and digests of messages that are about to be sent."""
+        """Note ids and digests of the messages that are sent next."""
         rows = [(publisher, number, digest) for number, digest in messages]
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -106,7 +105,7 @@ class State:
             raise StateError(f"{self._path}: {error}") from None
 
     def sent(self, publisher: str, first: int, last: int) -> list[bytes]:
-        """Return the digests of ids [first, last]; fewer when not all are known."""
+        """Return the known digests of the ids from ``first`` to ``last``."""
         rows = self._db.execute(
             "SELECT digest FROM sent WHERE publisher = ? AND id BETWEEN ? AND ? ORDER BY id",
             (publisher, first, last),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pipeline``: pipelines of TOML files, and those that come with the package."""
+"""``headrace pipeline``: pipelines of TOML files, and the ready-made ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _given(parameters: tuple[str, ...]) -> dict[str, str]:
 
 
 def file_argument(function: Function) -> Function:
-    """FILE, and the parameters that it asks for."""
+    """Add FILE and its parameters."""
     with_set = click.option(
         "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in FILE."
     )(function)
@@ -52,7 +52,7 @@ def file_argument(function: Function) -> Function:
 
 
 def _state(file: str, parameters: tuple[str, ...]) -> State:
-    """The state of the pipeline of FILE, which may be its state or an archive: a directory."""
+    """Return the state of a pipeline by its file, its state directory, or its archive."""
     from headrace.pipeline.config.load import state_of
     from headrace.pipeline.run.state import State, state_at
 
@@ -62,7 +62,7 @@ def _state(file: str, parameters: tuple[str, ...]) -> State:
 
 
 def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
-    """The queries of FILE, where it is a file whose parameters are all given."""
+    """Return the names of a file's queries; None for a directory, or if parameters are missing."""
     from headrace.pipeline.config.errors import ConfigError
     from headrace.pipeline.run.run import queries_of
 
@@ -76,24 +76,29 @@ def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Pipelines on Spark, without code. FILE is a TOML file, or ready:NAME."""
+    """Run and manage pipelines on Spark. FILE is a TOML file, or ready:NAME."""
 
 
 @pipeline.command()
 @file_argument
 def check(file: str, parameters: tuple[str, ...]) -> None:
-    """Check FILE without starting Spark; every problem with its line."""
+    """Check FILE without starting Spark; print all problems with their lines."""
     with told():
         made = _load(file, parameters)
-    sinks = ", ".join(made.sinks)
-    click.echo(f"{file}: right. {len(made.sources)} sources, {len(made.steps)} steps to {sinks}")
+    parts = (counted(len(made.sources), "source"), counted(len(made.steps), "step"))
+    click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(made.sinks)})")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @pipeline.command()
 @file_argument
-@click.option("--extended", is_flag=True, help="All of Spark's plans, not only the last.")
+@click.option("--extended", is_flag=True, help="All of Spark's plans, not only the physical one.")
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
-    """Show what FILE reads, makes and writes, and Spark's plan of each sink."""
+    """Show sources, steps and sinks of FILE, and Spark's plan of each sink."""
     from headrace.pipeline.run.explain import described, plans
     from headrace.pipeline.run.session import session
 
@@ -116,10 +121,10 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     "--trigger", metavar="TRIGGER", help="Instead of the file's: available-now, or an interval."
 )
 def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
-    """Run FILE until it is done or stopped, from where it stood when it last ran.
+    """Run FILE until it is done or stopped, from the position where it last stopped.
 
     SIGTERM, ^C and `headrace pipeline stop` let the running batches end. The exit status is 0 then,
-    and when all is done; 1 when something failed.
+    and at the end; 1 after an error.
     """
     with told():
         run_pipeline(_load(file, parameters), trigger)
@@ -129,9 +134,9 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
 @file_argument
 @json_flag
 def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
-    """Show how the pipeline of FILE stands; FILE may be its state or its archive, a directory.
+    """Show the state of the pipeline of FILE; FILE may be its state or archive directory.
 
-    The exit status is 0 when it runs, 3 otherwise.
+    The exit status is 0 while it runs, 3 otherwise.
     """
     from headrace.pipeline.run.display import table
 
@@ -154,9 +159,9 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
 @file_argument
 @click.option("--timeout-s", type=click.FloatRange(0), default=120.0, show_default=True)
 def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
-    """Stop the pipeline of FILE and wait; FILE may be its state or its archive, a directory.
+    """Stop the pipeline of FILE and wait; FILE may be its state or archive directory.
 
-    The batches that are running come to their end.
+    Running batches end first.
     """
     with told():
         state = _state(file, parameters)
@@ -175,7 +180,7 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
 
 @pipeline.command()
 @file_argument
-@click.option("--query", help="The query to rewind; without, what all checkpoints hold is shown.")
+@click.option("--query", help="The query to rewind; without it, all checkpoints are shown.")
 @click.option("--to", "batch", type=click.IntRange(0), help="Rewind to the end of this batch.")
 @click.option(
     "--position", multiple=True, metavar="STREAM=OFFSET", help="Go on at this offset of a stream."
@@ -191,10 +196,10 @@ def reset(
     whole: bool,
     yes: bool,
 ) -> None:
-    """Show what the checkpoints of FILE hold, or rewind one of them; the old one is kept.
+    """Show the checkpoints of FILE, or rewind one of them; the old one is kept.
 
-    FILE may be the state or the archive of the pipeline, a directory. Only while the pipeline does
-    not run. What is read again is written again.
+    FILE may be the state or archive directory of the pipeline, which must not run. Records that are
+    read again are written again.
     """
     from headrace.pipeline.run import checkpoint
 
@@ -227,7 +232,7 @@ def reset(
 @pipeline.command()
 @click.argument("name", required=False)
 def example(name: str | None) -> None:
-    """Print the ready-made pipeline NAME, to be changed; without a name, list them."""
+    """Print the ready-made pipeline NAME, to be edited; without a name, list them."""
     from headrace.pipeline.config.load import ready_names, ready_path
 
     with told():
@@ -243,19 +248,19 @@ def example(name: str | None) -> None:
 @click.option("--target-mb", type=click.IntRange(1), default=128, show_default=True)
 @click.option(
     "--files-min", type=click.IntRange(2), default=8, show_default=True,
-    help="Leave a partition alone that has fewer small files.",
+    help="Skip partitions with fewer small files.",
 )  # fmt: skip
 @click.option(
     "--keep-hours",
     type=click.IntRange(0),
-    help="Of Delta: delete files that no version of so many hours needs. [keep all]",
+    help="Of Delta: delete files that are older and not part of the table. [keep all]",
 )
-@click.option("--dry-run", is_flag=True, help="Of Parquet: only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Of Parquet: print what would be done.")
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def compact(
     target_mb: int, files_min: int, keep_hours: int | None, dry_run: bool, path: Path
 ) -> None:
-    """Make large files of the small ones in the lake PATH, while it is read and written."""
+    """Merge the small files of the lake PATH, while it is read and written."""
     from headrace.pipeline.sinks import compact as parquet
     from headrace.pipeline.sinks import delta
 

@@ -25,14 +25,14 @@ SHOWN_MAX = 20
 
 @click.command()
 @broker_option
-@click.option("--stream", help="The stream to keep.")
-@click.option("--super-stream", help="The super stream to keep.")
-@click.option("--queue", help="The queue to keep; its messages leave it.")
+@click.option("--stream", help="The stream to archive.")
+@click.option("--super-stream", help="The super stream to archive.")
+@click.option("--queue", help="The queue to archive; its messages are consumed.")
 @click.option("--to", "path", required=True, type=click.Path(file_okay=False), metavar="PATH")
 @click.option("--delta", is_flag=True, help="A Delta table instead of Parquet files.")
 @click.option(
     "--trigger", default="10 seconds", show_default=True,
-    help="available-now keeps what is there and ends; or an interval.",
+    help="available-now archives what is ready and ends; or an interval.",
 )  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=500_000, show_default=True)
 @click.option("--from", "start", default="earliest", show_default=True, metavar="OFFSETS")
@@ -49,7 +49,7 @@ def archive(
     start: str,
     compact_every: int,
 ) -> None:
-    """Keep every message in a lake, a directory per day, once. Stopped and run again, it goes on.
+    """Archive every message once in a lake, a directory per day. A restart goes on.
 
     The same as `headrace pipeline run ready:archive --set …`, where `status`, `stop` and `reset`
     find it too. Its state is in .headrace/archive-NAME.
@@ -88,17 +88,17 @@ def _utc(moment: datetime | None) -> datetime | None:
 @click.argument("lake", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--exchange", "-e", help="Instead of each message's own.")
 @click.option("--routing-key", "-k", help="Instead of each message's own.")
-@click.option("--stream", "streams", multiple=True, help="Only what came from there.")
-@click.option("--since", type=MOMENT, help="Only what arrived then or later, UTC.")
-@click.option("--until", type=MOMENT, help="Only what arrived before, UTC.")
+@click.option("--stream", "streams", multiple=True, help="Only messages of this stream.")
+@click.option("--since", type=MOMENT, help="Only messages that arrived then or later, UTC.")
+@click.option("--until", type=MOMENT, help="Only messages that arrived before, UTC.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages per second.")
 @click.option("--without", multiple=True, metavar="PROPERTY", help="Leave a property out.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add one.")
 @click.option(
     "--progress", type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps how far it is; run again, it goes on there.",
+    help="A file that keeps the progress; a second run goes on there.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only say what would be published.")
+@click.option("--dry-run", is_flag=True, help="Print what would be published.")
 def replay(
     url: str,
     lake: Path,
@@ -113,7 +113,7 @@ def replay(
     progress: Path | None,
     dry_run: bool,
 ) -> None:
-    """Publish the messages of an archive again, with their properties and headers, in order."""
+    """Publish the messages of an archive again, in order, with properties and headers."""
     from headrace.pipeline.ready.archive import Choice
     from headrace.pipeline.ready.replay import DROPPABLE, Order, look
     from headrace.pipeline.ready.replay import replay as publish
@@ -167,12 +167,12 @@ def _shown(moment: datetime | None) -> str:
 
 @click.group(cls=commands.Group, name="dead-letters")
 def dead_letters() -> None:
-    """Look at dead letters, and send them back, park or drop them by rules."""
+    """List dead letters, and route back, park or drop them by rules."""
 
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1), default=100_000, show_default=True,
-    help="The most messages to look at, from the head of the queue.",
+    help="The most messages to read, from the head of the queue.",
 )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ limit_option = click.option(
 @json_flag
 @click.argument("queue", type=NAMED)
 def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> None:
-    """Count the messages of QUEUE by why and where they died; they stay there."""
+    """Count the messages of QUEUE by the reason and place of their death; they stay there."""
     from headrace.pipeline.ready.dead_letters import browse, grouped
 
     columns = tuple(by.split(","))
@@ -226,7 +226,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 @dead_letters.command()
 @broker_option
 @limit_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -234,12 +234,12 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 )  # fmt: skip
 @click.option(
     "--action", type=click.Choice(["route-back", "park", "drop"]),
-    help="Without a file: what to do with all that the next options say.",
+    help="Without a file: what to do with the messages that the next options select.",
 )  # fmt: skip
-@click.option("--reason", default="*", help="Only of this reason; * and ? are patterns.")
-@click.option("--from-queue", default="*", help="Only what died in this queue; likewise.")
-@click.option("--to", help="Of park: the queue.")
-@click.option("--forget-deaths", is_flag=True, help="Without the headers about deaths.")
+@click.option("--reason", default="*", help="Only letters with this reason; * and ? are wildcards.")
+@click.option("--from-queue", default="*", help="Only letters of this queue; likewise.")
+@click.option("--to", help="The queue for park.")
+@click.option("--forget-deaths", is_flag=True, help="Remove the headers of deaths.")
 @click.argument("queue", type=NAMED)
 def apply(
     url: str,
@@ -254,7 +254,7 @@ def apply(
     forget_deaths: bool,
     queue: str,
 ) -> None:
-    """Do with the messages of QUEUE what rules say; what no rule fits stays there."""
+    """Apply rules to the messages of QUEUE; messages that match none stay there."""
     from headrace.pipeline.ready.dead_letters import browse, decide, rules_of, settle
 
     if (rules is None) == (action is None):

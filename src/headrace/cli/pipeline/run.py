@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of pipelines share: running one, where it is shown, how its errors are told."""
+"""Shared by the commands of pipelines: running one, its display, its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = 200
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """What goes wrong ends the command with a sentence, or one for each line of a file."""
+    """An error ends the command with a sentence, or one for each line of a file."""
     from headrace.pipeline.config.errors import PipelineError
 
     try:
@@ -29,7 +29,7 @@ def told() -> Iterator[None]:
 
 
 def console() -> Console:
-    """Where tables go; a pipe or a file has more room than a terminal that nobody looks at."""
+    """Return the console for tables; a pipe or a file is ``WIDTH`` wide."""
     from rich.console import Console
 
     made = Console()
@@ -41,7 +41,7 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
 
     Raises:
         PipelineError: another process runs it, or it failed.
-        click.UsageError: the trigger is none.
+        click.UsageError: the trigger cannot be read.
     """
     from headrace.pipeline.config.settings import check_trigger
     from headrace.pipeline.run.display import showing, waiting

@@ -33,7 +33,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def setting_options(function: Function) -> Function:
-    """Give a command a flag for every setting. Values are checked with those of other sources."""
+    """Add a flag for every setting. Values are checked with those of other sources."""
     for row in reversed(SETTINGS):
         about = row.help if row.default in (None, "", False) else f"{row.help} [{row.default}]"
         if row.kind is bool:
@@ -68,7 +68,7 @@ def serve(config: Path | None, **flags: object) -> None:
     def read_settings() -> Settings:
         return load(flags, os.environ, config)
 
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Until the loop hears it: it never means death.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Until the loop handles it.
     try:
         settings = read_settings()
         logs = Logs(settings)
@@ -83,7 +83,7 @@ def serve(config: Path | None, **flags: object) -> None:
 
 
 async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
-    """Serve until a signal asks for the end."""
+    """Serve until SIGTERM or SIGINT."""
     import asyncio
 
     from headrace.server.broker import Broker
@@ -104,7 +104,7 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         raise click.ClickException(str(error)) from None
     try:
         click.echo(f"headrace ready {json.dumps(addresses)}")
-    except OSError as error:  # Nobody reads; that is no reason not to serve.
+    except OSError as error:  # Serve even if standard output is closed.
         log.warning("cannot print the ready line: %s", error)
     log.info("headrace %s listens on %s", __version__, ", ".join(addresses.values()))
     settle_garbage_collector()
@@ -124,13 +124,13 @@ def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:
     from headrace.server.config.logs import LogError
     from headrace.server.net.tls import TlsError
 
-    try:  # First of all: the settings may be wrong, and yet the file was renamed.
+    try:  # First: the settings may be wrong, and yet the file was renamed.
         logs.reopen()
         broker.audit.reopen()
     except LogError as error:
         log.error("%s", error)
     if not broker.is_started:
-        return  # The settings are read just now.
+        return  # It is still starting.
     supervisor.reloading()
     status = "reloaded"
     try:

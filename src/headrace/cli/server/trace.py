@@ -19,10 +19,10 @@ SWITCH = {"on": True, "off": False, "status": None}
 @json_flag
 @click.argument("what", type=click.Choice(list(SWITCH)), default="status")
 def trace(socket: Path, vhost: str | None, as_json: bool, what: str) -> None:
-    """Turn tracing of a virtual host on or off, or say which it is.
+    """Switch tracing of a virtual host on or off, or print its state.
 
-    While it is on, each published message is copied to the exchange amq.rabbitmq.trace under the
-    key publish.EXCHANGE, and each delivered one under deliver.QUEUE. It stays on over restarts.
+    Tracing copies each published message to the exchange amq.rabbitmq.trace with the routing key
+    publish.EXCHANGE, and each delivered one with deliver.QUEUE. It stays on over restarts.
     """
     found = ask(socket, "trace", vhost=vhost, on=SWITCH[what])
     if as_json:
