@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client import Message, blocking, connect
 from headrace.client.errors import Closed, NotFound
-from headrace.server import broker as server
+from headrace.server.data import unsynced
 from headrace.store.journal.definition_records import queue_key
 from headrace.testing.broker import BrokerFailed, ChildBroker, LocalBroker
 from support.gated_disk import Gate
@@ -77,7 +77,7 @@ def test_a_disk_that_fails_has_each_change_refused_and_nothing_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     """The first is refused when the disk has failed for a while, all others at once."""
-    monkeypatch.setattr(server, "FAILING_TICKS", 1)
+    monkeypatch.setattr(unsynced, "FAILING_TICKS", 1)
     gate = Gate(monkeypatch)
     with LocalBroker(tmp_path) as broker, blocking.connect(broker.url) as ours:
         probe = ours.channel()
@@ -136,7 +136,7 @@ def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
 
 async def look(broker: Any) -> None:
     """Look for changes of users, as the broker does once a second."""
-    await broker.accounts.look()
+    await broker.accounts.poll()
 
 
 def test_a_lock_on_the_file_of_users_holds_nobody_up(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import Message, blocking
-from headrace.server import broker as server
+from headrace.server.data import unsynced
 from headrace.testing import ChildBroker, LocalBroker
 from support.broker_process import until
 from support.command_line import run, works
@@ -48,7 +48,7 @@ def queue(name: str, vhost: str = "/") -> dict[str, Any]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
-    monkeypatch.setattr(server, "FAILING_TICKS", 1)
+    monkeypatch.setattr(unsynced, "FAILING_TICKS", 1)
     return Gate(monkeypatch)
 
 
