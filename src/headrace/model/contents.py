@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters: what a message tells about its deaths, and when it has come full circle.
+"""The death headers of dead letters, their limits, and the port that reads messages.
 
-The headers are those that the field knows: ``x-death`` is an array of tables, the latest death
-first, one for each queue and reason with a count; ``x-first-death-*`` and ``x-last-death-*`` name
-the two ends. A message that comes back to a queue in which it has died is dropped, unless some
-consumer rejected it on the way: nobody would ever end that circle. So is one that died in
-``UNASKED_MAX`` places since then, and one whose death would make copies of a copy beyond
-``SPREAD_MAX``: what one publish brings about has an end, however queues are bound.
+``x-death`` is an array of tables, the latest death first, one for each queue and reason with a
+count; ``x-first-death-*`` and ``x-last-death-*`` repeat the two ends. A dead letter that returns to
+a queue in which it has died is dropped, unless a consumer rejected it on the way: otherwise the
+cycle would never end. A message is also dropped after ``UNASKED_MAX`` deaths without a rejection,
+or when its copies would become more than ``SPREAD_MAX``: however queues are bound, one publish
+causes a bounded number of messages.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ REJECTED = "rejected"
 EXPIRED = "expired"
 MAXLEN = "maxlen"
 DELIVERY_LIMIT = "delivery_limit"
-UNCONVERTIBLE = "unconvertible"  # It cannot be said in the version of a consumer.
-ORPHANED = "orphaned"  # Its queue was deleted: no death, but a reason to go elsewhere.
+UNCONVERTIBLE = "unconvertible"  # Cannot be converted to the consumer's protocol.
+ORPHANED = "orphaned"  # Its queue was deleted; rerouted, without a death.
 
-CONVERSION_ERROR = "x-conversion-error"  # The header that says why.
+CONVERSION_ERROR = "x-conversion-error"  # Header with the reason of a failed conversion.
 X_DEATH = "x-death"
-SPREAD = "x-death-spread"  # The header that says how many letters one became; absent: one.
+SPREAD = "x-death-spread"  # Header: number of dead letters from one message; absent: one.
 DEATH_COUNT_MAX = (1 << 31) - 1  # Of one queue and reason.
-DEATHS_MAX = 128  # Entries of x-death; the oldest are forgotten.
-UNASKED_MAX = 40  # Of them since a consumer rejected the message; a ladder of delays takes 28.
-SPREAD_MAX = 256  # Letters that one became, when one of them is to become several once more.
-ROUTING_KEYS_MAX = 256  # Of one CC header; what comes behind is not followed.
+DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
+UNASKED_MAX = 40  # Deaths since a rejection by a consumer; ladders of delays need 28.
+SPREAD_MAX = 256  # Dead letters from one message; beyond it none of them spreads again.
+ROUTING_KEYS_MAX = 256  # Of one CC header; further keys are ignored.
 
 
 class UnreadableError(Exception):
-    """A message cannot be read, or not be written with what is to be added."""
+    """A message is malformed, or headers cannot be added to it."""
 
 
 class Content(NamedTuple):
-    """What has to be known of a message that died."""
+    """The parts of a message that dead-lettering needs."""
 
     exchange: str
     routing_key: str
@@ -55,13 +55,13 @@ class Content(NamedTuple):
 
 
 class Contents(Protocol):
-    """Reads and rewrites messages, which only a gateway can."""
+    """Reads and rewrites messages, which are opaque to the model; a gateway implements it."""
 
     def read(self, message: Message) -> Content:
-        """Return what the message says of itself.
+        """Return the headers and properties of a message.
 
         Raises:
-            UnreadableError: it cannot be read.
+            UnreadableError: it is malformed.
         """
 
     def rewrite(
@@ -73,9 +73,9 @@ class Contents(Protocol):
         *,
         expires: bool = False,
     ) -> Message:
-        """Return a new message: same body, another address and headers.
+        """Return a new message with the same body and another address and headers.
 
-        Its expiration is left out, unless ``expires``.
+        Its expiration is removed, unless ``expires``.
 
         Raises:
             UnreadableError: the headers do not fit.
@@ -84,16 +84,16 @@ class Contents(Protocol):
     def stamped(
         self, message: Message, headers: Mapping[str, object], timestamp_s: int | None
     ) -> Message:
-        """Return the message with further headers, and with another timestamp unless it is None.
+        """Return the message with headers added, and with a timestamp unless that is None.
 
         Raises:
             UnreadableError: they do not fit.
         """
 
     def counted(self, message: Message, count: int) -> bytes:
-        """Return the data of a message with a header that says how often it came back.
+        """Return the data of a message with a header for its redelivery count.
 
-        ``count`` is 255 at most.
+        ``count`` is at most 255.
 
         Raises:
             UnreadableError: it does not fit.
@@ -102,38 +102,38 @@ class Contents(Protocol):
     def traced(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
-        """Return a message of class basic with the same body, which tells of another in headers.
+        """Return a basic message with the same body and headers that describe the original.
 
         Raises:
-            UnreadableError: it cannot be told.
+            UnreadableError: the message is malformed.
         """
 
     def values(self, message: Message) -> Values:
         """Return what a selector sees of a message in memory."""
 
     def leased(self, message: Message) -> bytes:
-        """Return the data of a leased message as its readers see it.
+        """Return the data of a leased message as readers see it.
 
         Raises:
-            UnreadableError: it cannot be said so.
+            UnreadableError: it cannot be converted.
         """
 
     def joined(self, message: Message) -> bytes:
-        """Return the data of a message as streams keep it: class basic, with its body.
+        """Return the data of a message in the form of streams: class basic, in one piece.
 
         Raises:
-            UnreadableError: it cannot be said so.
+            UnreadableError: it cannot be converted.
         """
 
     def header(self, message: Message, name: str) -> object:
-        """Return the value of a header of a message in memory; None when it has none."""
+        """Return the value of a header of a message in memory; None if it has none."""
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
-        """Return the filter value that a message of class basic was published with."""
+        """Return the stream filter value of a basic message; None if it has none."""
 
 
 def copies(headers: Mapping[str, object]) -> list[str]:
-    """The further routing keys of a CC header."""
+    """Return the further routing keys of a CC header."""
     listed = as_list(headers.get("CC"))
     if not isinstance(listed, list):
         return []
@@ -143,7 +143,7 @@ def copies(headers: Mapping[str, object]) -> list[str]:
 def with_death(
     content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
 ) -> dict[str, object]:
-    """Return the headers after one more death; ``rerouted`` tells that CC no longer counts.
+    """Return the headers after one more death; ``rerouted``: CC no longer counts.
 
     ``detail`` says why a message could not be converted.
     """
@@ -157,7 +157,7 @@ def with_death(
     if same:
         count = same[0].get("count")
         if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
-            count = 0  # A client made it up.
+            count = 0  # Forged by a client.
         death = {**same[0], "count": count + 1}
     else:
         death = {
@@ -179,14 +179,14 @@ def with_death(
     headers["x-last-death-exchange"] = content.exchange
     headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
     headers.pop("BCC", None)
-    headers.pop("x-delivery-count", None)  # It was that of the queue it died in.
+    headers.pop("x-delivery-count", None)  # It counted redeliveries in that queue.
     if rerouted:
         headers.pop("CC", None)
     return headers
 
 
 def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
-    """Tell whether a message has died in this queue, and no consumer rejected it since."""
+    """Return True if a message died in this queue, without a rejection by a consumer since."""
     deaths = as_list(headers.get(X_DEATH))
     if not isinstance(deaths, list):
         return False
@@ -199,7 +199,7 @@ def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
 
 
 def is_far(headers: Mapping[str, object]) -> bool:
-    """Tell whether a message has died in too many places since a consumer rejected it."""
+    """Return True if a message died in too many places since a consumer rejected it."""
     deaths = headers.get(X_DEATH)
     if not isinstance(deaths, list) or len(deaths) < UNASKED_MAX:
         return False
@@ -208,7 +208,7 @@ def is_far(headers: Mapping[str, object]) -> bool:
 
 
 def spread(headers: Mapping[str, object], reason: str, count: int) -> int:
-    """Return how many letters one has become, with ``count`` of them now; 0 are too many."""
+    """Return the number of dead letters from one message, with ``count`` now; 0: too many."""
     before = headers.get(SPREAD, 1)
     if reason == REJECTED or not isinstance(before, int) or before < 1:
         before = 1

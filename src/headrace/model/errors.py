@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model refuses, and why. A gateway turns these into the errors of its protocol."""
+"""Errors of the model; a gateway translates them to those of its protocol."""
 
 
 class ModelError(Exception):
@@ -11,52 +11,52 @@ class ModelError(Exception):
 
 
 class NotFound(ModelError):
-    """There is no such exchange, queue or binding."""
+    """The exchange, queue or binding does not exist."""
 
 
 class PreconditionFailed(ModelError):
-    """The thing exists, but not as the client assumes."""
+    """The object exists with other properties than the client assumes."""
 
 
 class InvalidArgument(PreconditionFailed):
-    """An argument of a declaration has a wrong type or value."""
+    """An argument of a declaration has an invalid type or value."""
 
 
 class NotUnderstood(InvalidArgument):
-    """An argument of a declaration means nothing to this broker."""
+    """An argument of a declaration is unknown to this broker."""
 
 
 class LimitReached(PreconditionFailed):
-    """It would be more than an operator allows."""
+    """A limit set by an operator would be exceeded."""
 
 
 class NotRecorded(PreconditionFailed):
-    """It could not be noted who does this, and must be."""
+    """The change must be audited, and the audit log cannot be written."""
 
 
 class ResourceLocked(ModelError):
-    """The queue belongs to another connection."""
+    """The queue is exclusive to another connection."""
 
 
 class AccessRefused(ModelError):
-    """The client may not do this."""
+    """The client lacks the permission."""
 
 
 class NotAllowed(ModelError):
-    """Nobody may do this."""
+    """No client may do this."""
 
 
 class CommandInvalid(ModelError):
-    """The request makes no sense to this broker, such as an unknown type of exchange."""
+    """The request is meaningless here, such as an unknown exchange type."""
 
 
 class ResourceError(ModelError):
-    """The broker lacks what the request needs, such as room on its disk."""
+    """A resource is exhausted, such as disk space."""
 
 
 class NotImplementedHere(ModelError):
-    """The request makes sense, but is not served."""
+    """The request is valid, but not supported."""
 
 
 class IllegalState(ModelError):
-    """The request is no part of what may happen now, such as ending what was not started."""
+    """The request does not fit the current state, such as an end without a start."""

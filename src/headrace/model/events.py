@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: what happens in a broker, told to whoever listens.
+"""Events of a broker, passed to listeners.
 
-Kinds and facts have the names that RabbitMQ's event exchange gives them: ``queue.created``,
-``connection.closed``, ``user.authentication.failure``. Who has something to tell asks ``heard``
-first, so that nothing is put together while nobody listens::
+Kinds and facts have the names of RabbitMQ's event exchange: ``queue.created``,
+``connection.closed``, ``user.authentication.failure``. The source of an event checks ``heard``
+first, so that facts are only collected if there is a listener::
 
     if events.heard:
         events.tell("queue.deleted", name=queue.name, vhost=vhost.name)
 
-Listeners are called at once, in the middle of what happens: they note the event, or write it down,
-and change nothing in the model. One that fails is logged; the others hear the event all the same.
+Listeners are called immediately, in the middle of the change: they may store the event, and must
+not change the model. An exception in a listener is logged, and the others are called.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LISTENERS_MAX = 16  # Of one broker.
-INTERNAL_USER = "rmq-internal"  # Who does what no user asked for.
-SERVICES = "amq.headrace."  # Names of the broker's own queues: nothing is told of them.
+INTERNAL_USER = "rmq-internal"  # The actor of changes that no user asked for.
+SERVICES = "amq.headrace."  # Prefix of the broker's own queues, which have no events.
 
 
 class Event(NamedTuple):
-    """Something that happened."""
+    """An event."""
 
-    kind: str  # As ``queue.created``.
-    at_ms: int  # Wall clock, milliseconds.
-    facts: Mapping[str, object]  # Values of the kinds that a field table has.
+    kind: str  # Such as ``queue.created``.
+    at_ms: int  # Wall clock in milliseconds.
+    facts: Mapping[str, object]  # Values of field table types.
 
 
 class Actor(Protocol):
-    """A user who does something."""
+    """A user who changes something."""
 
     @property
     def name(self) -> str:
-        """The name of the user."""
+        """Return the name of the user."""
 
 
 Listener = Callable[[Event], None]
 
 
 class Events:
-    """The events of one broker."""
+    """The listeners of one broker."""
 
     def __init__(self, counters: Counters | None = None) -> None:
-        """``counters`` is whose clock they are dated by."""
-        self.heard = False  # Somebody listens.
-        self.actor: Actor | None = None  # Who asked for what happens now.
-        #: Says why no change may be made that is told; empty: any may.
+        """Events are dated by the clock of ``counters``."""
+        self.heard = False  # True if there is a listener.
+        self.actor: Actor | None = None  # The user whose request is being served.
+        #: Returns why no audited change may be made; "" if it may.
         self.refusal: Callable[[], str] | None = None
         self._counters = counters
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Call a listener with every event from now on; again is no error.
+        """Call a listener with every event from now on; a second time is no error.
 
         Raises:
             ResourceError: there are ``LISTENERS_MAX`` already.
@@ -79,26 +79,25 @@ class Events:
         self.heard = True
 
     def ignore(self, listener: Listener) -> None:
-        """Call a listener no longer; it is no error when it was none."""
+        """Remove a listener; a missing one is no error."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         self.heard = bool(self._listeners)
 
     def require(self) -> None:
-        """Make sure that what somebody is about to change can be told to those who must hear it.
+        """Check that a change can be audited.
 
         Raises:
-            NotRecorded: it cannot, and must not happen.
+            NotRecorded: it cannot, so it must not be made.
         """
         reason = "" if self.refusal is None else self.refusal()
         if reason:
             raise NotRecorded(reason)
 
     def tell(self, kind: str, /, **facts: object) -> None:
-        """Tell the listeners what happened.
+        """Call the listeners with an event.
 
-        A fact that is None is not known, and left out. Without a fact
-        ``user_who_performed_action`` that is the actor.
+        Facts that are None are left out. ``user_who_performed_action`` is the actor by default.
         """
         if not self._listeners:
             return
@@ -110,12 +109,12 @@ class Events:
         for listener in list(self._listeners):
             try:
                 listener(event)
-            except Exception:  # A bad listener must not undo what happened.
+            except Exception:  # A failing listener must not break the change.
                 log.exception("a listener failed at event %s", kind)
 
 
 def exchange_facts(exchange: Exchange, vhost: str) -> dict[str, object]:
-    """Return what is told of a new exchange."""
+    """Return the facts of a new exchange."""
     return {
         "name": exchange.name,
         "vhost": vhost,
@@ -128,7 +127,7 @@ def exchange_facts(exchange: Exchange, vhost: str) -> dict[str, object]:
 
 
 def queue_facts(queue: Queue, vhost: str) -> dict[str, object]:
-    """Return what is told of a new queue."""
+    """Return the facts of a new queue."""
     return {
         "name": queue.name,
         "vhost": vhost,
@@ -141,7 +140,7 @@ def queue_facts(queue: Queue, vhost: str) -> dict[str, object]:
 
 
 def binding_facts(binding: Binding, vhost: str) -> dict[str, object]:
-    """Return what is told of a binding that is made or undone."""
+    """Return the facts of an added or removed binding."""
     destination = binding.destination
     return {
         "source_name": binding.source.name,
@@ -155,13 +154,13 @@ def binding_facts(binding: Binding, vhost: str) -> dict[str, object]:
 
 
 def tell_purged(events: Events, vhost: str, queue: Queue, messages: int) -> None:
-    """Tell that the ready messages of a queue were dropped at a client's wish."""
+    """Report that a client purged a queue."""
     if events.heard:
         events.tell("queue.purged", name=queue.name, vhost=vhost, messages=messages)
 
 
 def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, object]:
-    """Return what is told of a new consumer."""
+    """Return the facts of a new consumer."""
     return {
         **consumer_name(consumer, vhost),
         "exclusive": consumer.exclusive,
@@ -172,7 +171,7 @@ def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, object]:
 
 
 def consumer_name(consumer: Consumer, vhost: str) -> dict[str, object]:
-    """Return what tells one consumer from the others."""
+    """Return the facts that identify a consumer."""
     connection = f"connection/{consumer.publisher}" if consumer.publisher else None
     channel = getattr(getattr(consumer, "channel", None), "number", None)
     return {

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts: small values by key that a virtual host keeps, changed atomically with messages.
+"""Facts: small values by key, kept by a virtual host and changed atomically with messages.
 
-A fact is what the broker itself must remember beside messages: where a group of readers stands,
-who holds a lease, which batch of a sink was the last. It is as durable as a persistent message: a
-change counts once the store's ``synced`` has reached what ``appended`` is after it. Between the
-store's ``begin`` and ``commit`` a change happens with all the rest of the transaction or not at
-all; code that has a Transaction calls
+A fact is state of the broker beside messages: the position of a consumer group, the owner of a
+lease, the last batch of a sink. It is as durable as a persistent message: a change is safe once the
+store's ``synced`` has reached its ``appended`` after the change. Between the store's ``begin`` and
+``commit`` a change is part of the transaction; code that has a Transaction calls
 :meth:`headrace.model.transaction.transaction.Transaction.fact`.
 
-Keys are paths such as ``b"group/7/etl"``; the first part names the owner of what lies below.
+Keys are paths such as ``b"group/7/etl"``; the first part names the feature.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
     from headrace.model.ports import Store
 
-FACT_KEY_MAX = 600  # Octets of a key.
-FACT_VALUE_MAX = 64 << 10  # Octets of a value.
+FACT_KEY_MAX = 600  # Bytes of a key.
+FACT_VALUE_MAX = 64 << 10  # Bytes of a value.
 FACTS_MAX = 100_000  # Facts of one virtual host,
-FACTS_OCTETS_MAX = 64 << 20  # and the octets of their keys and values: all are in memory.
+FACTS_OCTETS_MAX = 64 << 20  # and bytes of their keys and values, all in memory.
 
 
 class Facts:
@@ -35,7 +34,7 @@ class Facts:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._values: dict[bytes, bytes] = store.facts
-        self._keys: list[bytes] = []  # In order.
+        self._keys: list[bytes] = []  # Sorted.
         self._octets = 0
         self.restore()
 
@@ -43,27 +42,26 @@ class Facts:
         return len(self._values)
 
     def restore(self) -> None:
-        """Take up what the store has recovered."""
+        """Load the facts that the store has recovered."""
         self._values = self._store.facts
         self._keys = sorted(self._values)
         self._octets = sum(len(key) + len(value) for key, value in self._values.items())
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a fact; None when there is none."""
+        """Return the value of a fact; None if there is none."""
         return self._values.get(key)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Set a fact, or with None forget it; saying the same again writes nothing.
+        """Set a fact, or remove it with None; an unchanged value is not written.
 
         Raises:
-            ResourceError: key, value or all facts together are beyond their limits; nothing
-                changed.
+            ResourceError: key, value or all facts together are too large; nothing changed.
         """
         self.check(key, value)
         self.change(key, value)
 
     def check(self, key: bytes, value: bytes | None) -> None:
-        """Refuse what :meth:`put` would refuse."""
+        """Raise what :meth:`put` would raise."""
         if not 0 < len(key) <= FACT_KEY_MAX:
             raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} octets, not {len(key)}")
         if value is None:
@@ -83,10 +81,10 @@ class Facts:
             )
 
     def require(self, count: int, octets: int) -> None:
-        """Make sure that so many more facts, of so many octets in all, have room.
+        """Check that ``count`` more facts with ``octets`` bytes in all fit.
 
         Raises:
-            ResourceError: they have not.
+            ResourceError: they do not.
         """
         if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
             raise ResourceError(
@@ -94,7 +92,7 @@ class Facts:
             )
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        """As :meth:`put`, of what was checked before."""
+        """Set a fact like :meth:`put`, without checking its limits again."""
         before = self._values.get(key)
         if before == value:
             return
@@ -111,9 +109,9 @@ class Facts:
         self._store.fact(key, value)
 
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Give the facts whose keys begin so, in order of their keys.
+        """Yield the facts whose keys have a prefix, sorted by key.
 
-        Facts may be changed meanwhile; what is given is what there is when its turn comes.
+        Facts may change in between; each is read when its turn comes.
         """
         at = bisect_left(self._keys, prefix)
         while at < len(self._keys):
@@ -127,7 +125,7 @@ class Facts:
                 at = bisect_left(self._keys, key)
 
     def forget(self, prefix: bytes) -> int:
-        """Forget all facts whose keys begin so; return how many they were."""
+        """Remove all facts whose keys have a prefix; return their number."""
         keys = [key for key, _ in self.items(prefix)]
         for key in keys:
             self.change(key, None)

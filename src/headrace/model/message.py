@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """One message in one queue.
 
-The hot path makes at most this one object and one ``bytes`` per message and queue. A message that
-fans out to ten queues is ten of these around one shared ``data``.
+The hot path makes at most one such object and one ``bytes`` for each message and queue. A message
+in ten queues is ten of these around one shared ``data``.
 
-``data`` is opaque to the model. It is laid out by the gateway that took the message in::
+``data`` is opaque to the model. The gateway that received the message lays it out::
 
     | address          | 2 octets of the method's tail | header and body as they came |
     | 0 .. address_len | .. address_len + 2            | .. end                       |
 
-A body too large for one read of the socket is kept in ``parts`` instead: the payloads of its
-frames, one object each, so that no second copy of it ever exists; ``data`` then ends with the
-header.
+A body too large for one read of the socket is in ``parts`` instead: the payloads of its frames,
+each an object of its own, so that it is never copied; then ``data`` ends with the header.
 """
 
 from typing import Any
 
 import cython
 
-PERSISTENT = 1  # ``position`` is a record of the journal.
-REDELIVERED = 2  # Handed out before; the next delivery says so.
-PAGED = 4  # ``data`` and ``parts`` are on disk only.
-SCRATCH = 8  # ``position`` is a record of the scratch log.
-GONE = 16  # Left its queue while still listed there; skipped when met.
+PERSISTENT = 1  # ``position`` is in the journal.
+REDELIVERED = 2  # Delivered before.
+PAGED = 4  # ``data`` and ``parts`` are only on disk.
+SCRATCH = 8  # ``position`` is in the scratch log.
+GONE = 16  # Removed, but still listed in its queue; skipped there.
 LARGE = 32  # The body is in ``parts``.
 
-# What kind of content it is: the two highest bits of ``flags``, kept in the store's records.
+# The kind of content: the two highest bits of ``flags``, also in the store's records.
 KIND_MASK = 0xC0
-KIND_BASIC = 0  # Class basic of 0-8, 0-9 and 0-9-1: header and body frames as they came.
-KIND_TRANSFER = 64  # message.transfer of 0-10: header segment and body octets.
+KIND_BASIC = 0  # Class basic of 0-8, 0-9 and 0-9-1: header and body frames as received.
+KIND_TRANSFER = 64  # message.transfer of 0-10: header segment and body bytes.
 KIND_FILE = 128  # Class file.
 KIND_STREAM = 192  # Class stream, for multimedia.
 
 
 class Message:
-    """A message as one queue holds it. Which fields are whose is said beside them."""
+    """A message in one queue."""
 
     __slots__ = (
         "address_len",
@@ -54,32 +53,31 @@ class Message:
 
     def __init__(self) -> None:
         if not cython.compiled:
-            self.data: Any = None  # bytes, None while it is on disk only.
+            # Any: hot code knows from the flags which of these three are None.
+            self.data: Any = None  # bytes; None while only on disk.
             self.parts: Any = None  # tuple[bytes, ...] or None.
-            self.consumer: Any = None  # Who holds it unsettled; None while ready.
-            self.deadline_ms = 0  # Wall clock, milliseconds; 0 is never.
-            self.seq = (
-                0  # The place in every queue of the virtual host, and the journal's name for it.
-            )
-            self.position = 0  # The store's handle; 0 when the store does not know it.
-            self.body_size = 0  # Octets.
-            self.publisher = 0  # The number of the connection that sent it; for no-local.
-            self.address_len = 0  # Octets.
+            self.consumer: Any = None  # The consumer that has it unsettled; None while ready.
+            self.deadline_ms = 0  # Wall clock in milliseconds; 0 is never.
+            self.seq = 0  # Order in all queues of the virtual host; names it in the journal.
+            self.position = 0  # The store's handle; 0 if not stored.
+            self.body_size = 0  # Bytes.
+            self.publisher = 0  # Number of the publishing connection, for no-local.
+            self.address_len = 0  # Bytes.
             self.flags = 0
             self.priority = 0
-            self.deliveries = 0  # Times it came back, 255 at most.
-            self.header_units = 0  # Of 256 octets each, that ``data`` has beside the body.
+            self.deliveries = 0  # Redeliveries, at most 255.
+            self.header_units = 0  # Size of ``data`` without body, in units of 256 bytes.
 
     def measure(self) -> int:
-        """Find out how much ``data``, which is in memory, holds beside the body: for its weight.
+        """Set ``header_units`` from the data, which must be in memory.
 
-        A message that was counted somewhere must not be measured but when it is brought there.
+        Call only while loading: the memory count uses the value measured then.
         """
         self.header_units = units(self.data, self.body_size)
         return 0
 
     def copy(self) -> "Message":
-        """Return a second message around the same data, for another queue; it has no place yet."""
+        """Return a second message with the same data for another queue; it has no seq."""
         twin = new_message(self.data, self.address_len, self.body_size)
         twin.parts = self.parts
         twin.flags = self.flags & (PERSISTENT | LARGE | KIND_MASK)
@@ -90,7 +88,7 @@ class Message:
 
 
 def new_message(data: bytes | None, address_len: int, body_size: int) -> Message:
-    """Return a message that is in no queue and on no disk."""
+    """Return a message without queue and store position."""
     message = Message.__new__(Message)
     if not cython.compiled:
         message.parts = None
@@ -112,6 +110,6 @@ def new_message(data: bytes | None, address_len: int, body_size: int) -> Message
 
 
 def units(data: bytes, body_size: int) -> int:
-    """Return the units of 256 octets that ``data`` has beside the body, 65,535 at most."""
+    """Return the size of ``data`` without body in units of 256 bytes, at most 65,535."""
     size = len(data) - body_size
     return 0 if size < 256 else min(size >> 8, 65535)

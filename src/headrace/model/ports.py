@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the model asks of others: the store. This base class keeps nothing beyond the process.
+"""Ports of the model to the disk: the store of messages, and the files of content class file.
 
-A log position is counted in octets since the store was opened. What was appended up to
-``appended`` is durable once ``synced`` has reached that figure; confirms, commits and the like wait
-for it. ``position`` values name one record and mean nothing to anybody but the store.
+These base classes keep everything in memory. A log position counts bytes since the store was
+opened. What was appended up to ``appended`` is durable once ``synced`` has reached it; confirms and
+commits wait for that. A message's ``position`` names its record and is meaningful only to the
+store.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,21 +20,22 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """Keeps messages. Hot methods copy what they are given and never block on the disk."""
+    """Stores messages; hot methods copy their arguments and never block on the disk."""
 
     def __init__(self) -> None:
-        self.appended = 0  # Octets of log so far.
-        self.synced = 0  # Octets of log known to be durable.
-        self.durable = False  # True when this store survives the process.
-        self.last_seq = 0  # The highest seq that the store knows of; set by :meth:`recover`.
-        self.wake_fd = -1  # When it becomes readable, :meth:`woken` wants to be called.
-        self.full = False  # True while nothing more may be published: disk full or failing.
-        self.defined = 0  # Where in the log the last change of a definition ends, or purge.
-        self.notify: Callable[[], None] | None = None  # Called when ``synced`` or ``full`` changed.
-        self.kept: list[PreparedBranch] = []  # Prepared branches that :meth:`recover` found.
+        self.appended = 0  # Bytes appended to the log.
+        self.synced = 0  # Bytes of the log that are durable.
+        self.durable = False  # True if this store survives the process.
+        self.last_seq = 0  # The highest known seq; set by :meth:`recover`.
+        self.wake_fd = -1  # When it becomes readable, call :meth:`woken`.
+        self.full = False  # True while nothing may be published: disk full or failing.
+        self.defined = 0  # Log position of the last change of definitions, or purge.
+        # Called when ``synced`` or ``full`` has changed.
+        self.notify: Callable[[], None] | None = None
+        self.kept: list[PreparedBranch] = []  # Found by :meth:`recover`.
         #: See headrace.model.keyvalue; only :meth:`fact` changes it.
         self.facts: dict[bytes, bytes] = {}
-        #: Until when messages wait (milliseconds), by queue id and seq; :meth:`recover` found them.
+        #: When delayed retries are due (ms), by queue id and seq; found by :meth:`recover`.
         self.waits: dict[tuple[int, int], int] = {}
 
     def publish(
@@ -50,160 +52,159 @@ class Store:
         body_size: int,
         queue_ids: bytes,
     ) -> int:
-        """Append ``d[lo:hi]`` for the queues named (big-endian u32 each); return its position."""
+        """Append ``d[lo:hi]`` for the queues (big-endian u32 each); return its position."""
         return 0
 
     def publish_message(self, message: Message, arrived_ms: int, queue_ids: bytes) -> int:
-        """Append a message that is already an object, of any size; return its position.
+        """Append a message object of any size; return its position.
 
-        The message may be paged out (when it moves from one queue to another).
+        The message may be paged out.
         """
         return 0
 
     def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
-        """Append a message for one queue that had settled it before; return its position.
+        """Append a message for a queue that had settled it; return its position.
 
-        It has the seq that it had then, and is not paged out. REDELIVERED is kept with it.
+        It keeps its seq and REDELIVERED, and must not be paged out.
         """
         return 0
 
     def arrival(self, message: Message) -> int:
-        """When a message of a queue arrived, in milliseconds; 0 when the store does not know."""
+        """Return when a message arrived (ms); 0 if the store does not know."""
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
-        """Forget that the queue owes this message. Idempotent."""
+        """Remove a message from a queue. Idempotent."""
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
-        """As :meth:`settle`, of all those of a queue's messages that the store keeps."""
+        """Remove all stored messages among these from a queue."""
 
     def forget(self, queue_id: int, position: int) -> int:
-        """Note that a queue that was dropped no longer owes this message; nothing is written.
+        """Remove a message from a dropped queue without writing a record.
 
         Returns:
-            -1 when it did not owe it anyway.
+            -1 if it was removed before.
         """
         return -1
 
     def delivered(self, queue_id: int, seq: int) -> None:
-        """Note that the queue may have handed out every message up to ``seq``.
+        """Note that messages up to ``seq`` may have been delivered.
 
-        After an unclean stop such messages come back as redelivered.
+        After an unclean stop they are recovered as redelivered.
         """
 
     def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
-        """Note that a message has come back ``count`` times, unless more is heard of it.
+        """Note the redelivery count of a message that is being delivered.
 
-        So whoever hands it out, unsettled, counts that it will come back. After any stop it is
-        recovered with this count, and is not to be ready before ``when_ms`` (0: at once).
+        After any stop it is recovered with this count, and is not ready before ``when_ms`` (0: at
+        once).
 
         Returns:
-            The position of the log at which this is durable; 0 when it never will be.
+            The log position at which this is durable; 0 if it never is.
         """
         return 0
 
     def drop(self, queue_id: int, upto_seq: int) -> None:
-        """Forget all that the queue owes up to ``upto_seq``: a purge, or the queue's end.
+        """Remove all messages of a queue up to ``upto_seq``: a purge, or the queue's end.
 
-        :meth:`forget` follows for each of the messages.
+        :meth:`forget` follows for each message.
         """
 
     def begin(self) -> None:
-        """Open a transaction: what is appended until :meth:`commit` survives all or none."""
+        """Begin a transaction: records up to :meth:`commit` survive together or not at all."""
 
     def commit(self) -> None:
-        """Close the transaction that :meth:`begin` opened."""
+        """End the transaction of :meth:`begin`."""
 
     def prepare(
         self, xid: bytes, publishes: list[int], settles: list[tuple[int, int, int]]
     ) -> None:
-        """Note, inside a transaction, what a branch holds back from now on.
+        """Store a prepared branch, inside a transaction.
 
-        ``publishes`` are seqs of messages that were appended in this transaction, ``settles`` are
-        (queue id, seq, outcome). After a restart they come with ``kept``, not as messages.
+        ``publishes`` are seqs of messages appended in this transaction, ``settles`` are (queue id,
+        seq, outcome). After a restart they are in ``kept`` and not recovered as messages.
         """
 
     def decide(self, xid: bytes, status: int, when_ms: int) -> None:
-        """Note the outcome of a branch: it holds nothing back any more.
+        """Store the outcome of a branch.
 
-        With ``status`` 0 nothing of it is remembered. What it published and is not settled counts
-        as arrived at ``when_ms``.
+        With ``status`` 0 the branch is forgotten. Its publishes count as arrived at ``when_ms``.
         """
 
     def fact(self, key: bytes, value: bytes | None) -> None:
-        """Set a fact, or with None forget it; durable as a publish is."""
+        """Set a fact, or remove it with None; durable like a publish."""
         if value is None:
             self.facts.pop(key, None)
         else:
             self.facts[key] = value
 
     def failing(self) -> bool:
-        """Tell whether the disk does not take what was appended; it is tried again and again."""
+        """Return True while writing fails; the store retries."""
         return False
 
     def seal_changes(self) -> None:
-        """Have answers to changes of definitions wait for all that was done so far."""
+        """Delay answers to changes of definitions until everything so far is durable."""
 
     def page_out(self, message: Message) -> bool:
-        """Move the message's data out of memory; set PAGED. False when there is nowhere to put it.
+        """Drop a message's data from memory and set PAGED; return False if impossible.
 
-        A persistent message only forgets its data; any other is written to the scratch log first
+        A persistent message only drops its data; any other is written to the scratch log first
         (SCRATCH).
         """
         return False
 
     def load(self, message: Message) -> None:
-        """Bring the data of a paged message back; clear PAGED.
+        """Load the data of a paged message; clear PAGED.
 
         Raises:
-            OSError: the data cannot be read, or it is damaged.
+            OSError: the data cannot be read, or is damaged.
         """
 
     def release(self, message: Message) -> None:
-        """A message with the SCRATCH flag is gone; its place there may be used again."""
+        """Free the scratch space of a removed message with SCRATCH."""
 
     def kick(self) -> None:
-        """End of a turn of the event loop: start writing what was appended."""
+        """Start writing what was appended; called at the end of a turn of the event loop."""
 
     def relieve(self) -> None:
-        """While :meth:`recover` goes on: write, and wait for it, when much is to be written."""
+        """During :meth:`recover`: write, and wait for it, if much is appended."""
 
     def read(self) -> None:
-        """Read what survived; then ``facts`` and definitions are known.
+        """Read the log, so that ``facts`` and definitions are known.
 
         Raises:
-            OSError, StoreError: it cannot be read, or it is not all there.
+            OSError, StoreError: it cannot be read, or parts are missing.
         """
 
     def recover(self) -> Iterable[tuple[int, Message, int]]:
-        """Give every message that survived, in order of ``seq``: (queue id, message, arrived_ms).
+        """Yield the stored messages in order of ``seq``: (queue id, message, arrived_ms).
 
-        A message owed by several queues is given once for each, each time as its own object.
+        A message of several queues is yielded once for each, as separate objects.
         """
         return ()
 
     def woken(self) -> None:
-        """Take note of what was written; called on the loop's thread."""
+        """Take note of finished writes; called on the loop's thread."""
 
     def rest(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Write down which messages were delivered before, (queue id, seq) each, and no others.
+        """Store which messages were delivered before, as (queue id, seq).
 
-        The last thing before :meth:`close`; without it the next start cannot know exactly.
+        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
         """
 
     def close(self) -> None:
-        """Write and sync what is left, then let go of the files."""
+        """Write and sync the rest, and close the files."""
 
 
 class Files:
-    """Keeps the bodies of file messages, which are too large for memory; see model.lanes.
+    """Keeps the bodies of file messages, which may exceed memory; see model.queue.content_lanes.
 
     The data of such a message ends with a reference to its body. This base class keeps none.
     """
 
     def hold(self, data: bytes) -> bool:
-        """Note that one more message refers to a body; False when there is no such body."""
+        """Add a reference to a body; return False if there is no such body."""
         return True
 
     def release(self, data: bytes) -> None:
-        """Note that one message fewer does; nobody's body is removed, not before the turn ends."""
+        """Remove a reference; a body without references is removed after the turn."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is due when: deadlines of queues, each with one entry, whatever it holds."""
+"""Timers: one deadline for each key."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Calls what is due. Time comes from outside, in milliseconds of the wall clock."""
+    """Calls what is due; the time, in milliseconds of the wall clock, is passed in."""
 
     def __init__(self, wake: Callable[[int], None] | None = None) -> None:
-        self.wake = wake  # Told whenever the earliest deadline becomes earlier.
+        self.wake = wake  # Called when the earliest deadline moves earlier.
         self._due: dict[Hashable, tuple[int, Callable[[int], int]]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._count = 0
@@ -29,7 +29,7 @@ class Scheduler:
 
     @property
     def next_ms(self) -> int:
-        """The earliest deadline; 0 when there is none."""
+        """Return the earliest deadline; 0 if there is none."""
         heap = self._heap
         while heap:
             when, _, key = heap[0]
@@ -40,9 +40,9 @@ class Scheduler:
         return 0
 
     def put(self, key: Hashable, when_ms: int, call: Callable[[int], int]) -> None:
-        """Have ``call(now_ms)`` called at a time, unless ``key`` is due earlier already.
+        """Schedule ``call(now_ms)``, unless ``key`` has an earlier deadline.
 
-        What it returns is when it is due again; 0 is never.
+        The call returns its next deadline, or 0 for none.
         """
         entry = self._due.get(key)
         if entry is not None and entry[0] <= when_ms:
@@ -59,11 +59,11 @@ class Scheduler:
             self.wake(when_ms)
 
     def remove(self, key: Hashable) -> None:
-        """Forget what is due for a key."""
+        """Cancel the deadline of a key."""
         self._due.pop(key, None)
 
     def run(self, now_ms: int) -> int:
-        """Do what is due; return the next deadline, 0 when there is none."""
+        """Call what is due; return the next deadline, 0 if there is none."""
         while True:
             when = self.next_ms
             if not when or when > now_ms:
@@ -72,7 +72,7 @@ class Scheduler:
             call = self._due.pop(key)[1]
             try:
                 again = call(now_ms)
-            except Exception:  # One bad queue must not stop the clock of the others.
+            except Exception:  # A failing call must not stop the others.
                 log.exception("what was due failed")
                 continue
             if again:

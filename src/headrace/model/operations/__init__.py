@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators do with messages: peek, view, move, long jobs."""
+"""Operations on messages: peek, browse, move, jobs."""

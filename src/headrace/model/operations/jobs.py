@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errands of one virtual host: those under way, and what became of those that are over.
+"""The errands of one virtual host: running ones, and the results of finished ones.
 
-Whoever has an errand done may name it. Then it is done once, however often it is asked for: while
-it is under way, to ask again is to wait for it; when it is over, the answer is what it did. That is
-known as surely as the messages are where they are, for it is one of the facts of the errand's
-transaction. ``KEPT_MAX`` of them are remembered, the latest. What came to nothing is not: asked for
-again, it is tried again.
+A named errand is done once, however often it is requested: while it runs, a repeated request waits
+for it; afterwards it gets the result. The result is a fact of the errand's own transaction, so it
+is known exactly if the messages have moved. The latest ``KEPT_MAX`` results are remembered. A
+failed errand is not: a repeated request tries again.
 
     fact    ``errand/<name>``: {"n", "at_ms", "what", "did"}; the highest ``n`` is the latest
 
-An errand goes on while somebody is there for whom it is done; if all of them are gone before it is
-decided, nothing comes of it.
+An errand runs while a connection waits for it; if all are gone before it is decided, it is undone.
 """
 
 from __future__ import annotations
@@ -32,46 +30,46 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY = b"errand/"
-NAME_OCTETS_MAX = 64  # Of an errand's name.
-KEPT_MAX = 1000  # Named errands that are remembered.
-FAILED_MAX = 100  # Errands that came to nothing and can be asked about, until the broker stops.
+NAME_OCTETS_MAX = 64  # Bytes of an errand's name.
+KEPT_MAX = 1000  # Remembered results.
+FAILED_MAX = 100  # Failed errands that can be asked about until the broker stops.
 RUNNING_MAX = 16  # Errands at once.
 
-DRY = "dry"  # What there is instead of a kept outcome when nothing was to be done.
+DRY = "dry"  # State of an errand that was a dry run.
 FAILED = "failed"
 
 What = Mapping[str, object]
 
 
 def digest(what: What) -> str:
-    """Return a text that only the same request has."""
+    """Return a text that identifies a request."""
     text = json.dumps(what, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Running:
-    """An errand that is under way, or was."""
+    """A running or finished errand."""
 
     def __init__(self, name: str, what: What, errand: Errand, dry: bool) -> None:
         self.name = name
         self.what = what
         self.errand = errand
         self.dry = dry
-        self.watchers: set[int] = set()  # Numbers of the connections that it is done for.
+        self.watchers: set[int] = set()  # Numbers of the connections that wait for it.
         self.done: Done | None = None
         self.error: ModelError | None = None
         self.steps: Generator[None, None, Done] | None = None
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """True if it is finished."""
         return self.done is not None or self.error is not None
 
     def answer(self) -> dict[str, object]:
-        """Return what it did.
+        """Return the result.
 
         Raises:
-            ModelError: it came to nothing.
+            ModelError: the errand failed.
         """
         if self.error is not None:
             raise self.error
@@ -79,7 +77,7 @@ class Running:
         return told(self.done)
 
     def describe(self) -> dict[str, object]:
-        """Return how far it is, or what became of it."""
+        """Return the progress, or the result."""
         told_so_far = {"id": self.name, **self.errand.progress()}
         if self.error is not None:
             return {**told_so_far, "state": FAILED, "error_text": self.error.text}
@@ -89,39 +87,40 @@ class Running:
 
 
 class _Remembered(TypedDict):
-    """An errand that is done, as its fact has it."""
+    """The result of an errand, as in its fact."""
 
-    n: int  # Errands are numbered in the order of their ends.
+    n: int  # Increases with each finished errand.
     at_ms: int
-    of: dict[str, object]  # What was asked for, in short,
-    what: str  # and a digest of all of it.
+    of: dict[str, object]  # The request in short,
+    what: str  # and a digest of it.
     did: dict[str, object]
 
 
 class Errands:
-    """See the module. Every method may raise what the model refuses."""
+    """The errands of one virtual host; methods may raise any error of the model."""
 
     def __init__(self, vhost: Host) -> None:
         self.vhost = vhost
         self.messages_max = MESSAGES_MAX
-        self.is_open: Callable[[int], object] = lambda _: True  # Tells of a connection's number.
+        # Returns True for the number of an open connection.
+        self.is_open: Callable[[int], object] = lambda _: True
         self._running: dict[str, Running] = {}
-        self._over: dict[str, Running] = {}  # Those that are not remembered otherwise.
-        self._numbers: dict[str, int] | None = None  # Of those that are, the latest last.
+        self._over: dict[str, Running] = {}  # Finished ones without a fact.
+        self._numbers: dict[str, int] | None = None  # Of remembered ones, the latest last.
         self._unnamed = 0
 
     def __len__(self) -> int:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Running]:
-        """Give those that are under way."""
+        """Iterate over the running errands."""
         return iter(list(self._running.values()))
 
     def find(self, name: str, what: What) -> Running | dict[str, object] | None:
-        """Return an errand that is under way, or what it did; None when it is not known.
+        """Return a running errand, or a result; None if the name is unknown.
 
         Raises:
-            IllegalState: the name is that of another errand.
+            IllegalState: the name is another errand's.
         """
         running = self._running.get(name)
         if running is not None:
@@ -136,10 +135,10 @@ class Errands:
     def begin(
         self, name: str, what: What, errand: Errand, watcher: int, *, dry: bool = False
     ) -> Running:
-        """Have an errand done; without a name it is not remembered.
+        """Start an errand; without a name its result is not remembered.
 
         Raises:
-            ResourceError: too many are under way.
+            ResourceError: too many are running.
         """
         if len(self._running) >= RUNNING_MAX:
             raise ResourceError(f"{RUNNING_MAX} errands are under way already")
@@ -161,7 +160,7 @@ class Errands:
         return running
 
     def describe(self, name: str) -> tuple[What, dict[str, object]] | None:
-        """Return what was asked for under a name, and how far that is; None when it is unknown."""
+        """Return the request under a name and its progress; None if it is unknown."""
         running = self._running.get(name) or self._over.get(name)
         if running is not None:
             return running.what, running.describe()
@@ -171,13 +170,13 @@ class Errands:
         return kept["of"], {"id": name, **kept["did"], "state": "done", "at_ms": kept["at_ms"]}
 
     def cancel(self, name: str) -> None:
-        """Let nothing come of an errand that is under way, unless it is decided already."""
+        """Cancel a running errand, unless it is decided."""
         running = self._running.get(name)
         if running is not None:
             running.errand.cancel("the errand was cancelled")
 
     def close(self) -> None:
-        """The broker stops: nothing comes of what is not decided."""
+        """Undo what is not decided; the broker stops."""
         for key, running in list(self._running.items()):
             self.vhost.scheduler.remove(("errand", self, key))
             if running.steps is not None:
@@ -187,7 +186,7 @@ class Errands:
     # --- Inside -------------------------------------------------------------------------------
 
     def _step(self, key: str, running: Running) -> bool:
-        """Do the next slice; false when that was the last."""
+        """Run the next slice; return False if it was the last."""
         errand, steps = running.errand, running.steps
         assert steps is not None
         if errand.state == CHOOSING and not any(map(self.is_open, running.watchers)):
@@ -212,7 +211,7 @@ class Errands:
         return False
 
     def _remembering(self, running: Running) -> Callable[[Done], dict[bytes, bytes | None]]:
-        """Return what makes the facts of an errand that is about to be decided."""
+        """Return the function that makes the facts of an errand's decision."""
 
         def remember(done: Done) -> dict[bytes, bytes | None]:
             numbers = self._all()
@@ -243,7 +242,7 @@ class Errands:
         return remember
 
     def _all(self) -> dict[str, int]:
-        """Return the numbers of what is remembered, in order."""
+        """Return the numbers of the remembered results, in order."""
         if self._numbers is None:
             found = {
                 key[len(KEY) :].decode(): int(json.loads(value)["n"])
@@ -268,5 +267,5 @@ class Errands:
 
 
 def told(done: Done) -> dict[str, object]:
-    """Return what an errand did, as it is told."""
+    """Return the result of an errand for its requester."""
     return {**done._asdict(), "complete": done.complete}

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moving, copying and deleting chosen messages of a queue: what an operator asks for.
+"""Moving, copying and deleting selected messages of a queue.
 
-An errand is one transaction, however many messages it is about: all of them are in the one queue or
-in the other, whatever happens to the broker. It looks at the source in slices, and between two the
-loop serves others. What it chooses is withdrawn from the source: nobody is given it meanwhile, and
-if nothing comes of the errand it is back in its place as if nothing had been
-(:mod:`headrace.model.operations.prepared_copies`).
+An errand is one transaction, whatever its size: after a crash all its messages are in the source,
+or all in the target. It scans the source in slices, and the loop serves others in between. Selected
+messages are withdrawn from the source, so that they are not delivered; if the errand fails they are
+back in their places (:mod:`headrace.model.operations.prepared_copies`).
 
-A message stays as it is, but for its place: the moved one is new to its queue, so it was not
-delivered before, and the time to live of the queue that it leaves no longer limits it.
+A moved message is new to its target: its redelivery count starts at 0, and the source queue's TTL
+no longer applies.
 """
 
 from __future__ import annotations
@@ -37,45 +36,45 @@ if TYPE_CHECKING:
     from headrace.model.host import Host
     from headrace.model.selector import Selector
 
-MESSAGES_MAX = 1_000_000  # That one errand is about, unless the setting says otherwise.
-BATCH_MAX = 256  # Messages that are written at once,
-BATCH_OCTETS_MAX = 256 << 10  # and octets of their bodies, beyond which no more are added.
-READ_OCTETS = 48 << 10  # What is looked at in one turn,
-LOOKS_MAX = 192  # and how many messages.
-BEHIND_MAX = 32  # Batches that wait for the disk, beyond which no more are written.
-RETURNED_MAX = 1000  # Messages that came back to the queue, looked at in one turn.
-REASONS_MAX = 100  # Reasons why messages stay that are told apart.
+MESSAGES_MAX = 1_000_000  # Default limit of one errand.
+BATCH_MAX = 256  # Messages of one batch,
+BATCH_OCTETS_MAX = 256 << 10  # and bytes of their bodies after which it is full.
+READ_OCTETS = 48 << 10  # Bytes scanned in one turn,
+LOOKS_MAX = 192  # and messages.
+BEHIND_MAX = 32  # Batches that may wait for the disk.
+RETURNED_MAX = 1000  # Returned messages scanned in one turn.
+REASONS_MAX = 100  # Reasons counted separately.
 OTHER_REASON = "for other reasons"
 UNREADABLE = "it cannot be read"
 
-CHOOSING = "choosing"  # What an errand is at.
-MOVING = "moving"  # It is decided.
+CHOOSING = "choosing"  # State of an errand that still scans.
+MOVING = "moving"  # Decided.
 DONE = "done"
 
-#: Where a message goes; a reason why not is a text.
+#: The target queue, or why the message stays.
 Target = Callable[[Content], "Queue | str"]
 Facts = Mapping[bytes, bytes | None]
 
 
 class Done(NamedTuple):
-    """What an errand did."""
+    """The result of an errand."""
 
-    looked: int  # Messages.
-    selected: int  # Of which the selector is true, or all.
+    looked: int  # Messages scanned.
+    selected: int  # Messages that the selector accepts.
     done: int  # Moved, copied or deleted.
-    skipped: dict[str, int]  # Selected ones that stay, by the reason.
-    to: dict[str, int]  # Where they went, by the queue's name; with a dry run, where they would.
-    next: int  # The position to go on from,
-    last: int  # and where the errand ended.
+    skipped: dict[str, int]  # Selected messages that stay, by reason.
+    to: dict[str, int]  # By target queue; with a dry run, as planned.
+    next: int  # Position to continue from,
+    last: int  # and the last position of the errand.
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing more to look at."""
+        """True if the whole range was scanned."""
         return self.next >= self.last
 
 
 class Errand:
-    """One errand: chosen messages of a queue go elsewhere, or go."""
+    """An errand: moves, copies or deletes selected messages of a queue."""
 
     def __init__(
         self,
@@ -91,14 +90,14 @@ class Errand:
         dry: bool = False,
         most: int = MESSAGES_MAX,
     ) -> None:
-        """Without a ``target`` messages are deleted; with ``keeps`` they stay as well.
+        """Without ``target`` messages are deleted; with ``keeps`` they also stay.
 
-        ``first`` and ``last`` are positions, of a stream offsets; ``last`` is what comes from now
-        on. ``count`` is how many are to be selected at most; if they are more than ``most``,
-        nothing is done. With ``dry`` nothing is done either.
+        ``first`` and ``last`` are positions (offsets of a stream); ``last`` defaults to the present
+        end. ``count`` bounds the selected messages; if more than ``most`` are selected, the errand
+        fails. With ``dry`` nothing is changed.
 
         Raises:
-            PreconditionFailed: nothing is taken out of a stream.
+            PreconditionFailed: the source is a stream and messages would be removed.
             AccessRefused: a queue is the broker's own.
         """
         for queue in (source, target):
@@ -131,7 +130,7 @@ class Errand:
         self._copies = Copies(vhost, source, self._holder)
         self._batch: list[Chosen] = []
         self._octets = 0
-        self._written: deque[int] = deque()  # Where batches end in the log, of the last ones.
+        self._written: deque[int] = deque()  # Log positions of the latest batches.
         self._rooms: dict[Queue, Room] = {}
         self._looked = self._selected = self._done = 0
         self._skipped: dict[str, int] = {}
@@ -139,18 +138,18 @@ class Errand:
         self._cancelled = ""
 
     def cancel(self, why: str) -> None:
-        """Let nothing come of it, unless it is decided already."""
+        """Cancel it, unless it is decided."""
         self._cancelled = self._cancelled or why
 
     def run(self, remember: Callable[[Done], Facts] | None = None) -> Generator[None, None, Done]:
-        """Do it, in steps; return what was done.
+        """Run it in steps; return the result.
 
-        ``remember`` gives the facts that are changed with it.
+        ``remember`` returns facts to change in its transaction.
 
         Raises:
-            ResourceError: it is too large, or the disk or a target has no room; nothing was done.
-            PreconditionFailed: a queue was deleted, and nothing was done.
-            IllegalState: it was cancelled, and nothing was done.
+            ResourceError: it is too large, or disk or target are full; nothing was done.
+            PreconditionFailed: a queue was deleted; nothing was done.
+            IllegalState: it was cancelled; nothing was done.
         """
         try:
             yield from self._choose()
@@ -169,13 +168,13 @@ class Errand:
         store = self.vhost.store
         decided_at = store.appended
         while store.synced < decided_at:
-            yield  # Nobody may see what a crash could undo.
+            yield  # Deliver nothing that a crash could undo.
         yield from self._copies.show()
         self.state = DONE
         return self.outcome()
 
     def outcome(self) -> Done:
-        """Return what was done, or will have been."""
+        """Return the result so far."""
         return Done(
             self._looked,
             self._selected,
@@ -187,7 +186,7 @@ class Errand:
         )
 
     def progress(self) -> dict[str, object]:
-        """Return how far it is."""
+        """Return the progress."""
         return {
             "state": self.state,
             "looked": self._looked,
@@ -228,7 +227,7 @@ class Errand:
             )
 
     def _check(self) -> None:
-        """Refuse to go on where that makes no sense any more."""
+        """Refuse to continue if cancelled, too large, or a queue is deleted."""
         if self._cancelled:
             raise IllegalState(f"{self._cancelled}; nothing was changed")
         for queue in (self.source, *self._rooms):
@@ -240,7 +239,7 @@ class Errand:
             room.check()
 
     def _read(self) -> list[Message]:
-        """Return what is next to be looked at, in order of position."""
+        """Return the next messages to scan, in order of position."""
         source = self.source
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
@@ -259,7 +258,7 @@ class Errand:
         return found[:LOOKS_MAX]
 
     def _look(self, message: Message) -> None:
-        """Take a message, if it is chosen."""
+        """Withdraw a message if it is selected."""
         self._looked += 1
         queued = not isinstance(self.source, Stream)
         if queued and message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
@@ -303,9 +302,9 @@ class Errand:
             if message.deliveries:
                 begin_anew(self.vhost, copy)
             if content is None or content.expiration is None:
-                copy.deadline_ms = 0  # That was the queue's.
+                copy.deadline_ms = 0  # It was the source queue's.
             if not queued and content is not None:
-                copy.priority = content.priority  # Which no stream keeps apart.
+                copy.priority = content.priority  # Streams have no priorities.
             self._rooms.setdefault(target, Room(target)).add(copy)
             lasting = lasting or target.is_stream
         if self._dry:
@@ -316,10 +315,10 @@ class Errand:
             self._flush()
 
     def _content(self, message: Message, with_data: Message) -> Content | None:
-        """Return what a message says of itself, unless nothing depends on it.
+        """Return a message's headers and properties; None if nothing depends on them.
 
         Raises:
-            UnreadableError: it cannot be read.
+            UnreadableError: it is malformed.
         """
         if self._target is None:
             return None
@@ -341,10 +340,10 @@ class Errand:
             self._to[target.name] = self._to.get(target.name, 0) + 1
 
     def _flush(self) -> None:
-        """Prepare what was chosen.
+        """Prepare the batch of selected messages.
 
         Raises:
-            ResourceError: the disk is full, or a target is.
+            ResourceError: disk or target are full.
         """
         if not self._batch:
             return
@@ -361,7 +360,7 @@ class Errand:
                 self._rooms[chosen.queue].prepared += 1
 
     def _undo(self) -> Generator[None, None, None]:
-        """Let everything be as it was."""
+        """Undo everything."""
         batch, self._batch = self._batch, []
         yield from self._copies.undo()
         for chosen in batch:
@@ -371,21 +370,21 @@ class Errand:
 
 
 class Room:
-    """What a queue needs room for."""
+    """The room that an errand needs in one target queue."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.messages = 0
         self.octets = 0
-        self.prepared = 0  # Messages that the queue counts as held.
+        self.prepared = 0  # Messages that the queue counts as pending.
 
     def add(self, message: Message) -> None:
-        """One more."""
+        """Add a message."""
         self.messages += 1
         self.octets += message.body_size
 
     def check(self) -> None:
-        """Refuse what the queue would turn away.
+        """Refuse what the queue would reject.
 
         Raises:
             ResourceError: it has no room for all.
@@ -403,7 +402,7 @@ class Room:
 
 
 def loaded(vhost: Host, message: Message) -> Message | None:
-    """Return a message with its data: itself, or a copy of one that is on disk only."""
+    """Return a message in memory: itself, or a loaded copy if it is paged out."""
     if not message.flags & PAGED:
         return message if message.data is not None else None
     store = vhost.store
@@ -421,21 +420,21 @@ def loaded(vhost: Host, message: Message) -> Message | None:
 
 
 def seq_of(message: Message) -> int:
-    """Return the position of a message."""
+    """Return the sort key of a message."""
     return message.seq
 
 
 def record(entry: tuple[int, bytes, int, int, int]) -> Message:
-    """Return a record of a stream as a message."""
+    """Return a stream's record as a message."""
     message = new_message(entry[1], entry[2], entry[3])
     message.seq = entry[0]
     return message
 
 
 def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
-    """Dead letters go back to the queue in which they died last.
+    """Return a target that sends dead letters back to the queue in which they died last.
 
-    ``may`` tells whether the user may write to the queue of a name.
+    ``may`` returns True if the user may write to a queue.
     """
 
     def origin(content: Content) -> Queue | str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at what is in a queue without being a consumer of it.
+"""Peeking at messages without consuming.
 
-Either from a position on, in order of position, or at all that is ready, in the order in which the
-queue would hand it out; or at what is delayed, in the order in which it is due. Nothing is held,
-marked, moved or counted, and the queue does not count as used: an operator looks. (Consumers that
-look are in :mod:`headrace.model.operations.queue_view`.) Between two steps the loop serves others;
-what somebody takes meanwhile is not shown.
+A peek starts at a position and goes in that order, or shows all ready messages in delivery order,
+or delayed messages in the order in which they are due. Nothing is marked or counted, and the queue
+does not count as used: this is for operators. (Consumers that browse use
+:mod:`headrace.model.operations.queue_view`.) The loop serves others between two steps; messages
+consumed meanwhile are not shown.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
 
-OFFSET = "x-stream-offset"  # Of a consumer that looks: the position to begin at.
+OFFSET = "x-stream-offset"  # Argument of a browser: the position to start at.
 POSITION_MAX = (1 << 63) - 1
-READ_OCTETS = 8192  # What is read in one step,
-RETURNED_MAX = 64  # of which so many messages that came back to the queue.
+READ_OCTETS = 8192  # Bytes read in one step,
+RETURNED_MAX = 64  # and returned messages among them.
 
 
 class Shown(NamedTuple):
-    """A message that is looked at."""
+    """A message that is shown."""
 
-    message: Message  # In memory; not to be changed.
-    arrived_ms: int  # When it arrived, as far as that is known; else 0.
-    due_ms: int = 0  # When it will be routed, if it is delayed.
+    message: Message  # In memory; read only.
+    arrived_ms: int  # When it arrived; 0 if unknown.
+    due_ms: int = 0  # When it will be routed, if delayed.
 
 
 class Onlooker(Consumer):
-    """Whose cursor an operator's is; no queue knows him."""
+    """The consumer of a peek's cursor; no queue lists it."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue, "", True)
@@ -53,7 +53,7 @@ class Onlooker(Consumer):
 
 
 class Look:
-    """Goes over a queue's messages of one content class, or over the records of a stream."""
+    """Shows a queue's messages of one content class, or the records of a stream."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Look:
         first: int | None = None,
         selector: Selector | None = None,
     ) -> None:
-        """``source`` is a queue or a lane of one; ``first`` is a position, of a stream an offset.
+        """``source`` is a queue or one of its lanes; ``first`` is a position (offset of a stream).
 
-        Without ``first`` it begins with what would be handed out next.
+        Without ``first``, it starts with the next message to be delivered.
 
         Raises:
             AccessRefused: the queue is the broker's own.
@@ -91,7 +91,7 @@ class Look:
             self._returned = source.returned_within(first, self._last)
 
     def run(self) -> Generator[Shown | None, None, None]:
-        """Give each message that is there and chosen, and None for one that is not."""
+        """Yield each selected message, and None for each other one."""
         if isinstance(self._source, DelayedQueue):
             yield from self._delayed(self._source)
             return
@@ -118,7 +118,7 @@ class Look:
         return contents is not None and selector.matches(contents.values(message))
 
     def _read(self) -> list[Shown]:
-        """Return what is next, and go behind it."""
+        """Return the next messages, and advance."""
         source, last = self._source, self._last
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
@@ -139,7 +139,7 @@ class Look:
         return found
 
     def _coming(self, cursor: Cursor) -> list[Message]:
-        """Return what would be handed out next."""
+        """Return the next messages in delivery order."""
         messages: list[Message] = self._source.coming(cursor, self._last, READ_OCTETS)
         later = self._later
         if not messages and later is not None and later.begin():
@@ -149,7 +149,7 @@ class Look:
         return messages if later is None else [one for one in messages if later.shows(one)]
 
     def _standing(self) -> list[Message]:
-        """Return what is at the next positions."""
+        """Return the messages at the next positions."""
         source, last = self._source, self._last
         at = bisect_left(self._returned, self._next, key=seq_of)
         returned = self._returned[at : at + RETURNED_MAX]
@@ -167,25 +167,26 @@ class Look:
 
 
 class Later:
-    """Puts off what stands in groups that are somebody's, as a queue does that hands out.
+    """Moves messages of groups assigned to a consumer behind the others, in delivery order.
 
-    A queue of groups is gone over twice. What anybody may be given comes first; then, of each group
-    that was somebody's when it was come to, all from there on.
+    A grouped queue is scanned twice: first the messages that any consumer may get; then, for each
+    group that was assigned when it was reached, all its messages from there on.
     """
 
     def __init__(self, source: GroupedQueue) -> None:
         self._source = source
         self._again = False
-        self._groups: dict[object, int] = {}  # Those of which something was put off: its position.
+        # Groups with postponed messages, and the position of the first.
+        self._groups: dict[object, int] = {}
 
     def begin(self) -> bool:
-        """Tell whether it is to be gone over once more, and expect that."""
+        """Start the second scan; return False if none is needed."""
         again = bool(self._groups) and not self._again
         self._again = True
         return again
 
     def shows(self, message: Message) -> bool:
-        """Tell whether a message's turn is now."""
+        """Return True if a message is shown in this scan."""
         found = self._source.standing(message)
         if found is None:
             return not self._again
@@ -202,11 +203,11 @@ class Later:
 
 
 def beginning(source: Queue, arguments: Mapping[str, object]) -> int:
-    """Return the position at which a consumer that browses a queue wants to begin.
+    """Return the position at which a browser starts.
 
     Raises:
-        PreconditionFailed: what it says is no position.
-        InvalidArgument: it says two things.
+        PreconditionFailed: its argument is malformed.
+        InvalidArgument: two arguments contradict each other.
     """
     period_s = replay_period(arguments, what(source))
     if period_s is None:
@@ -221,8 +222,9 @@ def beginning(source: Queue, arguments: Mapping[str, object]) -> int:
 
 
 def place(source: Queue, arguments: Mapping[str, object], argument: str, default: int) -> int:
-    """Return the position that an argument says: a number, ``first``, ``last`` or ``next``, which
-    is what comes from now on, or a time.
+    """Return the position of an argument: a number, a time, ``first``, ``last`` or ``next``.
+
+    ``next`` starts with new messages.
 
     Raises:
         PreconditionFailed: it is none of these.
@@ -244,12 +246,12 @@ def place(source: Queue, arguments: Mapping[str, object], argument: str, default
 
 
 def what(source: Queue) -> str:
-    """Return what a queue is called in the text of an error."""
+    """Return the name of a queue for errors."""
     return f"queue '{source.name}' in vhost '{source.vhost.name}'"
 
 
 class Halving:
-    """Looks at single ready messages of a queue, to find one in a few tries among very many."""
+    """Reads single ready messages of a queue, for binary search among very many."""
 
     def __init__(self, source: Queue) -> None:
         self.first = source.position_of_first()
@@ -258,14 +260,14 @@ class Halving:
         self._returned = source.returned_within(self.first, self.end)
 
     def at(self, position: int) -> Message | None:
-        """Return the first ready message at a position or behind it."""
+        """Return the first ready message at or after a position."""
         back = bisect_left(self._returned, position, key=seq_of)
         found = self._source.peek(position, self.end, 1, self._returned[back : back + 1])
         return found[0] if found else None
 
 
 def last_position(source: Queue) -> int:
-    """Return the position of the last message that is ready; the next one of all without any."""
+    """Return the position of the last ready message; without any, that of the next message."""
     halving = Halving(source)
     last = high = halving.end
     low = halving.first
@@ -281,10 +283,10 @@ def last_position(source: Queue) -> int:
 
 
 def position_since(source: Queue, since_ms: int) -> int:
-    """Return the position from which on the ready messages arrived at a time or later.
+    """Return the position of the first ready message that arrived at or after a time.
 
-    What is in the journal says when it arrived; of other messages that is known as exactly as
-    :class:`~headrace.model.arrival_times.Arrivals` knows it.
+    Times in the journal are exact; others are those of
+    :class:`~headrace.model.arrival_times.Arrivals`.
     """
     halving = Halving(source)
     low, high = halving.first, halving.end
@@ -299,7 +301,7 @@ def position_since(source: Queue, since_ms: int) -> int:
 
 
 def arrived(source: Queue, message: Message) -> int:
-    """Return when a message arrived, in milliseconds, or at the latest."""
+    """Return when a message arrived (ms), or the latest possible time."""
     try:
         known: int = source.store.arrival(message)
     except OSError:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an errand prepares: copies that nobody sees yet, and the messages that they replace.
+"""Prepared copies of an errand, not yet visible, and the messages they replace.
 
-The messages of the source are withdrawn: nobody else is given them. Their copies are in the store
-already, some hundred in each transaction, and with each lot a PREPARED record: without the record
-that decides, the next start forgets them. The decision is one transaction: it tells all lots, and
-that the source's messages are settled. Once it is durable the copies become visible, slice by
-slice, each at the place that it was given when it was prepared; a start in between finds them all.
+The messages of the source are withdrawn. Their copies are stored in lots of some hundred, one
+transaction and one PREPARED record each; without a decision the next start drops them. The decision
+is one transaction that covers all lots and the settlement of the source's messages. Once it is
+durable the copies are enqueued slice by slice, with the seqs they got when prepared; a start in
+between recovers them all.
 
-Memory holds ITEM octets and a few references for each message, whatever its size. Messages that no
-disk keeps are in memory once: a copy shares the octets of what it copies.
+Memory holds ITEM bytes and a few references for each message, whatever its size. Transient messages
+are in memory once: a copy shares the data of its original.
 """
 
 from __future__ import annotations
@@ -32,53 +32,53 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Of a copy: position in the store, publisher, deadline, size of the body and of the address,
-#: flags, priority.
+#: Of a copy: store position, publisher, deadline, body size, address_len, flags, priority.
 ITEM = Struct(">QQqIHBB")
-ITEM_WEIGHT = 64  # Octets of memory that a prepared copy is counted with.
-SLICE = 512  # Messages that become visible, or return, at a time.
+ITEM_WEIGHT = 64  # Bytes of memory counted for a prepared copy.
+SLICE = 512  # Messages enqueued or returned at a time.
 
 
 class Chosen(NamedTuple):
-    """A message that is to go somewhere."""
+    """A selected message."""
 
     source: Message | None  # Withdrawn, unless the source keeps it.
-    copy: Message | None  # In memory; None: it goes nowhere.
-    queue: Queue | None  # Where to.
-    lasting: bool  # Whether the copy is to survive a restart.
-    away: bool  # Whether the message's data was on disk only.
+    copy: Message | None  # In memory; None if it is deleted.
+    queue: Queue | None  # The target.
+    lasting: bool  # True if the copy is persistent.
+    away: bool  # True if the message was paged out.
 
 
 class Lot:
-    """What was prepared at once."""
+    """The copies of one batch."""
 
     __slots__ = ("first_seq", "items", "loose", "queues", "taken", "xid")
 
     def __init__(self) -> None:
-        self.xid = b""  # Empty when the store has nothing of it.
-        self.first_seq = 0  # Of the copies, whose places follow each other.
+        self.xid = b""  # Empty if nothing of it is stored.
+        self.first_seq = 0  # Of the copies, whose seqs are consecutive.
         self.items = bytearray()
         self.queues: list[Queue] = []  # Of each copy.
-        self.loose: dict[int, Message] = {}  # Copies that only memory, or a scratch file, has.
-        self.taken: list[Message] = []  # Of the source; that of each copy, if there are copies.
+        self.loose: dict[int, Message] = {}  # Copies that are not stored.
+        # Withdrawn messages; parallel to the copies, if there are any.
+        self.taken: list[Message] = []
 
     def __len__(self) -> int:
         return len(self.queues) or len(self.taken)
 
 
 class Copies:
-    """All that one errand prepares."""
+    """All copies of one errand."""
 
     def __init__(self, vhost: Host, source: Queue, holder: Consumer) -> None:
-        """``holder`` is whose the source's withdrawn messages are."""
+        """``holder`` is the consumer of the withdrawn messages."""
         self.vhost = vhost
         self.source = source
-        self.shown = 0  # Messages that have arrived, or gone.
+        self.shown = 0  # Messages moved or removed so far.
         self._holder = holder
         self._lots: list[Lot] = []
 
     def prepare(self, batch: Iterable[Chosen]) -> None:
-        """Write copies into the store, as one transaction of it."""
+        """Store the copies of a batch in one transaction."""
         store, counters = self.vhost.store, self.vhost.counters
         lot = Lot()
         self._lots.append(lot)
@@ -103,7 +103,7 @@ class Copies:
                         self._keep_loose(lot, copy, away)
                     lot.items += packed(copy, position)
             if seqs:
-                # No other lot ever begins at this place, whatever a crash leaves in the log.
+                # No other lot ever starts at this seq, whatever a crash leaves in the log.
                 lot.xid = Xid(ERRAND, lot.first_seq.to_bytes(8, "big"), b"").encode()
                 store.prepare(lot.xid, seqs, [])
         finally:
@@ -111,7 +111,7 @@ class Copies:
         counters.memory_used += ITEM_WEIGHT * len(lot.queues)
 
     def _keep_loose(self, lot: Lot, copy: Message, away: bool) -> None:
-        """Hold on to a copy that the store does not keep, of a message that may go."""
+        """Keep a copy that the store does not keep, of a message that may go."""
         counters = self.vhost.counters
         if away or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
@@ -119,7 +119,7 @@ class Copies:
         counters.memory_used += weight_of(copy)
 
     def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
-        """All of it is true from now on, in one transaction with facts, which were checked."""
+        """Decide all lots in one transaction, with facts that were checked."""
         store, now_ms = self.vhost.store, self.vhost.counters.now_ms
         store.begin()
         try:
@@ -135,7 +135,7 @@ class Copies:
     # --- After the decision -------------------------------------------------------------------
 
     def show(self) -> Generator[None, None, None]:
-        """Let the queues have what was decided and is durable."""
+        """Enqueue the decided copies, in slices, once the decision is durable."""
         store = self.vhost.store
         lots, self._lots = self._lots, []
         lots.reverse()
@@ -155,11 +155,12 @@ class Copies:
                 done = 0
                 self.source.drain()
                 yield
-        self.source.expire(self.vhost.counters.now_ms)  # It sweeps out the shells of what is gone.
+        # Drops removed messages that are still listed.
+        self.source.expire(self.vhost.counters.now_ms)
         self.source.drain()
 
     def _show_one(self, lot: Lot, i: int) -> None:
-        """Let one message arrive, and what it was taken from go."""
+        """Enqueue one copy and remove its original."""
         source = lot.taken[i] if lot.taken else None
         if lot.queues:
             queue = lot.queues[i]
@@ -174,7 +175,7 @@ class Copies:
             self.source.settle(source)
 
     def _copy(self, lot: Lot, i: int, source: Message | None) -> Message:
-        """Return a copy as it is to arrive.
+        """Return a copy ready to be enqueued.
 
         Raises:
             OSError: it cannot be read.
@@ -205,7 +206,7 @@ class Copies:
     # --- Instead of it ------------------------------------------------------------------------
 
     def undo(self) -> Generator[None, None, None]:
-        """Nothing happened: forget the copies, and let the source have its messages again."""
+        """Drop the copies, and return the originals to the source."""
         done = 0
         lots, self._lots = self._lots, []
         lots.reverse()
@@ -227,7 +228,7 @@ class Copies:
             self.source.requeue_now(message)
 
     def _drop(self, lot: Lot) -> None:
-        """Forget the copies of a lot."""
+        """Drop the copies of a lot."""
         store, counters = self.vhost.store, self.vhost.counters
         counters.memory_used -= ITEM_WEIGHT * len(lot.queues)
         store.begin()
@@ -252,7 +253,7 @@ class Copies:
 
 
 def begin_anew(vhost: Host, copy: Message) -> None:
-    """A copy, in memory, does not tell how often the message came back where it was before."""
+    """Remove the redelivery count from a copy's headers."""
     if vhost.contents is None:
         return
     try:
@@ -266,7 +267,7 @@ def begin_anew(vhost: Host, copy: Message) -> None:
 
 
 def packed(copy: Message, position: int) -> bytes:
-    """Return what has to be known of a copy besides its place."""
+    """Return the fields of a copy besides its seq."""
     return ITEM.pack(
         position,
         copy.publisher,
@@ -279,7 +280,7 @@ def packed(copy: Message, position: int) -> bytes:
 
 
 def unpacked(items: bytearray, i: int) -> Message:
-    """Return a message that :func:`packed` described, without its data."""
+    """Return the message of :func:`packed`, without data."""
     position, publisher, deadline_ms, body_size, address_len, flags, priority = ITEM.unpack_from(
         items, ITEM.size * i
     )

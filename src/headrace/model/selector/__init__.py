@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
     from headrace.model.selector.values import Values
 
-REMEMBERED = 256  # Selectors that are not parsed again.
+REMEMBERED = 256  # Selectors cached.
 
 
 class Selector:
-    """A selector that was understood."""
+    """A compiled selector."""
 
     __slots__ = ("_evaluate", "names", "text")
 
     def __init__(self, text: str, names: frozenset[str], evaluate: Evaluate) -> None:
         self.text = text
-        self.names = names  # What it asks of a message.
+        self.names = names  # The headers and properties it reads.
         self._evaluate = evaluate
 
     def __repr__(self) -> str:
         return f"<Selector {self.text!r}>"
 
     def matches(self, values: Values | Mapping[str, object]) -> bool:
-        """Tell whether a message is selected: unknown is no."""
+        """Return True if a message is selected; unknown counts as False."""
         return self._evaluate(values) is True
 
     def truth(self, values: Values | Mapping[str, object]) -> bool | None:
-        """Return true, false, or None for unknown."""
+        """Return True, False, or None for unknown."""
         truth: bool | None = self._evaluate(values)
         return truth
 
 
 def compile_selector(text: str) -> Selector:
-    """Return the selector of a text.
+    """Compile a selector.
 
     Raises:
-        InvalidArgument: it is none, with the place where that shows, counted from 1.
+        InvalidArgument: it is malformed; the text gives the place, counted from 1.
     """
     if len(text) > LENGTH_MAX:
         raise InvalidArgument(
@@ -63,7 +63,7 @@ def compile_selector(text: str) -> Selector:
 
 @lru_cache(maxsize=REMEMBERED)
 def _compiled(text: str) -> Selector:
-    from headrace.model.selector.grammar import parse  # With the first one: it takes a moment.
+    from headrace.model.selector.grammar import parse  # Imported on first use: it takes a moment.
 
     try:
         names, evaluate = parse(text)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the parts of a selector to closures that evaluate it.
+"""Builds closures that evaluate a selector.
 
-A closure takes what a message says and returns a value, or for a condition true, false or None,
-which is unknown. Comparing with what is not there is unknown, and so is arithmetic that has no
-result: with values that are no numbers, by zero, or beyond a long. Comparing values of unlike types
-is false.
+A closure takes the values of a message and returns a value; that of a condition returns True, False
+or None for unknown. Comparison with a missing value is unknown, and so is arithmetic without a
+result: operands that are no numbers, division by zero, overflow of a long. Comparing values of
+different types is False.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from headrace.model.selector.values import (
 
 LENGTH_MAX = 4096  # Characters,
 TERMS_MAX = 256  # operators and conditions,
-DEPTH_MAX = 64  # how deep they nest, and
-LIST_MAX = 256  # values of one IN.
+DEPTH_MAX = 64  # their nesting,
+LIST_MAX = 256  # and values of one IN.
 
 # A value of a message, or None for unknown. Any: operators look its kind up in KINDS first, which
 # costs less than a call that would narrow the type.
 Value: TypeAlias = Any
 Evaluate: TypeAlias = Callable[[Values], Value]
 
-ANY = -1  # The kind of what only a message decides.
+ANY = -1  # The kind of values that only a message decides.
 NAMES = {NUMBER: "a number", STRING: "a string", BOOLEAN: "a condition"}
 ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.neg}
@@ -50,7 +50,7 @@ class Flaw(Exception):
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.at = at  # Characters before it.
+        self.at = at  # Index of the character.
 
 
 class Node(NamedTuple):
@@ -58,21 +58,21 @@ class Node(NamedTuple):
 
     evaluate: Evaluate
     kind: int  # NUMBER, STRING, BOOLEAN or ANY.
-    at: int  # Where it begins.
+    at: int  # Index of its first character.
     depth: int = 1
-    terms: int = 0  # Operators and conditions in it.
+    terms: int = 0  # Number of operators and conditions.
     value: Value = None  # Of a literal.
     name: str = ""  # Of an identifier.
-    names: frozenset[str] = frozenset()  # What it asks of a message.
+    names: frozenset[str] = frozenset()  # Headers and properties it reads.
 
 
 class Builder:
-    """Builds selectors, from the inside out."""
+    """Builds selectors from the inside out."""
 
     # --- Values -----------------------------------------------------------------------------
 
     def literal(self, value: Value, at: int) -> Node:
-        """A number, string or boolean as it stands there."""
+        """Build a literal."""
         if isinstance(value, float) and math.isinf(value):
             raise Flaw("a number that is too large", at)
         if type(value) is int and value > LONG_MAX + 1:
@@ -80,7 +80,7 @@ class Builder:
         return Node(_always(value), KINDS[type(value)], at, value=value)
 
     def identifier(self, name: str, at: int) -> Node:
-        """The name of a property or header."""
+        """Build the value of a property or header."""
 
         def read(values: Values) -> Value:
             return plain(values.get(name))
@@ -88,7 +88,7 @@ class Builder:
         return Node(read, ANY, at, name=name, names=frozenset((name,)))
 
     def sign(self, sign: str, node: Node, at: int) -> Node:
-        """A number with a sign."""
+        """Build a signed number."""
         self._must(node, NUMBER, low=sign == "-")
         apply, evaluate = SIGNS[sign], node.evaluate
         if node.value is not None:
@@ -104,7 +104,7 @@ class Builder:
         return self._node(signed, NUMBER, at, node)
 
     def arithmetic(self, first: Node, rest: Sequence[tuple[str, Node]]) -> Node:
-        """A row of sums or of products, from left to right."""
+        """Build a sum or a product, evaluated from left to right."""
         for node in (first, *(node for _, node in rest)):
             self._must(node, NUMBER)
         start = first.evaluate
@@ -129,7 +129,7 @@ class Builder:
     # --- Conditions -------------------------------------------------------------------------
 
     def compare(self, left: Node, sign: str, right: Node) -> Node:
-        """A comparison."""
+        """Build a comparison."""
         self._settled(left)
         self._settled(right)
         if left.kind != ANY and right.kind != ANY and left.kind != right.kind:
@@ -146,7 +146,7 @@ class Builder:
         return self._node(evaluate, BOOLEAN, left.at, left, right)
 
     def between(self, node: Node, low: Node, high: Node) -> Node:
-        """Whether a number is in a range, ends included."""
+        """Build a BETWEEN: a number in a closed range."""
         for each in (node, low, high):
             self._must(each, NUMBER)
         least = _ordered(node.evaluate, low.evaluate, operator.ge)
@@ -154,7 +154,7 @@ class Builder:
         return self._node(_all((least, most)), BOOLEAN, node.at, node, low, high)
 
     def among(self, node: Node, listed: Sequence[Node]) -> Node:
-        """Whether a value is one of a list."""
+        """Build an IN: a value of a list."""
         if not node.name:
             raise Flaw("only an identifier is IN a list:", node.at)
         if len(listed) > LIST_MAX:
@@ -174,7 +174,7 @@ class Builder:
         return self._node(is_among, BOOLEAN, node.at, node)
 
     def like(self, node: Node, pattern: Node, escape: Node | None) -> Node:
-        """Whether a string is of a pattern."""
+        """Build a LIKE."""
         if not node.name:
             raise Flaw("only an identifier is LIKE a pattern:", node.at)
         if escape is not None and len(escape.value) != 1:
@@ -194,26 +194,26 @@ class Builder:
         return self._node(is_like, BOOLEAN, node.at, node)
 
     def null(self, node: Node) -> Node:
-        """Whether something is not there; never unknown."""
+        """Build an IS NULL, which is never unknown."""
         if not node.name:
             raise Flaw("only an identifier IS NULL or not:", node.at)
         read = node.evaluate
         return self._node(lambda values: read(values) is None, BOOLEAN, node.at, node)
 
     def all_of(self, nodes: Sequence[Node]) -> Node:
-        """AND."""
+        """Build an AND."""
         return self._node(
             _all(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
         )
 
     def any_of(self, nodes: Sequence[Node]) -> Node:
-        """OR."""
+        """Build an OR."""
         return self._node(
             _any(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
         )
 
     def inverse(self, node: Node, at: int) -> Node:
-        """NOT; what is unknown stays so."""
+        """Build a NOT; unknown stays unknown."""
         (evaluate,) = self._conditions((node,))
 
         def inverted(values: Values) -> bool | None:
@@ -223,7 +223,7 @@ class Builder:
         return self._node(inverted, BOOLEAN, at, node)
 
     def whole(self, node: Node) -> tuple[frozenset[str], Evaluate]:
-        """What a selector asks for, and the selector."""
+        """Return the names that a selector reads, and its closure."""
         (evaluate,) = self._conditions((node,))
         return node.names, evaluate
 
@@ -240,14 +240,14 @@ class Builder:
         return Node(evaluate, kind, at, depth, terms, names=names)
 
     def _must(self, node: Node, kind: int, *, low: bool = False) -> None:
-        """Refuse what can never be of a kind."""
+        """Refuse an operand that can never be of a kind."""
         if node.kind not in (kind, ANY):
             raise Flaw(f"{NAMES[node.kind]} where {NAMES[kind]} must be", node.at)
         if not low:
             self._settled(node)
 
     def _settled(self, node: Node) -> None:
-        """Refuse 2**63, which only a minus before it makes a long."""
+        """Refuse 2**63, which fits a long only with a minus sign."""
         if type(node.value) is int and not LONG_MIN <= node.value <= LONG_MAX:
             raise Flaw("a number that is too large", node.at)
 
@@ -262,7 +262,7 @@ def _always(value: Value) -> Evaluate:
 
 
 def _truth(node: Node) -> Evaluate:
-    """A condition as such; what a message has there may be no boolean, and is unknown then."""
+    """Build a condition from a value; other types than boolean are unknown."""
     evaluate = node.evaluate
     if node.kind == BOOLEAN:
         return evaluate
@@ -352,7 +352,7 @@ def _calculated(apply: Callable[[Value, Value], Value]) -> Callable[[Value, Valu
 
 
 def _divide(a: Value, b: Value) -> Value:
-    """As Java divides: whole numbers towards zero."""
+    """Divide like Java: integers round towards zero."""
     if b == 0:
         return None
     if type(a) is int and type(b) is int:
@@ -361,7 +361,7 @@ def _divide(a: Value, b: Value) -> Value:
 
 
 def _remain(a: Value, b: Value) -> Value:
-    """As Java does: the remainder has the sign of the dividend."""
+    """Return the remainder like Java, with the sign of the dividend."""
     if b == 0:
         return None
     if type(a) is int and type(b) is int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar of selectors, and how a text is read by it.
+"""The grammar of selectors, and its parser.
 
-Keywords are of either case and never identifiers. An identifier may have dots, and any characters
-at all between double quotes. Which parts are conditions and which are values is for the builder to
-say: the grammar alone could not tell ``(a)`` from ``(a)``.
+Keywords are case-insensitive and never identifiers. An identifier may have dots, and any characters
+between double quotes. The builder decides which parts are conditions and which are values: the
+grammar alone cannot tell, since ``(a)`` may be either.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Part: TypeAlias = Any  # A Token or a Node, as the rule of the grammar has it.
 
 
 class Actions(Transformer[Token, Node]):
-    """What becomes of each rule once it was read."""
+    """Builds a node for each rule of the grammar."""
 
     def __init__(self) -> None:
         super().__init__(visit_tokens=False)
@@ -164,23 +164,23 @@ class Actions(Transformer[Token, Node]):
 
 
 def at(token: Token) -> int:
-    """Return where a token begins."""
+    """Return the index of a token."""
     return token.start_pos or 0
 
 
 def pairs(parts: list[Part]) -> list[tuple[str, Node]]:
-    """Return the operators and operands that follow the first operand."""
+    """Return the operators and operands after the first operand."""
     return [(str(parts[i]), parts[i + 1]) for i in range(1, len(parts), 2)]
 
 
 @cache
 def parser() -> Lark:
-    """The parser; making it takes some milliseconds."""
+    """Return the parser; making it takes some milliseconds."""
     return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=Actions())
 
 
 def parse(text: str) -> tuple[frozenset[str], Evaluate]:
-    """Return the names that a selector asks for, and what evaluates it.
+    """Return the names that a selector reads, and its closure.
 
     Raises:
         Flaw: the text is no selector.

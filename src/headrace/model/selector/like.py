@@ -1,39 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The patterns of LIKE: ``_`` is any character, ``%`` any characters, the rest is itself.
+"""LIKE patterns: ``_`` matches one character, ``%`` any number, others themselves.
 
-Between its ``%`` a pattern has segments of a fixed length: the first stands at the beginning of a
-text, the last at its end, and each of the others at the first place behind the one before it. So
-nothing is ever tried twice, and no automaton is built, whose states a client could make many. A
-segment of one piece is found as any text is. One of several, with ``_`` between them, is looked for
-place by place, and after some failures at all places at once: a number has a bit for each of them.
+Between two ``%`` a pattern has a segment of fixed length: the first is matched at the start of a
+text, the last at its end, and each other one at the first place after its predecessor. So nothing
+is tried twice, and there is no automaton whose states a client could multiply. A segment of one
+piece is found by string search. One with ``_`` inside is tried place by place and, after some
+failures, at all places at once with a bit mask.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-TEXT_MAX = 65536  # Characters; what is longer is compared with nothing.
-TRIES_MAX = 64  # Places that are tried before all are at once.
+TEXT_MAX = 65536  # Characters; a longer text is not compared.
+TRIES_MAX = 64  # Places tried one by one.
 
 
 class Segment(NamedTuple):
-    """What stands between two ``%``."""
+    """The part between two ``%``."""
 
     size: int
-    pieces: tuple[tuple[int, str], ...]  # Texts, and where they stand in it.
+    pieces: tuple[tuple[int, str], ...]  # Texts and their places in the segment.
 
     def stands_at(self, text: str, place: int) -> bool:
-        """Tell whether it is at a place of a text that is long enough."""
+        """Return True if it matches at a place of a text that is long enough."""
         return all(text.startswith(piece, place + offset) for offset, piece in self.pieces)
 
     def find(self, text: Text, start: int, end: int) -> int:
-        """Return the first place from ``start`` on where it is, all before ``end``; or -1."""
+        """Return the first place from ``start`` where it matches before ``end``; -1 if none."""
         if end - start < self.size:
             return -1
         if not self.pieces:
             return start
         value, place = text.value, start
-        last = end - self.size  # The last place where it could be.
+        last = end - self.size  # The last possible place.
         for _ in range(TRIES_MAX if len(self.pieces) > 1 else 1):
             before = place
             for offset, piece in self.pieces:
@@ -56,7 +56,7 @@ class Segment(NamedTuple):
 
 
 class Text:
-    """A text in which segments are looked for."""
+    """A text that is searched for segments."""
 
     __slots__ = ("_places", "_planes", "value")
 
@@ -66,14 +66,14 @@ class Text:
         self._places: dict[str, int] = {}
 
     def places(self, character: str) -> int:
-        """Return a number with a bit set for each place of a character."""
+        """Return an integer with a bit for each place of a character."""
         places = self._places.get(character)
         if places is None:
             places = self._places[character] = self._find(character)
         return places
 
     def _find(self, character: str) -> int:
-        if not self._planes:  # The text from its end, as three rows of octets.
+        if not self._planes:  # The reversed text, as three rows of bytes.
             octets = self.value[::-1].encode("utf-32-le", "surrogatepass")
             self._planes = tuple(octets[plane::4] for plane in range(3))
         places = -1
@@ -84,12 +84,12 @@ class Text:
 
 
 class LikePattern:
-    """A pattern."""
+    """A compiled pattern."""
 
     __slots__ = ("_first", "_last", "_middle", "_size")
 
     def __init__(self, text: str, escape: str | None) -> None:
-        """``escape`` is the character that makes the next one stand for itself.
+        """``escape`` makes the next character stand for itself.
 
         Raises:
             ValueError: the pattern ends with the escape character.
@@ -102,7 +102,7 @@ class LikePattern:
         self._size = ends + sum([segment.size for segment in self._middle])
 
     def matches(self, value: str) -> bool | None:
-        """Tell whether a text is like it; None, unknown: it is too long to be compared."""
+        """Return whether a text matches; None, unknown, if it is too long."""
         first, last = self._first, self._last
         if last is None:
             return len(value) == first.size and first.stands_at(value, 0)
@@ -125,7 +125,7 @@ class LikePattern:
 
 
 def segments(text: str, escape: str | None) -> list[Segment]:
-    """Return what stands before, between and behind the ``%`` of a pattern.
+    """Return the segments before, between and after the ``%`` of a pattern.
 
     Raises:
         ValueError: the pattern ends with the escape character.

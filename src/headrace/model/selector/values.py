@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values are to a selector: numbers, strings, booleans, nothing, and others.
+"""The types of values that selectors know: numbers, strings, booleans, null, others.
 
-Only values of like types compare. Octets that are text are a string, for some clients write all
-their strings so; a decimal is an approximate number; a moment is a number of milliseconds. Tables,
-lists and other octets are there, but like nothing.
+Only values of the same type compare. Bytes that are UTF-8 count as a string, since some clients
+send all strings so; a decimal is a float; a timestamp is milliseconds. Tables, arrays and other
+bytes exist, but equal nothing.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 NUMBER, STRING, BOOLEAN = 1, 2, 3
 OTHER = 0
 
-#: The kind of each type that :func:`plain` returns; what is not listed is OTHER.
+#: The kind of each type that :func:`plain` returns; OTHER for any other.
 KINDS: dict[type, int] = {int: NUMBER, float: NUMBER, str: STRING, bool: BOOLEAN}
 
 _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Values(Protocol):
-    """What a selector sees of a message: a mapping, as far as it needs one."""
+    """What a selector sees of a message: the ``get`` of a mapping."""
 
     def get(self, name: str, /) -> object:
-        """Return a property or header; None when there is none."""
+        """Return a property or header; None if there is none."""
 
 
 class Other:
-    """A value that is like no other."""
+    """A value that equals no other."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ def plain(value: object) -> object:
         return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, int):  # A number of an uncommon width.
+    if isinstance(value, int):  # Of an uncommon width.
         return int(value)
     if isinstance(value, (float, Decimal)):
         return float(value)
@@ -60,5 +60,5 @@ def plain(value: object) -> object:
 
 
 def exact(value: int) -> int | None:
-    """Return the result of exact arithmetic; None when no long holds it."""
+    """Return the result of integer arithmetic; None if it overflows a long."""
     return value if LONG_MIN <= value <= LONG_MAX else None
