@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: which messages are owed, and what else must survive."""
+"""The journal of a virtual host: messages, settlements, definitions, facts, transactions."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copying what is left of old segments to the end of the log.
+"""Compaction: copying what is left of old segments to the end of the log.
 
-Segments leave in order, so one message that nobody takes would hold all that came after it. When
-the files hold more than twice what is still wanted, and four segments beyond that, what is left of
-the oldest one is copied to the end, some of it after each group, and the file can go. A copy keeps
-the message's seq and with it its place in every queue; it names the queues that still owed it.
+Segments are removed oldest first, so a single unsettled message would keep all later ones. When the
+files hold more than twice as much as is needed, and four segments beyond that, the rest of the
+oldest segment is copied to the end, some of it after each group, and its file is removed. A copy
+keeps the message's seq, and with it its place in every queue; it names the queues that have not
+settled the message.
 """
 
 import logging
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STEP_OCTETS = 256 << 10
-STEP_LOOKS = 4096  # Index entries looked at in one step.
+STEP_LOOKS = 4096  # Index entries scanned in one step.
 SEGMENTS_MIN = 4
-FILES_MAX = 64  # Beyond twice as many files as full ones would need.
-PAUSE = 32  # Groups between two looks at the whole.
+FILES_MAX = 64  # Beyond twice the number of files that full ones would need.
+PAUSE = 32  # Groups between two checks of the whole log.
 LARGE = 32
 
 
 class Compactor:
-    """Compacts one journal, a little at a time."""
+    """Compacts one journal step by step."""
 
     def __init__(self, journal: "Journal") -> None:
         self.journal = journal
-        self.segment: Segment | None = None  # The one being emptied.
-        self.next = 0  # The index to go on with.
+        self.segment: Segment | None = None  # The segment being emptied.
+        self.next = 0  # The next index in it.
         self.pause = 0
-        self.copied = 0  # Octets, ever.
+        self.copied = 0  # Bytes, in total.
 
     def wasteful(self) -> bool:
-        """Tell whether the files hold far more than what is wanted."""
+        """Return True if the files hold far more than is needed."""
         journal = self.journal
         used = wanted = 0
         for segment in journal.order:
@@ -54,7 +55,7 @@ class Compactor:
         return bool(used > 2 * wanted + SEGMENTS_MIN * journal.segment_size)
 
     def step(self) -> None:
-        """Copy a little, if there is reason to."""
+        """Copy some messages, if the log is wasteful."""
         if self.segment is None or self.segment.moved:
             self.segment = None
             if self.pause:
@@ -74,9 +75,9 @@ class Compactor:
         self.copy_some(self.segment)
 
     def copy_some(self, segment: "Segment") -> None:
-        """Copy the next of a segment's messages, as far as one step goes."""
+        """Copy the next messages of a segment."""
         journal = self.journal
-        journal.flush_settled()  # What was settled before a copy stands before it in the log.
+        journal.flush_settled()  # Settlements before the copy must precede it in the log.
         forward = segment.forward
         if forward is None:
             forward = segment.forward = bytearray(8 * segment.count)
@@ -92,7 +93,7 @@ class Compactor:
             journal.emptied = True
 
     def copy_one(self, segment: "Segment", forward: bytearray, i: int) -> int:
-        """Copy one message; return how many octets that were."""
+        """Copy one message; return its size in bytes."""
         journal = self.journal
         offset = segment.offset(i)
         try:
@@ -112,7 +113,7 @@ class Compactor:
         return len(record)
 
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
-        """Return a record, checked, and where its body starts if that is kept apart, else 0."""
+        """Return a checked record, and the offset of its body if that is separate, else 0."""
         journal = self.journal
         slab, at = journal.page_in.slab(segment, offset, 0)
         length = int.from_bytes(slab[at : at + 4], "big")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DEFINED records say of exchanges, queues and bindings, and where those that count stand.
+"""DEFINED records: exchanges, queues and bindings, and which records are current.
 
-A DEFINED record sets or forgets one definition of the virtual host; the last one of a key counts.
-Its payload is that of a FACT (:mod:`headrace.store.journal.keyvalue`). Key and value of each kind;
-a text has its octets behind their number (2), a table is one of AMQP::
+A DEFINED record sets or removes one definition of the virtual host; the last one of a key counts.
+Its payload is that of a FACT (:mod:`headrace.store.journal.keyvalue`). Keys and values, by kind; a
+text is its length (2) and its bytes, a table is one of AMQP::
 
     "x" name                                            flags (1), type, table
     "q" queue id (4)                                    flags (1), name, user, table
@@ -11,13 +11,13 @@ a text has its octets behind their number (2), a table is one of AMQP::
     "n"                                                 queue ids up to this one (4) may be in use
     "s" queue id, in digits                             segment (8), offset (8), offset (8)
 
-Flags are 1 for auto-delete, 2 for internal. A binding's table is in the order of its names, so that
-one binding has one key. A queue whose definition is forgotten owes no message that was read before.
-"s" is of a stream: its last segment, the offset before which all are durable with this record, and
-the one that none before the next such record goes beyond.
+Flags are 1 for auto-delete, 2 for internal. The fields of a binding's table are sorted, so that a
+binding has one key. A queue whose definition is removed loses all messages read so far. "s" is of a
+stream: its last segment, the offset below which all records are durable with this record, and the
+bound of offsets until the next such record.
 
-A segment that leaves has the definitions that still stand in it said again at the end of the log,
-with the facts' bound: see :mod:`headrace.store.journal.keyvalue`.
+Definitions that are current when their segment is removed are appended again at the end of the log;
+see :mod:`headrace.store.journal.keyvalue` for the bound.
 """
 
 import os
@@ -43,7 +43,7 @@ INTERNAL = 2
 
 
 class Defined:
-    """The definitions that count, by key, in the segments where they stand."""
+    """The current definitions by key, with the segments of their records."""
 
     def __init__(self) -> None:
         self._homes: dict[bytes, Segment] = {}
@@ -52,7 +52,7 @@ class Defined:
         return len(self._homes)
 
     def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """A record in a segment says so."""
+        """Note a DEFINED record in a segment."""
         before = self._homes.pop(key, None)
         if before is not None and before.defined is not None:
             octets = len(before.defined.pop(key))
@@ -66,13 +66,13 @@ class Defined:
         segment.fact_octets += OVERHEAD + len(key) + len(value)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Give keys and values, in the order in which they were said last."""
+        """Yield keys and values in the order of their records."""
         for key, segment in self._homes.items():
             if segment.defined is not None:
                 yield key, segment.defined[key]
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key; None when there is none."""
+        """Return the value of a key; None if there is none."""
         segment = self._homes.get(key)
         return None if segment is None or segment.defined is None else segment.defined[key]
 
@@ -83,13 +83,13 @@ def exchange_key(name: str) -> bytes:
 
 
 def exchange_value(record: ExchangeRecord) -> bytes:
-    """Return what is said of an exchange."""
+    """Return the value of an exchange."""
     flags = AUTO_DELETE * record.auto_delete + INTERNAL * record.internal
     return bytes((flags,)) + _text(record.type) + encode_table(cast("Table", record.arguments))
 
 
 def read_exchange(key: bytes, value: bytes) -> ExchangeRecord:
-    """Return the exchange that a definition is of."""
+    """Return the exchange of a key and value."""
     kind, at = _read_text(value, 1)
     arguments, _ = decode_table(value, at)
     auto_delete, internal = bool(value[0] & AUTO_DELETE), bool(value[0] & INTERNAL)
@@ -102,12 +102,12 @@ def queue_key(queue_id: int) -> bytes:
 
 
 def queue_of(key: bytes) -> int:
-    """Return the id of the queue that a key is of; 0 when it is of something else."""
+    """Return the queue id in a key; 0 if it is not a queue's."""
     return int.from_bytes(key[1:], "big") if key[:1] == QUEUE else 0
 
 
 def queue_value(record: QueueRecord) -> bytes:
-    """Return what is said of a queue."""
+    """Return the value of a queue."""
     flags = bytes((AUTO_DELETE * record.auto_delete,))
     return (
         flags
@@ -118,7 +118,7 @@ def queue_value(record: QueueRecord) -> bytes:
 
 
 def read_queue(key: bytes, value: bytes) -> QueueRecord:
-    """Return the queue that a definition is of."""
+    """Return the queue of a key and value."""
     name, at = _read_text(value, 1)
     user, at = _read_text(value, at)
     arguments, _ = decode_table(value, at)
@@ -133,7 +133,7 @@ def binding_key(record: BindingRecord) -> bytes:
 
 
 def read_binding(key: bytes) -> BindingRecord:
-    """Return the binding that a definition is of."""
+    """Return the binding of a key."""
     source, at = _read_text(key, 1)
     kind, at = _read_text(key, at)
     destination, at = _read_text(key, at)
@@ -143,17 +143,17 @@ def read_binding(key: bytes) -> BindingRecord:
 
 
 def stream_key(directory: str) -> bytes:
-    """Return the key of a stream whose log is in a directory; that has the queue's id as name."""
+    """Return the key of a stream, whose log's directory has the queue's id as its name."""
     return STREAM + os.path.basename(directory).encode()
 
 
 def stream_value(segment: int, durable: int, end: int) -> bytes:
-    """Return what is said of a stream: see the module."""
+    """Return the value of a stream; see the module."""
     return b"".join(number.to_bytes(8, "big") for number in (segment, durable, end))
 
 
 def read_stream(value: bytes) -> tuple[int, int, int]:
-    """Return last segment, durable offsets and those that may be, as :func:`stream_value` has."""
+    """Return last segment, durable offset and bound of offsets from :func:`stream_value`."""
     numbers = [int.from_bytes(value[at : at + 8], "big") for at in (0, 8, 16)]
     return numbers[0], numbers[1], numbers[2]
 

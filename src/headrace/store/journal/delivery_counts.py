@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often messages came back, and until when they wait: what COUNTED records say.
+"""COUNTED records: redelivery counts of messages, and delayed retries.
 
-A record is a list of entries, one for a message in one queue::
+A record is a list of entries, one for a message in a queue::
 
     0          4       5       8      16        24       32
     +----------+-------+-------+------+---------+--------+
     | queue id | count | zeros | seq  | when_ms | number |
     +----------+-------+-------+------+---------+--------+
 
-``count`` is how often the message has come back if nothing more is heard of it; so an entry that is
-made when a message is handed out counts that it will not be settled. It is not ready before
-``when_ms`` (0: at once). Of several entries of one message in one queue the one with the highest
-``number`` counts, wherever in the log it stands.
+``count`` is the redelivery count if nothing else is recorded; so an entry made at a delivery counts
+as if the message returned. The message is not ready before ``when_ms`` (0: at once). Of several
+entries of a message in a queue the one with the highest ``number`` counts, wherever it is in the
+log.
 
 Entries of a turn are one record. Memory keeps them by segment, with the positions of their
-messages; now and then those are dropped that do not count any more. What is left when the segment
-leaves the log is said again at its end, some of it in each turn.
+messages; entries that no longer count are dropped from time to time. The current ones are appended
+again, some in each turn, before their segment is removed.
 """
 
 from typing import TYPE_CHECKING
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from headrace.store.journal.journal import Journal
     from headrace.store.segment.segment import Segment
 
-ENTRY = 32  # Octets.
-FRESH_MAX = 64 << 10  # Octets of entries in one record, and of those said again in one turn.
-SWEEP_AT = 128 << 10  # Octets of a segment's entries in memory, when they are first looked through.
+ENTRY = 32  # Bytes.
+FRESH_MAX = 64 << 10  # Bytes of entries in one record, and carried over in one turn.
+SWEEP_AT = 128 << 10  # Bytes of a segment's entries in memory before the first sweep.
 
 if not cython.compiled:
     C_ENTRY = ENTRY
@@ -40,17 +40,17 @@ if not cython.compiled:
 
 
 class Counts:
-    """The counts of one journal, from when they are noted to when they are of no use."""
+    """The redelivery counts of one journal."""
 
     def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.number = 0  # Of the last entry.
-        self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet,
+        self.fresh = bytearray(FRESH_MAX)  # Entries not in the log yet,
         self.places = bytearray(FRESH_MAX >> 2)  # the positions of their messages,
-        self.at = 0  # and how many octets of entries there are.
+        self.at = 0  # and the bytes of entries in use.
 
     def note(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
-        """Have the next record say this."""
+        """Add an entry to the next record."""
         if self.at >= C_FRESH_MAX:
             self.flush()
         at = self.at
@@ -64,19 +64,19 @@ class Counts:
         self.at = at + C_ENTRY
 
     def flush(self) -> None:
-        """Append what was noted."""
+        """Append the pending entries."""
         n = self.at
         if n:
             self.at = 0
             self.append(cut(self.fresh, 0, n), cut(self.places, 0, n >> 2))
 
     def append(self, entries: bytes, places: bytes) -> None:
-        """Append a record."""
+        """Append a record of entries."""
         self.journal.append(C_COUNTED, entries)
         self.keep(self.journal.segment, entries, places)
 
     def keep(self, segment: "Segment", entries: bytes, places: bytes) -> None:
-        """Remember that a segment says this."""
+        """Keep a segment's entries in memory."""
         if segment.counts is None:
             segment.counts = bytearray()
             segment.count_places = bytearray()
@@ -89,20 +89,20 @@ class Counts:
             segment.counts_room = max(SWEEP_AT, 2 * len(segment.counts))
 
     def sweep(self, segment: "Segment") -> None:
-        """Forget what a segment says of messages that are gone, or said again later."""
+        """Drop a segment's entries of settled messages and replaced entries."""
         assert segment.counts is not None and segment.count_places is not None  # noqa: PT018
         segment.counts, segment.count_places = self.swept(segment.counts, segment.count_places)
 
     def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
-        """Return those entries that count, with the places of their messages."""
+        """Return the current entries, and the positions of their messages."""
         owes = self.journal.owes
-        newest: dict[int, dict[int, int]] = {}  # Where it stands, by queue id and seq.
+        newest: dict[int, dict[int, int]] = {}  # Its offset in ``entries``, by queue id and seq.
         by_seq: dict[int, int] = {}
         last = -1
         for at in range(0, len(entries), C_ENTRY):
             queue_id = get32(entries, at)
             if not owes(queue_id, get64(places, at >> 2)):
-                continue  # As most are.
+                continue  # Most are.
             if queue_id != last:
                 last = queue_id
                 by_seq = newest.setdefault(queue_id, {})
@@ -122,7 +122,7 @@ class Counts:
         return kept, kept_places
 
     def carry(self, segment: "Segment") -> bool:
-        """Say again what a segment says that is to leave; False when that takes another turn."""
+        """Append a leaving segment's entries again; return False if more remain."""
         counts, count_places = segment.counts, segment.count_places
         if counts is None or count_places is None:
             return True
@@ -132,7 +132,8 @@ class Counts:
         del count_places[: n >> 2]
         if entries:
             self.append(bytes(entries), bytes(places))
-            self.journal.segment.fact_octets += len(entries)  # It is wanted.
+            # Compaction must not count them as waste.
+            self.journal.segment.fact_octets += len(entries)
         if counts:
             return False
         segment.counts = segment.count_places = None
@@ -140,16 +141,16 @@ class Counts:
 
 
 class FoundCounts:
-    """The entries that a recovery has read."""
+    """The entries read by a recovery."""
 
     def __init__(self) -> None:
-        self.number = 0  # The highest one.
+        self.number = 0  # The highest.
         self.room = SWEEP_AT // ENTRY
-        #: By queue id and seq: number, count, when_ms, and the segment that says so.
+        #: By queue id and seq: number, count, when_ms, and the segment of the entry.
         self.entries: dict[tuple[int, int], tuple[int, int, int, Segment]] = {}
 
     def take(self, payload: bytes, segment: "Segment") -> bool:
-        """Take in a record; return whether to look which entries are of no use any more."""
+        """Add the entries of a record; return True if a sweep is due."""
         entries = self.entries
         for at in range(0, len(payload), ENTRY):
             key = (get32(payload, at), get64(payload, at + 8))
@@ -161,12 +162,12 @@ class FoundCounts:
         return len(entries) > self.room
 
     def swept(self, kept: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
-        """Only these are of use."""
+        """Keep only these entries."""
         self.entries = kept
         self.room = max(self.room, 2 * len(kept))
 
     def settle_in(self, counts: Counts, places: dict[tuple[int, int], int]) -> None:
-        """Let a journal know what its segments say of messages, which are at ``places``."""
+        """Pass the entries to a journal, with the positions of their messages."""
         counts.number = self.number
         for (queue_id, seq), (number, count, when_ms, segment) in self.entries.items():
             entry = queue_id.to_bytes(4, "big") + (count << 24).to_bytes(4, "big")
@@ -174,5 +175,5 @@ class FoundCounts:
             counts.keep(segment, entry, places[queue_id, seq].to_bytes(8, "big"))
 
     def waits(self) -> dict[tuple[int, int], int]:
-        """Return until when messages wait, those that do."""
+        """Return when delayed retries are due, by queue id and seq."""
         return {key: entry[2] for key, entry in self.entries.items() if entry[2]}

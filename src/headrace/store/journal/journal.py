@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of a virtual host: one log for all that must survive.
+"""The journal of a virtual host: one log for everything durable.
 
-Appending. Messages go straight into the buffer of the log (:mod:`headrace.store.journal.log`), one
-record each, whatever the number of queues.
+Appending. Messages are written straight into the buffer of the log
+(:mod:`headrace.store.journal.log`), one record each, whatever the number of queues.
 
-Settling. The journal counts, for each message, the queues that still owe it. What was settled in a
-turn becomes one record of runs (:mod:`headrace.store.journal.settlements`).
+Settling. The journal counts the queues that have not settled each message. The settlements of a
+turn become one record of runs (:mod:`headrace.store.journal.settlements`).
 
-Forgetting. A segment all of whose messages are settled is recycled once it is the oldest
-(:mod:`headrace.store.journal.retirement`). When one old message holds many segments, compaction
+Removing. The oldest segment is recycled once all its messages are settled
+(:mod:`headrace.store.journal.retirement`). If one old message keeps many segments, compaction
 copies what is left of the oldest ones to the end (:mod:`headrace.store.journal.compaction`).
 
-Reading. What a queue paged out is read from the segments (:mod:`headrace.store.journal.page_in`),
-or from a scratch file where it need not survive (:mod:`headrace.store.journal.scratch`).
+Reading. Messages that queues paged out are read from the segments
+(:mod:`headrace.store.journal.page_in`), or from a scratch file if they are transient
+(:mod:`headrace.store.journal.scratch`).
 """
 
 import secrets
@@ -66,15 +67,15 @@ if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
     from headrace.store.stream.log import DiskStreamLog
 
-SEGMENT_SIZE = 64 << 20  # Octets.
-INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
-RELIEF = 16 << 20  # Octets that may wait to be written while the log is being read.
-MARKS_MAX = 64 << 10  # Octets of MARKED runs in one record.
+SEGMENT_SIZE = 64 << 20  # Bytes.
+INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
+RELIEF = 16 << 20  # Bytes that may be pending while the log is read.
+MARKS_MAX = 64 << 10  # Bytes of MARKED runs in one record.
 FREE_MIN = 1 << 20
 
 
 class Journal(SegmentLog):
-    """The durable store of one virtual host. Call :meth:`recover` before anything else."""
+    """The durable store of one virtual host; call :meth:`recover` before anything else."""
 
     def __init__(
         self,
@@ -95,21 +96,22 @@ class Journal(SegmentLog):
             threaded=threaded,
             name=name,
         )
-        self.clean = True  # The log was closed in peace.
+        self.clean = True  # The log was closed by a regular stop.
         self.recovered = False
-        self.reserved: dict[int, int] = {}  # Queue id to seq; what RESERVED records say.
-        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        self.reserved: dict[int, int] = {}  # RESERVED records: queue id to seq.
+        # By xid, with the segment of the record.
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.fact_homes = FactHomes(self.facts)
         self.definitions = Defined()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
-        self.proven = 0  # Definitions up to here can be told from a torn end.
+        self.proven = 0  # Damage to definitions before this position is told from a torn write.
         self.counts = Counts(self)
         self.settled = Settled(self)
         self.next_transaction = secrets.randbits(62)
-        self.transaction = 0  # The number of the one that is open.
-        self.shared = False  # It is in the log of a stream, too.
-        self.streams: list[DiskStreamLog] = []  # Logs of streams that are open.
-        self.emptied = False  # Some segment may be of no use any more.
+        self.transaction = 0  # Number of the open transaction; 0 is none.
+        self.shared = False  # A stream's log has a part of it.
+        self.streams: list[DiskStreamLog] = []  # Logs of open streams.
+        self.emptied = False  # Some segment may be removable.
         self.room = self.writer.reserve = Reserve(self.disk, directory)
         self.compactor = Compactor(self)
         self.retirement = Retirement(self)
@@ -216,7 +218,7 @@ class Journal(SegmentLog):
         n = len(message.data)
         length = C_MESSAGE_HEAD + 4 + n
         size = (length + 7) & ~7
-        self.flush_settled()  # What the queue settled before stands before it in the log.
+        self.flush_settled()  # Earlier settlements of the queue must precede it in the log.
         self.reserve(size)
         b = self.buffer
         at = self.at
@@ -243,9 +245,9 @@ class Journal(SegmentLog):
         return (position << 32) | i
 
     def append_copy(self, record: bytes, own: int, queue_ids: bytes) -> int:
-        """Append a message that compaction read, for the queues that still owe it.
+        """Append a copy of a message for the queues that have not settled it.
 
-        ``own`` is where its body starts if that is kept apart, else 0.
+        ``own`` is the offset of its body if that is separate, else 0.
         """
         q = 4 * int.from_bytes(record[44:48], "big")
         length = int.from_bytes(record[:4], "big")
@@ -277,7 +279,7 @@ class Journal(SegmentLog):
                 self.settle(queue_id, message.seq, message.position)
 
     def forget(self, queue_id: int, position: int) -> int:
-        """Note in memory that a queue does not owe a message; -1 when it did not anyway."""
+        """Settle a message in memory; return -1 if it was settled before."""
         number = position >> 32
         i = position & INDEX_MASK
         segment: Segment | None = self.segment
@@ -294,7 +296,7 @@ class Journal(SegmentLog):
         return outcome
 
     def forget_moved(self, segment: "Segment", forward: bytearray, queue_id: int, i: int) -> int:
-        """Like :meth:`forget` for a message that compaction copied."""
+        """Settle a message that compaction copied, like :meth:`forget`."""
         outcome = self.forget(queue_id, get64(forward, 8 * i))
         if outcome == 1:
             put64(forward, 8 * i, 0)
@@ -308,7 +310,7 @@ class Journal(SegmentLog):
         return outcome
 
     def flush_settled(self) -> None:
-        """Append all that was settled and is not in the log yet."""
+        """Append the pending settlements."""
         self.settled.flush()
         if self.counts.at:
             self.counts.flush()
@@ -319,7 +321,7 @@ class Journal(SegmentLog):
         return self.appended + 1
 
     def owes(self, queue_id: int, position: int) -> bool:
-        """Tell whether a queue owes a message."""
+        """Return True if a queue has not settled a message."""
         segment, i = self.page_in.whereabouts(position)
         return segment is not None and bool(segment.owes(i, queue_id))
 
@@ -336,7 +338,7 @@ class Journal(SegmentLog):
         self.segment.reserved[queue_id] = seq
 
     def drop(self, queue_id: int, upto_seq: int) -> None:
-        """See :class:`Store`. Only the record: call :meth:`forget` for each message."""
+        """See :class:`Store`; writes the record only: call :meth:`forget` for each message."""
         self.flush_settled()
         self.append(C_DROPPED, queue_id.to_bytes(8, "big") + upto_seq.to_bytes(8, "big"))
         if self.reserved.get(queue_id, upto_seq + 1) <= upto_seq:
@@ -361,7 +363,7 @@ class Journal(SegmentLog):
             self.append(C_COMMIT, b"")
 
     def vouch(self, number: int) -> None:
-        """Append that a transaction was committed which is in the log of some stream, too."""
+        """Append that a transaction was committed of which a stream's log has a part."""
         self.append(C_COMMIT, number.to_bytes(8, "big"))
         if self.segment.shared is None:
             self.segment.shared = []
@@ -375,7 +377,7 @@ class Journal(SegmentLog):
         self.keep(Prepared(xid, 0, False, runs_of(publishes), settles))
 
     def keep(self, prepared: Prepared) -> None:
-        """Append what is known of a branch."""
+        """Append a PREPARED record."""
         self.append(C_PREPARED, prepared.encode())
         self.prepared[prepared.xid] = (prepared, self.segment)
 
@@ -396,14 +398,14 @@ class Journal(SegmentLog):
         self.fact_homes.note(key, value, self.segment)
 
     def define(self, key: bytes, value: bytes | None) -> None:
-        """Set a definition, or with None forget it; durable as a publish is."""
+        """Set a definition, or remove it with None; durable like a publish."""
         self.flush_settled()
         self.append(C_DEFINED, encode_fact(key, value))
         self.definitions.note(key, value, self.segment)
         self.defined = self.appended
 
     def carry(self, key: bytes, value: bytes) -> None:
-        """Say a definition again, which stands in a segment that is to leave."""
+        """Append a definition of a leaving segment again."""
         self.append(C_DEFINED, encode_fact(key, value))
         self.definitions.note(key, value, self.segment)
 
@@ -413,9 +415,9 @@ class Journal(SegmentLog):
         self.defined = self.appended
 
     def prove(self) -> None:
-        """Have a group behind the last definitions, so that damage to them is known as such.
+        """Append a group after the last definitions, so that damage to them is recognized.
 
-        The end of a log that nothing follows could be a write that was torn.
+        The end of a log could be a torn write if nothing followed it.
         """
         if self.proven < self.defined <= self.synced:
             self.proven = self.defined
@@ -423,7 +425,7 @@ class Journal(SegmentLog):
                 self.append(C_MARKED, b"")
 
     def mark(self, runs: bytes) -> None:
-        """Append which messages were delivered."""
+        """Append runs of delivered messages."""
         self.append(C_MARKED, runs)
         if self.segment.marks is None:
             self.segment.marks = []
@@ -436,7 +438,7 @@ class Journal(SegmentLog):
         if self.settled.count or self.settled.at or self.counts.at:
             if not self.room.low:
                 self.flush_settled()
-            elif self.counts.at:  # Deliveries wait for these, but nothing does for acks.
+            elif self.counts.at:  # Deliveries wait for these; nothing waits for acks.
                 self.counts.flush()
         if self.full and self.writer.short:
             self.make_room()
@@ -448,7 +450,7 @@ class Journal(SegmentLog):
             self.hand_over()
 
     def make_room(self) -> None:
-        """Let the last segment go, too, when nothing in it is wanted; the disk is full."""
+        """On a full disk, remove the last segment, too, if nothing in it is needed."""
         self.emptied = True
         if self.segment.live == 0 and self.offset > RESERVE_MIN and self.segment.written:
             self.roll(0)
@@ -463,7 +465,7 @@ class Journal(SegmentLog):
             self.retirement.let_go()
             self.files.close_some()
             self.room.want(self.segment.allocated)
-            if not self.room.spent:  # It copies before it makes room.
+            if not self.room.spent:  # Compaction needs room before it frees any.
                 self.compactor.step()
             self.prove()
         return moved
@@ -512,7 +514,7 @@ class Journal(SegmentLog):
         self.definitions = recovery.definitions
 
     def recover(self) -> Iterable[tuple[int, Message, int]]:
-        """See :class:`Store`. Every message comes paged out."""
+        """See :class:`Store`; every message is paged out."""
         if self.recovery is None:
             self.read()
         recovery = self.recovery
@@ -533,7 +535,7 @@ class Journal(SegmentLog):
         self.begin_segment(max(number, recovery.next_number), self.segment_size)
         self.begin_group()
         self.floor = self.at
-        if recovery.quarantined:  # Proof for the next start that the log went on behind the damage.
+        if recovery.quarantined:  # Prove to the next start that the log went on after the damage.
             self.append(C_MARKED, b"")
         self.reserved = dict(recovery.reserved)
         for segment in recovery.segments:
@@ -557,9 +559,9 @@ class Journal(SegmentLog):
             self.wait()
 
     def rest(self, marks: Iterable[tuple[int, int]]) -> None:
-        """Write down which messages were delivered before, (queue id, seq) each, and no others.
+        """Store which messages were delivered before, as (queue id, seq).
 
-        The last thing before :meth:`close`; without it the next start cannot know exactly.
+        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
         """
         if not self.recovered or self.closed:
             return
@@ -577,7 +579,7 @@ class Journal(SegmentLog):
         self.append(C_CLEAN, b"")
 
     def abandon(self) -> None:
-        """Let go of the files; what was appended since the last group is not written."""
+        """Close the files without writing what was appended since the last group."""
         self.recovered = False
         self.close()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What FACT records say, and where those that count stand.
+"""FACT records, and which of them are current.
 
-A FACT sets or forgets one fact of the virtual host (:mod:`headrace.model.keyvalue`); the last one
+A FACT sets or removes one fact of the virtual host (:mod:`headrace.model.keyvalue`); the last one
 of a key counts::
 
     0          4        5       8
@@ -9,9 +9,9 @@ of a key counts::
     | key size | is set | zeros | key | value |
     +----------+--------+-------+- - -+- - - -+
 
-A segment that leaves has the facts that still stand in it said again at the end of the log. So that
-facts alone do not send segments round and round, a segment that consists of them by more than half
-leaves only when the log as a whole holds far more than is wanted (:mod:`.compaction`).
+Facts that are current when their segment is removed are appended again at the end of the log. A
+segment that consists mostly of current facts is only removed when the log as a whole is far larger
+than needed (:mod:`.compaction`); otherwise facts alone would move from segment to segment forever.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
 
-OVERHEAD = 28  # Octets of a record beside key and value, on average.
+OVERHEAD = 28  # Bytes of a record besides key and value, on average.
 _HEAD = 8
 
 
@@ -30,20 +30,20 @@ def encode(key: bytes, value: bytes | None) -> bytes:
 
 
 def decode(payload: bytes) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record, which was checked; None for a fact that is forgotten."""
+    """Return key and value of a checked record; None for a removed fact."""
     end = _HEAD + int.from_bytes(payload[:4], "big")
     return payload[_HEAD:end], payload[end:] if payload[4] else None
 
 
 class FactHomes:
-    """The facts that count, and the segments where they stand."""
+    """The current facts, with the segments of their records."""
 
     def __init__(self, values: dict[bytes, bytes]) -> None:
         self.values = values
         self._homes: dict[bytes, Segment] = {}
 
     def note(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """A record in a segment says so."""
+        """Note a FACT record in a segment."""
         before = self._homes.pop(key, None)
         if before is not None and before.facts is not None:
             before.facts.discard(key)

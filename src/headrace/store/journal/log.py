@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log of records in segments, appended to on the event loop and synced in groups.
+"""A log of records in segments, appended on the event loop and synced in groups.
 
-Records are written straight into a buffer, on the event loop's thread, without an object for any of
-them. At the end of a turn :meth:`SegmentLog.hand_over` gives the buffer to the writer's thread,
-which writes and syncs it as one group while the next one fills; so the disk sets the size of the
-groups. When a group is durable, ``synced`` moves up and ``notify`` is called. What streams have to
-write is written with the group, before it.
+Records are written straight into a buffer on the event loop's thread, without an object for each.
+At the end of a turn :meth:`SegmentLog.hand_over` passes the buffer to the writer's thread, which
+writes and syncs it as one group while the next one fills; so groups grow with the latency of the
+disk. When a group is durable, ``synced`` advances and ``notify`` is called. Records of streams are
+written with the group, before it.
 
-Full disk. The writer tries the same group again until it succeeds; until then ``full`` is set and
-nothing is confirmed.
+Full disk. The writer repeats a group until it succeeds; meanwhile ``full`` is set and nothing is
+confirmed.
 """
 
 import logging
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BUFFER_SIZE = 1 << 20  # Octets a group buffer has at first, and returns to when it grew far.
+BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
 BUFFER_KEPT = 8 << 20
-AHEAD = 1 << 16  # Offsets of streams that the log knows of before they are given away.
+AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
 
 
 class SegmentLog(Store):
-    """The log. Before anything is appended, a first segment and a first group must be begun."""
+    """The log; begin a first segment and group before appending."""
 
     def __init__(
         self,
@@ -62,26 +62,26 @@ class SegmentLog(Store):
         Store.__init__(self)
         self.durable = True
         self.directory = directory
-        self.name = name  # For log lines.
+        self.name = name  # For log messages.
         self.disk = disk
         self.segment_size = segment_size
         self.secret = 0
         self.files = SegmentFiles(disk, directory, segment_size)
-        self.segments: dict[int, Segment] = {}  # All that positions may name.
+        self.segments: dict[int, Segment] = {}  # All segments that positions may refer to.
         self.segment = Segment(0, 0, 0)  # The last one.
         self.order: deque[Segment] = deque()  # Those with a file, oldest first.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
         self.at = 0
-        self.floor = 0  # Where ``at`` stood when the buffer was empty.
+        self.floor = 0  # The value of ``at`` for an empty buffer.
         self.pieces: list[Piece] = []
         self.piece_lo = 0
         self.piece_offset = 0
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: Group | None = None
-        self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with something to write.
+        self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with records to write.
         self.closed = False
         disk.make_directory(directory)
         self.writer = Writer(disk, directory, free_min=free_min, threaded=threaded)
@@ -90,7 +90,7 @@ class SegmentLog(Store):
     # --- Appending --------------------------------------------------------------------------
 
     def reserve(self, size: int) -> None:
-        """Make room for ``size`` octets in the buffer and in the segment."""
+        """Make room for ``size`` bytes in the buffer and the segment."""
         if self.offset + size + 2 * C_HEAD > self.segment.size:
             self.roll(size)
         if self.at + size + 64 > self.capacity:
@@ -101,7 +101,7 @@ class SegmentLog(Store):
             self.capacity += more
 
     def append(self, type: int, payload: bytes) -> None:
-        """Append a record that is no message."""
+        """Append a record other than a message."""
         n = len(payload)
         length = C_HEAD + n
         size = (length + 7) & ~7
@@ -117,7 +117,7 @@ class SegmentLog(Store):
         self.appended += size
 
     def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
-        """Append a message whose body is not copied; return its position."""
+        """Append a message without copying its body; return its position."""
         length = C_HEAD + len(own) + sum(map(len, parts))
         size = (length + 7) & ~7
         if size > length:
@@ -144,14 +144,14 @@ class SegmentLog(Store):
         return (position << 32) | i
 
     def end_piece(self) -> None:
-        """Close the stretch of the buffer that belongs together in the file."""
+        """End a run of bytes that is contiguous in the file."""
         if self.at > self.piece_lo:
             self.pieces.append(Piece(self.segment, self.piece_offset, self.piece_lo, self.at, None))
         self.piece_lo = self.at
         self.piece_offset = self.offset
 
     def roll(self, size: int) -> None:
-        """Seal the last segment and begin the next, with room for ``size``."""
+        """Seal the last segment and begin the next, with room for ``size`` bytes."""
         old = self.segment
         if self.at + 256 > self.capacity:
             self.buffer.extend(bytes(self.capacity))
@@ -169,7 +169,7 @@ class SegmentLog(Store):
         )
 
     def begin_segment(self, number: int, size: int) -> None:
-        """Begin a segment in the buffer; its file is made by the writer."""
+        """Begin a segment in the buffer; the writer makes its file."""
         segment = Segment(number, segment_seed(self.secret, number), size)
         oldest = self.order[0].number if self.order else number
         previous = self.order[len(self.order) - 1].number if self.order else 0
@@ -187,11 +187,11 @@ class SegmentLog(Store):
     # --- Groups -----------------------------------------------------------------------------
 
     def is_dirty(self) -> bool:
-        """Tell whether there is anything to write."""
+        """Return True if there are records to write."""
         return self.at > self.floor or bool(self.pieces) or bool(self.dirty_streams)
 
     def hand_over(self) -> None:
-        """Give the buffer to the writer and go on with the other one."""
+        """Pass the buffer to the writer and continue in the other one."""
         for stream in self.dirty_streams:
             stream.announce(AHEAD)
         self.end_piece()
@@ -210,7 +210,7 @@ class SegmentLog(Store):
         self.writer.submit(group)
 
     def begin_group(self) -> None:
-        """Put the GROUP record at the start of the buffer; alone, it is not worth a write."""
+        """Put a GROUP record at the start of the buffer; alone it is not written."""
         before = self.appended
         self.group_number += 1
         self.append(C_GROUP, self.group_number.to_bytes(8, "big"))
@@ -218,7 +218,7 @@ class SegmentLog(Store):
         self.floor = self.at
 
     def woken(self) -> None:
-        """The writer has news; called on the event loop when ``wake_fd`` is readable."""
+        """Handle finished groups; called on the event loop when ``wake_fd`` is readable."""
         if self.closed:
             return
         self.writer.woken()
@@ -233,7 +233,7 @@ class SegmentLog(Store):
             self.notify()
 
     def take_finished(self) -> bool:
-        """Take note of what the writer finished; true if ``synced`` moved."""
+        """Take note of finished groups; return True if ``synced`` advanced."""
         moved = False
         self.files.close_given_up()
         while self.writer.finished:
@@ -257,14 +257,14 @@ class SegmentLog(Store):
         return moved
 
     def wait(self) -> bool:
-        """Wait until the writer finished a group; false if it cannot."""
+        """Wait for the writer to finish a group; return False if it cannot."""
         if not self.writer.wait():
             return False
         self.take_finished()
         return True
 
     def finish(self) -> None:
-        """Have all that was appended written, as far as the disk lets us."""
+        """Write everything appended, as far as the disk allows."""
         while self.busy is not None or self.is_dirty():
             if self.busy is None:
                 self.hand_over()
@@ -279,11 +279,11 @@ class SegmentLog(Store):
         return self.writer.trouble is not None
 
     def is_full(self) -> bool:
-        """Tell whether publishers must wait: the disk is full, or does not take what we write."""
+        """Return True if publishers must wait: the disk is full or failing."""
         return bool(self.writer.trouble is not None or self.writer.short)
 
     def report_full(self) -> None:
-        """Log why publishers wait, or that they need not any more."""
+        """Log why publishers wait, or that they no longer do."""
         if not self.full:
             log.warning("journal %s: writing again", self.name)
         elif self.writer.trouble is not None:
@@ -303,13 +303,13 @@ class SegmentLog(Store):
     # --- What is not written yet ------------------------------------------------------------
 
     def pending_pieces(self) -> Iterator[Piece]:
-        """Give the pieces that are not known to be written."""
+        """Yield the pieces that are not known to be written."""
         if self.busy is not None:
             yield from self.busy.pieces
         yield from self.pieces
 
     def pending(self, segment: "Segment", offset: int) -> tuple[bytearray, int]:
-        """Return the buffer that holds a record not written yet, and where it is in there."""
+        """Return the buffer with a record that is not written yet, and its offset there."""
         if self.busy is not None:
             for piece in self.busy.pieces:
                 if piece.segment is segment and piece.offset <= offset < piece.offset + piece.size:

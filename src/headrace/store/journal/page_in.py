@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading messages back that queues paged out.
+"""Loading messages that queues paged out.
 
-A message is read with what follows it where that is wanted next
-(:mod:`headrace.store.segment.read_ahead`). One that is not written yet is found in the log's
-buffers, one that compaction copied where it was copied to. A large body is checked with its record,
-and never read ahead.
+A message is read together with those after it if they are needed next
+(:mod:`headrace.store.segment.read_ahead`). One that is not written yet is in the log's buffers; one
+that compaction copied is read from its copy. A large body is verified with its record and never
+read ahead.
 """
 
 import errno
@@ -27,13 +27,13 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.journal.log import SegmentLog
 
-READ_SLACK = 512  # Octets that a record may have beside its body and headers, as a rule.
-PART_SIZE = 131064  # Octets; a large body is read back in parts of this size.
-INDEX_MASK = 0xFFFFFFFF  # The half of a position that is the record's number in its segment.
+READ_SLACK = 512  # Bytes of a record besides body and headers, usually.
+PART_SIZE = 131064  # Bytes; large bodies are read in parts of this size.
+INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
 
 
 class PageIn:
-    """Reads the messages of one log."""
+    """Loads the messages of one log."""
 
     def __init__(self, log: "SegmentLog") -> None:
         self.log = log
@@ -43,7 +43,7 @@ class PageIn:
         self.ahead = ReadAhead()
 
     def whereabouts(self, position: int) -> tuple["Segment | None", int]:
-        """Return the segment and the index of a message, wherever it was copied."""
+        """Return the segment and index of a message, or of its copy."""
         i = position & INDEX_MASK
         segment = self.segments.get(position >> 32)
         while segment is not None and segment.forward is not None and i < segment.count:
@@ -55,14 +55,14 @@ class PageIn:
         return segment, i
 
     def find(self, position: int) -> tuple["Segment", int]:
-        """Return the segment and the offset of a message that is still owed."""
+        """Return the segment and offset of an unsettled message."""
         segment, i = self.whereabouts(position)
         if segment is None or i >= segment.count:
             raise OSError(errno.ENOENT, f"no message at position {position:#x} of the journal")
         return segment, segment.offset(i)
 
     def load(self, message: Message) -> None:
-        """Read a message's data from the buffers or from the disk."""
+        """Load a message's data from the buffers or the disk."""
         segment, offset = self.find(message.position)
         slab: bytes | bytearray
         if offset < segment.written:
@@ -80,7 +80,7 @@ class PageIn:
         message.data = cut(slab, lo, lo + n)
 
     def arrival(self, position: int) -> int:
-        """Return when a message arrived. Only that is read: the rest may be resident."""
+        """Return when a message arrived; reads only that field."""
         segment, offset = self.find(position)
         if offset >= segment.written:
             slab, at = self.log.pending(segment, offset)
@@ -93,9 +93,9 @@ class PageIn:
         return get64(found, 0) if len(found) == 8 else 0
 
     def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
-        """Return octets that hold a checked record, a large one's body aside, and where it is.
+        """Return bytes with a verified record (without a large body), and its offset there.
 
-        ``size`` is about what the record has, a large one without its body.
+        ``size`` is the expected size of the record, without a large body.
         """
         stretch = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
         if stretch is not None:
@@ -117,7 +117,7 @@ class PageIn:
                 if len(d) < own <= segment.written - offset:
                     d = self.disk.read(handle, own, offset)
                 if own <= len(d) < length:
-                    return d, 0  # Checked together with the body.
+                    return d, 0  # Verified together with the body.
             length = intact(d, 0, len(d), segment.seed)
             if length:
                 stretch = self.ahead.keep(segment.number, offset, d)
@@ -131,7 +131,7 @@ class PageIn:
         """Return the body of a large message."""
         length = get32(d, at)
         if offset >= segment.written:
-            filled = 1 if length & 7 else 0  # The last part is the filling.
+            filled = 1 if length & 7 else 0  # The last part is padding.
             for piece in self.log.pending_pieces():
                 if piece.segment is segment and piece.parts and piece.offset == offset + own:
                     return tuple(piece.parts[: len(piece.parts) - filled])

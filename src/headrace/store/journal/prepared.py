@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PREPARED and DECIDED records say of transaction branches.
+"""PREPARED and DECIDED records of transaction branches.
 
-PREPARED names a branch and what it holds back::
+PREPARED names a branch, its publishes and its settlements::
 
     0        1         2          4           8         12      16
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
     | status | damaged | xid size | publishes | settles | shape | xid | publishes | settles   |
     +--------+---------+----------+-----------+---------+-------+- - -+- - - - - -+- - - - - -+
 
-``status`` is 0 for a prepared branch, else what an operator decided; then nothing is held any more.
-Publishes are runs of messages that no queue may have yet: the first seq (8), how many follow each
-other (4); in records of ``shape`` 0, which are no longer written, each is one seq (8). A settle is
-queue id (4), outcome (4) and seq (8) of a message that nobody may have. The messages are records of
-their own.
+``status`` is 0 for a prepared branch, else an operator's decision; then the branch has no messages
+any longer. Publishes are runs of messages that no queue has yet: first seq (8), number (4); in
+records of ``shape`` 0, which are no longer written, each is one seq (8). A settle is queue id (4),
+outcome (4) and seq (8) of a message that is not delivered. The messages are records of their own.
 
-DECIDED ends what PREPARED began: status (1; 0 when nothing is to be remembered), zeros (7), when
-(8, milliseconds; it becomes the time at which the messages arrived), xid. What was settled with it
-is told by SETTLED records in the same transaction.
+DECIDED ends a branch: status (1; 0 if nothing is remembered), zeros (7), time (8, milliseconds; the
+arrival time of its messages), xid. SETTLED records in the same transaction have its settlements.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _HEAD = 16
-_RUNS = 1  # The shape.
+_RUNS = 1  # Value of ``shape``.
 
 
 class Prepared(NamedTuple):
@@ -32,7 +30,7 @@ class Prepared(NamedTuple):
     xid: bytes
     status: int
     damaged: bool
-    publishes: list[tuple[int, int]]  # Runs: first seq, how many.
+    publishes: list[tuple[int, int]]  # Runs: first seq and number.
     settles: list[tuple[int, int, int]]  # Queue id, seq, outcome.
 
     def encode(self) -> bytes:
@@ -50,7 +48,7 @@ class Prepared(NamedTuple):
 
     @classmethod
     def decode(cls, payload: bytes) -> "Prepared":
-        """Read the payload of a record, which was checked."""
+        """Read the payload of a verified record."""
         xid_size = int.from_bytes(payload[2:4], "big")
         publishes = int.from_bytes(payload[4:8], "big")
         at = _HEAD + xid_size
@@ -80,13 +78,13 @@ class Prepared(NamedTuple):
         )
 
     def seqs(self) -> Iterator[int]:
-        """Give the seqs of the publishes."""
+        """Yield the seqs of the publishes."""
         for first, count in self.publishes:
             yield from range(first, first + count)
 
 
 def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Return seqs as runs: the first, and how many follow each other."""
+    """Return seqs as runs of (first seq, number)."""
     runs: list[tuple[int, int]] = []
     first = following = -1
     for seq in seqs:

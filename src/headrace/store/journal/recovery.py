@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a journal back.
+"""Recovery: reading a journal.
 
-All segments are read from the first to the last, every record checked. Messages become rows
-(:mod:`headrace.store.journal.rows`), from which is struck what was settled.
+All segments are read in order, and every record is verified. Messages become rows
+(:mod:`headrace.store.journal.rows`), from which settlements are struck.
 
-The end. The last segment's records end at the first place that holds none: the file was reserved in
-full, or a write was torn. What stands behind that place is cut off, unless a GROUP record or
-another segment behind it proves that the place had been synced: then something that was whole is
-not any more (:mod:`headrace.store.segment.quarantine`).
+The end. The last segment ends at the first place without a record: its file was reserved in full,
+or a write was torn. What follows is cut off, unless a GROUP record or another segment behind it
+proves that the place had been synced: then the log is damaged there
+(:mod:`headrace.store.segment.quarantine`).
 
-Transactions. What is between BEGIN and COMMIT counts only with the COMMIT; the log is cut back to a
-BEGIN without one. What a prepared branch holds back is left out of the messages and given apart;
-what an errand prepared and did not decide is forgotten, by every reading alike, until its segments
-are recycled.
+Transactions. Records between BEGIN and COMMIT count only with the COMMIT; the log is cut back to a
+BEGIN without one. Messages of prepared branches are left out and returned separately; what an
+errand prepared without a decision is dropped by every recovery, until its segments are recycled.
 """
 
 import logging
@@ -69,8 +68,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TORN_LOOK = 1 << 20  # Octets behind a torn write in which records of it are looked for.
-CHAINED = 5  # Since this version a segment names the one before it.
+TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
+CHAINED = 5  # From this version on a segment names the one before it.
 SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 
 
@@ -89,18 +88,19 @@ class Recovery:
         self.rows = Rows()
         self.reserved: dict[int, int] = {}
         self.marks: set[tuple[int, int]] = set()
-        self.deferred: list[tuple[int, bytes]] | None = None  # In a transaction.
+        self.deferred: list[tuple[int, bytes]] | None = None  # The records of an open transaction.
         self.begun: tuple[Segment, int, int] | None = None
         self.quarantined = 0
-        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}  # By xid; where its record is.
+        # By xid, with the segment of the record.
+        self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.facts = FactHomes({})
         self.definitions = Defined()
-        self.oldest = 0  # Segments before this one were let go of.
-        self.reached = 0  # The last one that was there.
+        self.oldest = 0  # Earlier segments were removed.
+        self.reached = 0  # The last segment known to exist.
         self.counts = FoundCounts()
-        self.held: set[int] = set()  # Rows that prepared branches published.
-        self.shared: set[int] = set()  # Committed transactions that streams' logs have, too.
-        self.locked: set[tuple[int, int]] = set()  # (queue id, seq) that they settled.
+        self.held: set[int] = set()  # Rows of prepared branches' publishes.
+        self.shared: set[int] = set()  # Committed transactions with a part in a stream's log.
+        self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
 
     # --- Files ------------------------------------------------------------------------------
 
@@ -108,20 +108,20 @@ class Recovery:
         """Read all segments.
 
         Raises:
-            StoreError: they cannot be understood.
+            StoreError: the log is damaged beyond repair.
         """
         names = self.disk.names(self.directory)
         self.spares = [name for name in names if name.endswith(".spare")]
         for name in names:
             if name.endswith(NEW):
-                self.disk.remove(os.path.join(self.directory, name))  # It was not completed.
+                self.disk.remove(os.path.join(self.directory, name))  # It was incomplete.
         numbers = numbered(names)
         self.reached = read_reached(self.disk, self.directory)
         if self.reached > max(numbers, default=0):
             raise self.missing(self.reached, "the last segment of the log")
         found, oldest = read_headers(self.disk, self.directory, numbers)
         for number in [number for number in numbers if number < oldest]:
-            self.disk.remove(self.path(number))  # It was let go of.
+            self.disk.remove(self.path(number))  # It was removed.
             numbers.remove(number)
             del found[number]
         self.read_secret(found)
@@ -161,10 +161,10 @@ class Recovery:
         self.rows.count_owed({segment.number: segment for segment in self.segments})
 
     def check_chain(self, found: Headers) -> None:
-        """Refuse a log without a segment that it needs.
+        """Refuse a log that lacks a segment.
 
         Raises:
-            StoreError: one is missing.
+            StoreError: a segment is missing.
         """
         said = [head.oldest for _, head in found.values() if head is not None]
         oldest = max(self.oldest, max(said, default=0))
@@ -186,44 +186,44 @@ class Recovery:
                 )
 
     def missing(self, number: int, more: str) -> StoreError:
-        """Return the error that says that a segment is needed."""
+        """Return the error for a missing segment."""
         return StoreError(
             f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
             "backup, or make an empty file of that name to go on without what it held"
         )
 
     def leave_out(self, number: int) -> None:
-        """Remove a segment without contents at the end of the log."""
+        """Remove an empty segment at the end of the log."""
         if number <= self.reached:
             self.tell_lost(number)
             last = len(self.segments) - 1
             self.go_back_to(self.segments[last].number if last >= 0 else 0)
-        self.disk.remove(self.path(number))  # Otherwise it was made, and never written.
+        self.disk.remove(self.path(number))  # It was made and never written.
 
     def tell_lost(self, number: int) -> None:
-        """Say that the last segment holds nothing, though it did."""
+        """Report that the last segment has lost its contents."""
         name = file_name(number)
         log.error("journal %s: %s holds nothing any more: what it held is lost", self.name, name)
 
     def go_back_to(self, number: int) -> None:
-        """A segment is the last one from now on, since those behind it will be removed."""
+        """Make a segment the last one: those after it will be removed."""
         if number < self.reached:
             write_reached(self.disk, self.directory, number)
             self.reached = number
 
     def path(self, number: int) -> str:
-        """Return where a segment is."""
+        """Return the path of a segment."""
         return os.path.join(self.directory, file_name(number))
 
     def prove(self, path: str, handle: int, buffer: bytearray, end: int, size: int) -> None:
-        """Cut the last segment, and see that it is durable unless the log was closed in peace."""
+        """Cut the last segment, and sync it unless the log was closed regularly."""
         if not self.clean and not prove(self.disk, path, handle, buffer, end):
             return
         if end < size:
             self.disk.truncate(handle, end)
 
     def read_secret(self, found: Headers) -> None:
-        """Find the journal's secret, or make one for a new journal."""
+        """Read the journal's secret, or make one for a new journal."""
         for _, head in found.values():
             if head is not None:
                 self.secret = head.secret
@@ -241,14 +241,14 @@ class Recovery:
             self.disk.close(handle)
 
     def any_intact(self, d: bytearray, size: int, segment: "Segment") -> bool:
-        """Tell whether a segment without a header holds anything."""
+        """Return True if a segment without a valid header has a valid record."""
         end = size & ~7
         return next_intact(d, HEADER, end, segment.seed) < end
 
     # --- Records ----------------------------------------------------------------------------
 
     def scan(self, segment: "Segment", d: bytearray, size: int, last: bool) -> int:
-        """Take in all records of a segment; return where they end."""
+        """Read all records of a segment; return where they end."""
         at = HEADER
         end = size & ~7
         while at < end:
@@ -266,7 +266,7 @@ class Recovery:
             elif type == C_SEALED:
                 return at + length
             elif type == C_BEGIN:
-                self.commit()  # Nothing else can have followed a transaction.
+                self.commit()  # No other record can follow a transaction's last.
                 self.begun = (segment, at, self.rows.count)
                 self.deferred = []
             elif type == C_COMMIT:
@@ -274,9 +274,9 @@ class Recovery:
                 if length > 16:
                     self.note_shared(segment, get64(d, at + 16))
             elif type == C_GROUP:
-                self.clean = False  # Streams may have been written with it.
+                self.clean = False  # A stream's log may have a part of it.
                 if self.begun is not None:
-                    self.commit()  # Its COMMIT was damaged; groups hold whole transactions.
+                    self.commit()  # Its COMMIT was damaged; a group holds whole transactions.
             else:
                 payload = bytes(d[at + 16 : at + length])
                 if self.deferred is not None:
@@ -288,14 +288,14 @@ class Recovery:
         return at
 
     def note_shared(self, segment: "Segment", number: int) -> None:
-        """Take in that a transaction was committed which some stream's log has, too."""
+        """Note that a transaction with a part in a stream's log was committed."""
         self.shared.add(number)
         if segment.shared is None:
             segment.shared = []
         segment.shared.append(number)
 
     def fact(self, segment: "Segment", type: int, payload: bytes, deferred: bool) -> None:
-        """Take in a record that is no message; what a transaction settles must wait."""
+        """Apply a record other than a message; settlements of a transaction are deferred."""
         if type == C_RESERVED:
             queue_id, seq = get64(payload, 0), get64(payload, 8)
             self.reserved[queue_id] = seq
@@ -316,7 +316,7 @@ class Recovery:
             self.clean = False
 
     def strike(self, segment: "Segment", type: int, payload: bytes) -> None:
-        """Take in what is not owed any more, or held back."""
+        """Apply settlements, deliveries and drops."""
         if type == C_SETTLED:
             for at in range(0, len(payload), 16):
                 queue_id, seq = get32(payload, at), get64(payload, at + 4)
@@ -341,7 +341,7 @@ class Recovery:
             self.sweep_counts()
 
     def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
-        """Take in what was defined; a queue that was deleted owes nothing any more."""
+        """Apply a definition; a deleted queue loses its messages."""
         self.definitions.note(key, value, segment)
         queue_id = queue_of(key) if value is None else 0
         if queue_id:
@@ -349,7 +349,7 @@ class Recovery:
             self.reserved.pop(queue_id, None)
 
     def sweep_counts(self) -> dict[tuple[int, int], int]:
-        """Forget the counts of messages that nobody owes; return where the others are."""
+        """Drop the counts of settled messages; return the positions of the others."""
         kept, places = {}, {}
         for key, entry in self.counts.entries.items():
             row = self.rows.find_of(key[0], key[1])
@@ -360,7 +360,7 @@ class Recovery:
         return places
 
     def decide(self, payload: bytes) -> None:
-        """Take in the outcome of a branch."""
+        """Apply the outcome of a branch."""
         xid, status, when_ms = read_decided(payload)
         if xid not in self.prepared:
             return
@@ -375,7 +375,7 @@ class Recovery:
             del self.prepared[xid]
 
     def mark(self, payload: bytes) -> None:
-        """Take in which messages were delivered."""
+        """Apply runs of delivered messages."""
         for at in range(0, len(payload), 16):
             queue_id, seq = get32(payload, at), get64(payload, at + 4)
             for k in range(get32(payload, at + 12)):
@@ -384,7 +384,7 @@ class Recovery:
     # --- Transactions -----------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Make a transaction count."""
+        """Apply a committed transaction."""
         if self.begun is not None:
             for type, payload in self.deferred or ():
                 if type not in (C_RESERVED, C_MARKED, C_CLEAN):
@@ -394,7 +394,7 @@ class Recovery:
         self.begun = None
 
     def roll_back(self) -> None:
-        """Cut the log back to a transaction that was not finished."""
+        """Cut the log back to the BEGIN of an unfinished transaction."""
         if self.begun is None:
             return
         segment, at, count = self.begun
@@ -417,7 +417,7 @@ class Recovery:
         self.clean = False
 
     def end_errands(self) -> None:
-        """Forget what errands had prepared that were not decided: they end with their process."""
+        """Drop what undecided errands prepared: they end with their process."""
         mark = ERRAND.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
             for seq in self.prepared.pop(xid)[0].seqs():
@@ -428,7 +428,7 @@ class Recovery:
     # --- Damage -----------------------------------------------------------------------------
 
     def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
-        """Return where to go on behind a place without a record; 0 when the log ends there."""
+        """Return where to continue after a damaged place; 0 if the log ends there."""
         if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
             self.tell_torn(segment, d, at, end)
             return 0
@@ -443,10 +443,10 @@ class Recovery:
         return following
 
     def tell_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
-        """Say so when a log is cut before octets of a last write that was not finished."""
+        """Report that a torn last write is cut off."""
         end = min(end, at + TORN_LOOK)
         if d.count(0, at, at + 4096) == len(d[at : at + 4096]):
-            return  # Room that was reserved.
+            return  # Reserved room.
         if next_intact(d, at + 8, end, segment.seed) < end:
             log.warning(
                 "journal %s: cut at octet %d of %s, where a write was torn; what of it stands "
@@ -457,13 +457,13 @@ class Recovery:
     # --- What is left -----------------------------------------------------------------------
 
     def place_counts(self, counts: Counts) -> None:
-        """Let the journal know what its segments say of how often messages came back."""
+        """Pass the redelivery counts to the journal."""
         if self.counts.entries:
             places = self.sweep_counts()
             self.counts.settle_in(counts, places)
 
     def kept(self) -> list[PreparedBranch]:
-        """Return the branches that are known still, with what they hold back."""
+        """Return the known branches with their messages."""
         found = []
         for prepared, _ in self.prepared.values():
             damaged = prepared.damaged
@@ -491,7 +491,7 @@ class Recovery:
         return found
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
-        """Give all that is owed and not held back, in order of seq."""
+        """Yield all unsettled messages that no branch has, in order of seq."""
         rows = self.rows
         for row in rows.in_order():
             queue_id = rows.sole(row)
@@ -506,7 +506,7 @@ class Recovery:
         self.rows = Rows()
 
     def make(self, row: int, queue_id: int) -> Message:
-        """Make the message of a row for one queue."""
+        """Return the message of a row for one queue."""
         message = self.rows.make(row)
         delivered = bool(self.reserved) and message.seq <= self.reserved.get(queue_id, 0)
         if delivered or (self.marks and (queue_id, message.seq) in self.marks):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments leave the log: the oldest first, when nothing in them is wanted any more.
+"""Removing segments from the log, oldest first, when nothing in them is needed.
 
-All messages of a segment that leaves are settled, or were copied by the compaction. What else it
-says and what still holds is said again at the end of the log; its file goes when that, and what
-settled the messages, is durable. Since segments leave in order, no SETTLED record can go before the
-messages it speaks of.
+All messages of a removed segment are settled, or copied by compaction. Its other records that still
+count are appended again; its file is removed once these, and the settlements, are durable. Because
+segments are removed in order, no SETTLED record is removed before its messages.
 """
 
 from collections import deque
@@ -18,18 +17,19 @@ if TYPE_CHECKING:
     from headrace.store.journal.journal import Journal
     from headrace.store.segment.segment import Segment
 
-CARRIED_OCTETS = 1 << 20  # Of definitions that one turn says again.
+CARRIED_OCTETS = 1 << 20  # Bytes of definitions appended again in one turn.
 
 
 class Retirement:
-    """Lets the segments of one journal go."""
+    """Removes the segments of one journal."""
 
     def __init__(self, journal: "Journal") -> None:
         self.journal = journal
-        self.leaving: deque[tuple[Segment, int]] = deque()  # With what must be durable first.
+        # With the log position that must be durable first.
+        self.leaving: deque[tuple[Segment, int]] = deque()
 
     def look(self) -> None:
-        """Have the oldest segments leave while nothing in them is wanted any more."""
+        """Remove the oldest segments while nothing in them is needed."""
         gone: list[Segment] = []
         self.take_out(gone)
         if gone:
@@ -38,7 +38,7 @@ class Retirement:
             self.leaving.extend([(segment, journal.appended) for segment in gone])
 
     def take_out(self, gone: "list[Segment]") -> None:
-        """Take the oldest segments out of the order, as long as nothing in them is wanted."""
+        """Take the oldest segments out of the order while nothing in them is needed."""
         journal = self.journal
         carried = False
         while len(journal.order) > 1:
@@ -48,11 +48,11 @@ class Retirement:
             if 2 * segment.fact_octets > segment.end:
                 if carried or not journal.compactor.wasteful():
                     return
-                carried = True  # As much as one turn may take; another one will look again.
+                carried = True  # As much as one turn may append; the next one continues.
                 journal.emptied = True
             if len(journal.order) == 2 and journal.segment.written == 0:
-                journal.emptied = True  # It goes when the next one is there:
-                return  # numbers go on from the last segment on the disk.
+                journal.emptied = True  # It is removed when the next one exists:
+                return  # numbers continue from the last segment on disk.
             if not journal.counts.carry(segment) or not self.carry_definitions(segment):
                 journal.emptied = True
                 return
@@ -64,7 +64,7 @@ class Retirement:
             gone.append(segment)
 
     def carry_definitions(self, segment: "Segment") -> bool:
-        """Say again the definitions that stand in a segment; False when it takes another turn."""
+        """Append a segment's current definitions again; return False if more remain."""
         journal = self.journal
         left = CARRIED_OCTETS
         while segment.defined and left > 0:
@@ -74,7 +74,7 @@ class Retirement:
         return not segment.defined
 
     def carry(self, segment: "Segment") -> None:
-        """Say again what a segment that leaves said and what still holds."""
+        """Append a leaving segment's other current records again."""
         journal = self.journal
         if segment.reserved is not None:
             for queue_id, seq in segment.reserved.items():
@@ -94,7 +94,7 @@ class Retirement:
             journal.fact(key, journal.facts[key])
 
     def let_go(self) -> None:
-        """Give up the files of segments whose end is durable."""
+        """Recycle the files of segments whose removal is durable."""
         journal = self.journal
         while self.leaving and self.leaving[0][1] <= journal.synced:
             segment, _ = self.leaving.popleft()

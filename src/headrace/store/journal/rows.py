@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that a recovery has read, as rows of 56 octets, no objects.
+"""The messages read by a recovery, as rows of 56 bytes instead of objects.
 
-What was settled is struck from them; only what is left becomes messages, with their data left on
-disk. Most messages stand in the log in the order of their seqs: those are found by a search on a
-ladder of seqs and rows, the few others through dicts.
+Settlements are struck from the rows; only the rest becomes messages, with their data left on disk.
+Most messages are in the log in order of seq: these are found by binary search in a list of seqs and
+rows, the few others through dicts.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
 
-ROW = 56  # Octets: 40 as in the record from seq on, position, first queue id, queues that owe it.
+ROW = 56  # Bytes: 40 as in the record from seq on, position, first queue id, number of queues.
 AT_POSITION = 40
 AT_QUEUE = 48
 AT_OWED = 52
@@ -39,28 +39,29 @@ if not cython.compiled:
 
 
 class Rows:
-    """All messages of one log, until they are given to their queues."""
+    """All messages of one log until they are recovered."""
 
     def __init__(self) -> None:
-        self.last_seq = 0  # The highest that was heard of.
+        self.last_seq = 0  # The highest seen.
         self.rows = bytearray()
         self.count = 0
         self.room = 0
-        self.ladder = bytearray()  # seq (8), row (8), ascending, for all that came in order.
+        self.ladder = bytearray()  # seq (8), row (8), ascending, of messages in order.
         self.ladder_count = 0
         self.ladder_room = 0
-        self.ladder_top = 0  # The last seq on it.
-        self.hint = 0  # Where on the ladder the last look found something.
-        self.strays: dict[int, int] = {}  # seq to row, for the rest.
+        self.ladder_top = 0  # The last seq in it.
+        self.hint = 0  # Index of the last hit.
+        self.strays: dict[int, int] = {}  # seq to row, for the others.
         self.returned: dict[tuple[int, int], int] = {}  # (queue id, seq) to row, for RETURNED.
-        self.queues: dict[int, bytes] = {}  # By row, the queue ids where there are several.
-        self.settled: dict[int, set[int]] = {}  # By row, which of several settled.
-        self.drops: dict[int, tuple[int, int]] = {}  # Queue id: rows before the drop, last seq.
+        self.queues: dict[int, bytes] = {}  # By row: the queue ids, if there are several.
+        # By row: the queues that settled it, if there are several.
+        self.settled: dict[int, set[int]] = {}
+        self.drops: dict[int, tuple[int, int]] = {}  # By queue id: rows before the drop, last seq.
 
     # --- Reading ----------------------------------------------------------------------------
 
     def take(self, segment: "Segment", d: bytearray, at: int, type: int) -> None:
-        """Make a row of a message."""
+        """Add the row of a message."""
         seq = get64(d, at + 16)
         count = get32(d, at + 44)
         i = segment.note(at, 0, b"")
@@ -97,12 +98,12 @@ class Rows:
         self.strays[seq] = row
 
     def take_back(self, queue_id: int, seq: int, row: int) -> None:
-        """Take in a message that a lease gave back; what other queues owe of it stands."""
-        self.settle(queue_id, seq, 1)  # Already done, unless a damaged place held that.
+        """Add a RETURNED record; other queues' rows of the same seq are unchanged."""
+        self.settle(queue_id, seq, 1)  # Settled before, unless a damaged place had that.
         self.returned[queue_id, seq] = row
 
     def settle(self, queue_id: int, seq: int, count: int) -> None:
-        """Strike messages that follow each other."""
+        """Settle a run of messages."""
         if seq + count - 1 > self.last_seq:
             self.last_seq = seq + count - 1
         while count:
@@ -119,7 +120,7 @@ class Rows:
             count -= 1
 
     def settle_one_of_several(self, row: int, owed: int, queue_id: int) -> None:
-        """Strike one queue from a message that several owe."""
+        """Settle a message for one of its queues."""
         settled = self.settled.get(row)
         if settled is None:
             settled = self.settled[row] = set()
@@ -129,19 +130,19 @@ class Rows:
         put32(self.rows, row * C_ROW + C_AT_OWED, owed - 1)
 
     def drop(self, queue_id: int, seq: int) -> None:
-        """A queue dropped what was read up to now, as far as ``seq``."""
+        """Drop all messages of a queue read so far, up to ``seq``."""
         self.drops[queue_id] = (self.count, seq)
 
     def forget(self, row: int) -> None:
-        """Nobody owes a message any more."""
+        """Settle a message for all its queues."""
         put32(self.rows, row * C_ROW + C_AT_OWED, 0)
 
     def arrived(self, row: int, when_ms: int) -> None:
-        """A message arrived in its queues at another time than its record says."""
+        """Set the arrival time of a message."""
         put64(self.rows, row * C_ROW + 8, when_ms)
 
     def cut_back(self, count: int) -> None:
-        """Forget the messages behind the first ones, which are not in the log any more."""
+        """Drop rows beyond a number: their records were cut off."""
         for row in range(count, self.count):
             self.forget(row)
             put64(self.rows, row * C_ROW + C_AT_POSITION, 0)
@@ -149,7 +150,7 @@ class Rows:
     # --- Looking up -------------------------------------------------------------------------
 
     def find(self, seq: int) -> int:
-        """Return the row of a message; -1 when there is none."""
+        """Return the row of a message; -1 if there is none."""
         if self.strays:
             row = self.strays.get(seq)
             if row is not None:
@@ -172,7 +173,7 @@ class Rows:
         return -1
 
     def find_of(self, queue_id: int, seq: int) -> int:
-        """Return the row of a message as one queue has it; -1 when there is none."""
+        """Return the row of a message in one queue; -1 if there is none."""
         if self.returned:
             row = self.returned.get((queue_id, seq), -1)
             if row >= 0:
@@ -184,21 +185,21 @@ class Rows:
         return get64(self.rows, row * C_ROW + C_AT_POSITION)
 
     def ids(self, row: int) -> list[int]:
-        """Return the queues of a message, as its record names them."""
+        """Return the queue ids in a message's record."""
         ids = self.queues.get(row)
         if ids is None:
             return [get32(self.rows, row * C_ROW + C_AT_QUEUE)]
         return [get32(ids, at) for at in range(0, len(ids), 4)]
 
     def owing(self, row: int) -> list[int]:
-        """Return the queues that owe a message still."""
+        """Return the queues that have not settled a message."""
         if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
             return []
         settled = self.settled.get(row, ())
         return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
 
     def sole(self, row: int) -> int:
-        """Return the only queue of a message; 0 when none owes it, -1 when it was for several."""
+        """Return the only queue of a message; 0 if settled, -1 if there were several."""
         if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
             return 0
         if get32(self.rows, row * C_ROW + 28) > 1:
@@ -208,7 +209,7 @@ class Rows:
     # --- What is left -----------------------------------------------------------------------
 
     def count_owed(self, segments: dict[int, "Segment"]) -> None:
-        """Tell the segments how many queues owe each of their messages."""
+        """Set in the segments how many queues have not settled each message."""
         number = 0
         segment = None
         for row in range(self.count):
@@ -233,7 +234,7 @@ class Rows:
             segment.live += 1
 
     def apply_drops(self, row: int, owed: int) -> int:
-        """Strike the queues that dropped a message; return how many are left."""
+        """Apply dropped queues to a row; return how many queues are left."""
         seq = self.seq(row)
         for queue_id in self.ids(row):
             drop = self.drops.get(queue_id)
@@ -247,7 +248,7 @@ class Rows:
         return owed
 
     def in_order(self) -> Iterable[int]:
-        """Return all rows in the order of their seqs."""
+        """Return all rows in order of seq."""
         order: Iterable[int] = range(self.count)
         if self.strays or self.returned:
             order = sorted(order, key=self.seq)
@@ -258,11 +259,11 @@ class Rows:
         return get64(self.rows, row * C_ROW)
 
     def arrived_ms(self, row: int) -> int:
-        """Return when the message of a row arrived."""
+        """Return the arrival time of a row's message."""
         return get64(self.rows, row * C_ROW + 8)
 
     def make(self, row: int) -> Message:
-        """Make the message of a row, paged out."""
+        """Return the message of a row, paged out."""
         rows = self.rows
         base = row * C_ROW
         message = new_message(None, get16(rows, base + 36), get32(rows, base + 24))

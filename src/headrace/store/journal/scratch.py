@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where messages go that need not survive but do not fit in memory.
+"""The scratch log: transient messages that do not fit in memory.
 
-A file without a name, never synced, gone with the process. Space is given out from the end of the
-file in chunks; a chunk none of whose messages is left is used again.
+It is a file without a name that is never synced and ends with the process. It grows in chunks; a
+chunk without messages is used again.
 
     0          4          8                 8 + n
     +----------+----------+-----------------+----------+
     | data (n) | body (m) | data            | body     |   body: only of large messages
     +----------+----------+-----------------+----------+
 
-The position of a message is where it starts, plus 1. Letting go of one reads nothing: only messages
-that begin a stretch of several chunks touch more than one, and how many is remembered.
+The position of a message is its offset plus 1. Releasing a message reads nothing: only a message at
+the start of several chunks is in more than one, and their number is remembered.
 """
 
 import logging
@@ -28,11 +28,11 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-CHUNK = 16 << 20  # Octets.
-BUFFER = 256 << 10  # Octets gathered before they are written.
+CHUNK = 16 << 20  # Bytes.
+BUFFER = 256 << 10  # Bytes gathered before they are written.
 PART_SIZE = 131064
-READ_SLACK = 512  # Octets that a message may have beside its body and headers, as a rule.
-KEEP_MAX = 256 << 10  # Octets read at once that are kept for what follows.
+READ_SLACK = 512  # Bytes of a message besides body and headers, usually.
+KEEP_MAX = 256 << 10  # Bytes of a read that are kept for what follows.
 HEAD = 8
 
 
@@ -43,20 +43,20 @@ class Scratch:
         self.disk = disk
         self.directory = directory
         self.chunk = chunk
-        self.handle = -1  # Opened when first needed.
-        self.end = 0  # Where the file ends, in whole chunks.
-        self.at = 0  # Where the next message goes.
-        self.limit = 0  # Where the stretch of free chunks that ``at`` is in ends.
+        self.handle = -1  # Opened on first use.
+        self.end = 0  # Size of the file, in whole chunks.
+        self.at = 0  # Offset of the next message.
+        self.limit = 0  # End of the free chunks around ``at``.
         self.buffer = bytearray()
-        self.gathered = 0  # Octets in the buffer.
-        self.buffer_at = 0  # Where the buffer belongs in the file.
-        self.live: dict[int, int] = {}  # By chunk: messages that touch it.
-        self.unused: deque[int] = deque()  # Chunks without any.
-        self.spans: dict[int, int] = {}  # By position: chunks of a message that has several.
+        self.gathered = 0  # Bytes in the buffer.
+        self.buffer_at = 0  # Offset of the buffer in the file.
+        self.live: dict[int, int] = {}  # By chunk: number of messages in it.
+        self.unused: deque[int] = deque()  # Free chunks.
+        self.spans: dict[int, int] = {}  # By position: number of chunks of a message with several.
         self.ahead = ReadAhead()
 
     def put(self, message: Message) -> bool:
-        """Keep a message's data; false if the disk does not take it."""
+        """Store a message's data; return False if the disk does not take it."""
         data = message.data or b""
         n = len(data)
         body = 0
@@ -76,7 +76,7 @@ class Scratch:
                 self.buffer_at += size
             else:
                 self.gather(data, n)
-        except OSError as error:  # What is in the buffer stays there.
+        except OSError as error:  # The buffer is kept.
             log.warning("cannot page out to %s: %s", self.directory, error)
             return False
         message.position = self.at + 1
@@ -91,7 +91,7 @@ class Scratch:
         return True
 
     def gather(self, data: bytes, n: int) -> None:
-        """Append a message without a body to the buffer."""
+        """Append a message without body to the buffer."""
         at = self.gathered
         if len(self.buffer) < at + HEAD + n:
             self.buffer.extend(bytes(max(BUFFER, HEAD + n)))
@@ -101,7 +101,7 @@ class Scratch:
         self.gathered = at + HEAD + n
 
     def begin_stretch(self, size: int) -> None:
-        """Find room: an unused chunk, or new ones at the end of the file."""
+        """Find room: a free chunk, or new ones at the end of the file."""
         if self.limit and not self.live.get(self.limit // self.chunk - 1):
             self.unused.append(self.limit // self.chunk - 1)
         if size <= self.chunk and self.unused:
@@ -115,7 +115,7 @@ class Scratch:
         self.buffer_at = self.at
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the buffer."""
         if self.gathered:
             with memoryview(self.buffer) as view, view[: self.gathered] as octets:
                 self.disk.write(self.handle, [octets], self.buffer_at)
@@ -123,9 +123,9 @@ class Scratch:
             self.gathered = 0
 
     def read(self, at: int, size: int, expected: int) -> bytes:
-        """Return octets from the buffer, from what was read before, or from the file.
+        """Return bytes from the buffer, an earlier read, or the file.
 
-        ``expected`` is how many from ``at`` on will be wanted, at least ``size``.
+        ``expected`` is how many from ``at`` on will be needed, at least ``size``.
         """
         if at >= self.buffer_at and at - self.buffer_at + size <= self.gathered:
             at -= self.buffer_at
@@ -144,11 +144,11 @@ class Scratch:
         return cut(stretch.octets, at, at + size)
 
     def read_file(self, size: int, at: int) -> bytes:
-        """Return octets from the file, fewer where it ends."""
+        """Return bytes from the file, fewer at its end."""
         return bytes(self.disk.read(self.handle, size, at))
 
     def load(self, message: Message) -> None:
-        """Bring a message's data back; its place stays its own until it is released.
+        """Load a message's data; its room stays reserved until it is released.
 
         Raises:
             OSError: it cannot be read.
@@ -176,7 +176,7 @@ class Scratch:
         message.data = data
 
     def release(self, message: Message) -> None:
-        """Let the place of a message be used again."""
+        """Free the room of a message."""
         chunk = (message.position - 1) // self.chunk
         last = chunk
         if self.spans:
@@ -191,7 +191,7 @@ class Scratch:
             chunk += 1
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.handle >= 0:
             self.disk.close(self.handle)
             self.handle = -1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was settled and is not in the log yet: runs, as consumers mostly settle in order.
+"""Settlements that are not in the log yet, as runs: consumers mostly settle in order.
 
-They become records at the end of a turn; on a full disk whose reserve is low, when there is room.
+They become records at the end of a turn; on a full disk with a low reserve, when there is room.
 """
 
 from typing import TYPE_CHECKING
@@ -15,22 +15,22 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.journal.journal import Journal
 
-RUNS_MAX = 64 << 10  # Octets of runs in one record.
+RUNS_MAX = 64 << 10  # Bytes of runs in one record.
 
 
 class Settled:
-    """The runs of one turn, which become one record, or of a time without room."""
+    """The pending settlements of one journal."""
 
     def __init__(self, journal: "Journal") -> None:
         self.journal = journal
         self.queue_id = 0
         self.seq = 0
-        self.count = 0  # Of the run that goes on.
+        self.count = 0  # Of the current run.
         self.runs = bytearray(RUNS_MAX)
         self.at = 0
 
     def note(self, queue_id: int, seq: int) -> None:
-        """A queue does not owe a message any more."""
+        """Add a settled message."""
         if queue_id == self.queue_id and seq == self.seq + self.count:
             self.count += 1
         else:
@@ -41,9 +41,9 @@ class Settled:
             self.count = 1
 
     def end_run(self) -> None:
-        """Add the run that goes on to those of this turn."""
+        """End the current run."""
         if self.at + 16 > len(self.runs):
-            if self.journal.room.low:  # They are written when there is room.
+            if self.journal.room.low:  # Written when there is room.
                 self.runs.extend(bytes(len(self.runs)))
             else:
                 self.flush_runs()
@@ -54,7 +54,7 @@ class Settled:
         self.count = 0
 
     def flush_runs(self) -> None:
-        """Append the runs gathered so far, in records."""
+        """Append the ended runs."""
         n = self.at
         self.at = lo = 0
         while lo < n:
@@ -65,7 +65,7 @@ class Settled:
             self.runs = bytearray(RUNS_MAX)
 
     def flush(self) -> None:
-        """Append all that was settled and is not in the log yet."""
+        """Append all pending settlements."""
         if self.count:
             self.end_run()
         self.flush_runs()

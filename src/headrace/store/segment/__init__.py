@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: files of records, how they are written, checked and replaced."""
+"""Segments: files of records, and how they are written, verified and replaced."""

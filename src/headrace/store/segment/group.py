@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written and synced at once."""
+"""Groups: what is written and synced at once."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Piece:
-    """A stretch of a group: octets of its buffer, or parts of a body, and where they go."""
+    """A part of a group: a range of its buffer, or the parts of a body, and where it goes."""
 
     def __init__(
         self, segment: "Segment", offset: int, lo: int, hi: int, parts: list[bytes] | None
@@ -27,9 +27,9 @@ class Piece:
 
 
 class Group:
-    """A buffer with its pieces, and what streams have to write with it; a job of the writer.
+    """A buffer with its pieces, and the records of streams; a job of the writer.
 
-    What is durable when it fails is not written again; a file that failed is not, either.
+    Repeated after an error, it skips what is durable, and replaces a file that failed.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Group:
         self.files = files
         self.buffer = buffer
         self.pieces = pieces
-        self.appended = appended  # Up to here the log is durable with it.
+        self.appended = appended  # The log is durable up to here with it.
         self.streams: list[StreamGroup] = []
-        self.streams_done = 0  # How many of them are durable,
-        self.done = 0  # and how many pieces.
+        self.streams_done = 0  # Durable parts of streams,
+        self.done = 0  # and durable pieces.
 
     def run(self, disk: Disk) -> None:
-        """Write and sync; creates the files of new segments."""
+        """Write and sync; make the files of new segments."""
         while self.streams_done < len(self.streams):
             self.streams[self.streams_done].run(disk)
             self.streams_done += 1
@@ -59,7 +59,7 @@ class Group:
                 self.write_anew(segment, self.done, stop)
             else:
                 self.write(disk, segment, self.done, stop)
-            self.done = stop  # Only now anything of the next segment may be there.
+            self.done = stop  # Nothing of the next segment may be written before this.
         if self.pieces:
             self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
 
@@ -86,7 +86,7 @@ class Group:
             raise
 
     def write_anew(self, segment: "Segment", first: int, stop: int) -> None:
-        """Write pieces of a segment to a new file, behind all that its old one held."""
+        """Write pieces to a new file of a segment, after a copy of the old file."""
         octets: list[bytes] = []
         for k in range(first, stop):
             piece = self.pieces[k]

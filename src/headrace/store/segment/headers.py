@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of all segments of a log, which are read before anything else."""
+"""The headers of all segments of a log, read before anything else."""
 
 import os
 
@@ -7,16 +7,16 @@ from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.segment.segment import HEADER, VERSION, Header, file_name, read_header
 
-Headers = dict[int, tuple[int, Header | None]]  # By number: the file's size and the header.
+Headers = dict[int, tuple[int, Header | None]]  # By number: size of the file, and header.
 
 
 def read_headers(disk: Disk, directory: str, numbers: list[int]) -> tuple[Headers, int]:
-    """Return what stands at the start of each segment, and the number of the oldest one of use.
+    """Return the header of each segment, and the number of the oldest needed one.
 
-    A header is None where it is damaged, or of an earlier use of the file.
+    A header is None if it is damaged or from an earlier use of the file.
 
     Raises:
-        StoreError: a segment is of a version that is not known.
+        StoreError: a segment has an unknown version.
     """
     found: Headers = {}
     oldest = 0
@@ -29,7 +29,7 @@ def read_headers(disk: Disk, directory: str, numbers: list[int]) -> tuple[Header
         finally:
             disk.close(handle)
         if head is not None and head.number != number:
-            head = None  # A recycled file that was not begun anew.
+            head = None  # A recycled file without a new header.
         if head is not None:
             if head.version > VERSION:
                 raise StoreError(

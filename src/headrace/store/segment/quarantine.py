@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of a journal that were whole and are not any more.
+"""Damaged places in a journal that had been intact.
 
-The octets up to the next intact record are kept in ``quarantine/``, one line is logged, and all the
-rest is used.
+The bytes up to the next valid record are kept in ``quarantine/``, a line is logged, and the rest of
+the log is used.
 """
 
 import logging
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUEUES_MAX = 1000  # Beyond that, what stands where queues are named is not believed.
+QUEUES_MAX = 1000  # A record that names more is not believed.
 
 
 def put_aside(
     disk: Disk, directory: str, name: str, segment: "Segment", d: bytearray, lo: int, hi: int
 ) -> None:
-    """Keep damaged octets of a segment aside and say so; ``name`` is the journal's."""
+    """Keep damaged bytes of a segment and log it; ``name`` is the journal's."""
     place = os.path.join(directory, "quarantine")
     path = os.path.join(place, f"{segment.number:010d}-{lo}")
     disk.make_directory(place)
@@ -45,7 +45,7 @@ def put_aside(
 
 
 def concerned(d: bytearray, lo: int, hi: int) -> str:
-    """Return in words which queues a damaged message was for, as far as that can be read."""
+    """Describe the queues of a damaged message, as far as they can be read."""
     if hi - lo <= MESSAGE_HEAD or d[lo + 4] not in (MESSAGE, MOVED, RETURNED):
         return ""
     count = int.from_bytes(d[lo + 44 : lo + 48], "big")

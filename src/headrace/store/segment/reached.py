@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the segments of a journal went: what the last one says of itself is gone with it.
+"""The number of a journal's last segment, kept outside of it.
 
-Each segment names the one before it, so one that is missing between others is noticed. Of the last
-one a file of 24 octets knows: once something durable is in a segment, its number is written there,
-which is one sync for each segment. Where that fails the number before it stands, and less would be
-noticed; nothing is held up.
+Each segment names the one before it, so a missing one in between is noticed. The last one is named
+by a file of 24 bytes: its number is written there once something in it is durable, one sync for
+each segment. If that fails the previous number stays and a loss may go unnoticed; nothing is
+delayed.
 """
 
 import os
@@ -18,7 +18,7 @@ SIZE = 24
 
 
 def read_reached(disk: Disk, directory: str) -> int:
-    """Return the number of the last segment that was there; 0 when that is not known."""
+    """Return the number of the last segment; 0 if unknown."""
     if NAME not in disk.names(directory):
         return 0
     handle = disk.open(os.path.join(directory, NAME))
@@ -32,10 +32,10 @@ def read_reached(disk: Disk, directory: str) -> int:
 
 
 def write_reached(disk: Disk, directory: str, number: int) -> None:
-    """Write it durably.
+    """Write the number durably.
 
     Raises:
-        OSError: it could not be done.
+        OSError: it could not be written.
     """
     octets = MAGIC + number.to_bytes(8, "big")
     new = NAME not in disk.names(directory)

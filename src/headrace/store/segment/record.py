@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: what the segments of journals and streams are made of.
+"""Records, of which the segments of journals and streams consist.
 
-Every number is in network order; every record starts at a multiple of 8 octets and is filled up
-with zeros to the next one. All records have the same head::
+Numbers are in network order; a record starts at a multiple of 8 bytes and is padded with zeros. All
+records have the same head::
 
     0        4      5        8                16
     +--------+------+--------+----------------+------------- - -
-    | length | type |  tag   |     check      | what the type says
+    | length | type |  tag   |     check      | payload by type
     +--------+------+--------+----------------+------------- - -
 
-``length`` counts from the head on, without the filling. ``tag`` is derived from length, type and
-the segment's seed, so that a scan through damage meets few false heads; ``check`` proves the whole
-record, filling included.
+``length`` includes the head and excludes the padding. ``tag`` is derived from length, type and the
+segment's seed, so that a scan through damage meets few false heads; ``check`` covers the whole
+record with its padding.
 
-The check is the remainder of the record's octets from 16 on, read as one long number behind a first
-word made of seed, length and type, divided by the prime 2**56 - 5. Every error within 56
-neighbouring bits is found, and every pair of wrong bits (2 has the order 1.4e16 modulo this prime);
-anything else slips through once in 7e16. The seed is different for each segment and not known
-outside, so what an earlier use of a recycled file left behind, or what somebody hides in a message
-body, never passes for a record.
+The check is the remainder of one long number modulo the prime 2**56 - 5: a first word made of seed,
+length and type, followed by the record's bytes from 16 on. It finds every error within 56
+neighbouring bits and every pair of wrong bits (2 has the order 1.4e16 modulo this prime); another
+error is missed once in 7e16. Each segment has its own secret seed, so that neither the records of a
+recycled file nor bytes that a client puts into a message body are taken for a record.
 
 A message::
 
@@ -31,22 +30,22 @@ A message::
       | address_len | flags | priority | n queue ids | data        | body, if LARGE |
     --+-------------+-------+----------+-------------+-------------+----------------+
 
-MESSAGE is a message that was published, MOVED one that compaction copied, for the queues that still
-owed it then; in the log of a stream, ``seq`` is the offset and there are no queues. RETURNED is one
-that a lease gave back to its queue: it has the seq, and with it the place, of a message that this
-queue settled when the lease took it, and that other queues may still owe.
+MESSAGE is a published message. MOVED is a copy made by compaction, for the queues that had not
+settled it. In the log of a stream, ``seq`` is the offset and there are no queues. RETURNED is a
+message that a lease gave back to its queue: it has the seq, and so the place, of the message that
+the queue settled when the lease took it, and that other queues may still have.
 
-SETTLED and MARKED list runs of 16 octets: queue id (4), first seq (8), how many seqs follow each
-other (4). RESERVED is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number
-of a group (8): one stands at the start of every group that is written and synced at once, so a
-GROUP behind a damaged place proves that the place had been synced before. BEGIN and COMMIT enclose
-a transaction; where the log of a stream has a part of it, its BEGIN there and the COMMIT here carry
-its number (8). SEALED ends a segment that another one follows, CLEAN a log that was closed in
-peace; these have nothing behind their heads. PREPARED and DECIDED speak of transaction branches
-(:mod:`headrace.store.journal.prepared`), FACT of facts (:mod:`headrace.store.journal.keyvalue`),
-COUNTED of messages that come back (:mod:`headrace.store.journal.delivery_counts`), DEFINED of
-exchanges, queues and bindings (:mod:`headrace.store.journal.definition_records`). RETIRED is the
-number (8) of the oldest segment that is needed.
+SETTLED and MARKED are runs of 16 bytes: queue id (4), first seq (8), number of seqs (4). RESERVED
+is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number of a group (8), at
+the start of every group that is written and synced at once; so a GROUP after a damaged place proves
+that the place had been synced. BEGIN and COMMIT enclose a transaction; if the log of a stream has a
+part of it, the BEGIN there and the COMMIT here have its number (8). SEALED ends a segment that is
+followed by another, CLEAN a log that was closed regularly; both are a head only. PREPARED and
+DECIDED are about transaction branches (:mod:`headrace.store.journal.prepared`), FACT about facts
+(:mod:`headrace.store.journal.keyvalue`), COUNTED about redeliveries
+(:mod:`headrace.store.journal.delivery_counts`), DEFINED about exchanges, queues and bindings
+(:mod:`headrace.store.journal.definition_records`). RETIRED is the number (8) of the oldest segment
+that is needed.
 """
 
 import cython
@@ -55,8 +54,8 @@ if not cython.compiled:
     from headrace.wire.memory import get32, get64, put32, put64
     from headrace.wire.memory import get64 as word
 
-HEAD = 16  # Octets of a head.
-MESSAGE_HEAD = 56  # Octets of a message before its queue ids.
+HEAD = 16  # Bytes of a head.
+MESSAGE_HEAD = 56  # Bytes of a message before its queue ids.
 
 MESSAGE = 1
 MOVED = 2
@@ -87,12 +86,12 @@ SPREAD = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio, made odd.
 
 
 def segment_seed(secret: int, number: int) -> int:
-    """Return the seed of a segment: below 2**56, never the same in one journal."""
+    """Return the seed of a segment: below 2**56, unique in a journal."""
     return ((secret + number * SPREAD) & 0xFFFFFFFFFFFFFFFF) % PRIME
 
 
 def residue(start: int, d: bytes | bytearray, lo: int, hi: int) -> int:
-    """Return the remainder of the number ``start`` followed by the octets ``d[lo:hi]``."""
+    """Return the remainder of the number ``start`` followed by the bytes ``d[lo:hi]``."""
     if not cython.compiled:
         return int.from_bytes(start.to_bytes(8, "big") + d[lo:hi], "big") % PRIME
     k3 = 2097152000  # Powers of 2**64 modulo the prime, which is 1280. Names, because Cython
@@ -144,12 +143,12 @@ def head_word(seed: int, length: int, type: int) -> int:
 
 
 def first_word(seed: int, length: int, type: int) -> int:
-    """Return what the checked octets of a record follow in its number."""
+    """Return the number that precedes the bytes of a record in its check."""
     return seed + (length << 8) + type
 
 
 def seal(b: bytearray, at: int, seed: int, length: int, type: int) -> None:
-    """Write the head of a record whose rest, filling included, stands in ``b`` already."""
+    """Write the head of a record whose other bytes, padding included, are in ``b``."""
     put32(b, at, length)
     put32(b, at + 4, head_word(seed, length, type))
     end = at + ((length + 7) & ~7)
@@ -159,7 +158,7 @@ def seal(b: bytearray, at: int, seed: int, length: int, type: int) -> None:
 def seal_around(
     b: bytearray, at: int, seed: int, length: int, type: int, own: int, parts: list[bytes]
 ) -> None:
-    """Like :func:`seal` where only the first ``own`` octets are in ``b``, the rest in ``parts``."""
+    """Like :func:`seal`, with only the first ``own`` bytes in ``b`` and the rest in ``parts``."""
     put32(b, at, length)
     put32(b, at + 4, head_word(seed, length, type))
     x = residue(first_word(seed, length, type), b, at + C_HEAD, at + own)
@@ -169,7 +168,7 @@ def seal_around(
 
 
 def plausible(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
-    """Return the length of the record at ``at`` by its head, 0 when no head stands there."""
+    """Return the length of the record at ``at`` from its head; 0 without a valid head."""
     if end - at < C_HEAD:
         return 0
     length = get32(d, at)
@@ -182,7 +181,7 @@ def plausible(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
 
 
 def intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
-    """Return the length of the record at ``at``, 0 when there is none or it is damaged."""
+    """Return the length of the record at ``at``; 0 if there is none or it is damaged."""
     length = plausible(d, at, end, seed)
     if length == 0:
         return 0
@@ -195,7 +194,7 @@ def intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
 
 
 def next_intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
-    """Return where the first intact record from ``at`` on starts; ``end`` when there is none."""
+    """Return the offset of the first valid record from ``at`` on; ``end`` if there is none."""
     while at < end:
         if d[at + 4] and intact(d, at, end, seed):
             return at
@@ -204,10 +203,10 @@ def next_intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
 
 
 def next_group(d: bytearray, at: int, end: int, seed: int) -> int:
-    """Return where the next GROUP record from ``at`` on starts; -1 when there is none."""
+    """Return the offset of the next GROUP record from ``at`` on; -1 if there is none."""
     length = HEAD + 8
     mark = bytes((length,)) + head_word(seed, length, GROUP).to_bytes(4, "big")
-    at = d.find(mark, at, end)  # It begins 3 octets into the record; zeros would be slow to search.
+    at = d.find(mark, at, end)  # Starts 3 bytes into the record: a search for zeros is slow.
     while at >= 0:
         if at & 7 == 3 and intact(d, at - 3, end, seed):
             return at - 3

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room on the disk that is kept for what makes room.
+"""Disk space reserved for records that free space.
 
-Settlements, deletes and purges are records of the journal, too. On a disk that is filled to its
-last octet they could not be written, so nothing that was consumed would ever be let go. Each
-journal therefore has a file, ``reserve``, that holds nothing. When a write finds no room the file
-is cut in half, and what waits is written in its place. Publishers wait until it is whole again.
+Settlements, deletes and purges are journal records, too. On a completely full disk they could not
+be written, and consumed messages would never be removed. So each journal has a file, ``reserve``,
+without contents. When a write finds no room, the file is cut in half and the write repeated.
+Publishers wait until the file is whole again.
 
-When that is used up the rest goes, too, and the reserve is *low*: acks, which alone may be very
-many, gather in memory until a segment can leave. What lets it leave, and what changes definitions,
-has the rest to itself.
+When one half is used up the other is used, too, and the reserve is *low*: acks, which may be very
+many, are kept in memory until a segment can be removed. The rest is for records that let it be
+removed, and for changes of definitions.
 """
 
 import contextlib
@@ -17,31 +17,31 @@ import os
 from headrace.store.disk import Disk
 
 NAME = "reserve"
-RESERVE_MIN = 64 << 10  # Octets.
+RESERVE_MIN = 64 << 10  # Bytes.
 RESERVE_MAX = 4 << 20
 
 
 class Reserve:
-    """The reserve of one journal; on the writer's thread."""
+    """The reserve of one journal; used on the writer's thread."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.path = os.path.join(directory, NAME)
-        self.size = 0  # Octets that the file holds,
-        self.wanted = 0  # and should hold; a journal without a segment needs none.
+        self.size = 0  # Bytes of the file,
+        self.wanted = 0  # and bytes it should have; 0 for a journal without segments.
         if NAME in disk.names(directory):
             handle = disk.open(self.path)
             self.size = disk.size(handle)
             disk.close(handle)
-        self.spent = False  # It was needed, and is not whole again.
-        self.low = False  # All of it was.
+        self.spent = False  # A part was used, and is not reserved again.
+        self.low = False  # All of it was used.
 
     def want(self, held: int) -> None:
-        """Want half of what the last segment's file takes; what is there already is kept."""
+        """Set the size to half of the last segment's file, at least the present size."""
         self.wanted = max(RESERVE_MIN, min(held // 2, RESERVE_MAX))
 
     def keep(self, free: int) -> None:
-        """Make the file, where so many free octets allow it; it is left as it is otherwise."""
+        """Make the file, if that many bytes are free; otherwise leave it."""
         if self.size >= self.wanted:
             self.spent = self.low = False
             return
@@ -57,7 +57,7 @@ class Reserve:
             self.spent = self.low = False
 
     def spend(self) -> bool:
-        """Give up half of the file for what has to be written, then the rest; false after that."""
+        """Free half of the file, then the rest; return False if nothing is left."""
         if not self.size:
             return False
         half = self.wanted // 2 if not self.spent else 0

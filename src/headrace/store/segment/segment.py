@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One file of a journal, and what memory knows of its records.
+"""A segment: a file of a journal, and the index of its messages in memory.
 
-A segment starts with a header of 64 octets::
+A segment starts with a header of 64 bytes::
 
     0            8         12       16       24          32       40         48         56      64
     +------------+---------+--------+--------+-----------+--------+----------+----------+-------+
     | "HEADRACE" | version | number | secret | first_seq | oldest | begun_ms | previous | check |
     +------------+---------+--------+--------+-----------+--------+----------+----------+-------+
 
-``secret`` is the journal's, and gives the segments their seeds; every seq below ``first_seq`` was
-given away before; segments before ``oldest`` were of no use any more when this one was begun;
+``secret`` is the journal's, from which the seeds of its segments are derived; seqs below
+``first_seq`` were used before; segments before ``oldest`` were not needed when this one was begun;
 ``begun_ms`` is when the first message of a stream's segment arrived, otherwise 0; ``previous`` is
-the number of the journal's segment before this one, 0 where there is none. Then come records
-(:mod:`headrace.store.segment.record`) up to a SEALED one or, in the last segment, up to the first
-place that holds none.
+the number of the journal's segment before this one, 0 if there is none. Records
+(:mod:`headrace.store.segment.record`) follow, up to a SEALED one or, in the last segment, to the
+first place without one.
 
-Memory keeps 8 octets for each message: where it starts and how many queues still owe it; and 12
-more where several did, to know which of them settled it. A position is ``number << 32 | index``.
-When compaction has copied what was left of a segment, the segment stays known under its number with
-``forward``, which says where each message went.
+Memory has 8 bytes for each message: its offset and the number of queues that have not settled it;
+and 12 more if it was for several queues, to know which of them have. A position is
+``number << 32 | index``. When compaction has copied the rest of a segment, the segment stays known
+under its number with ``forward``, the positions of the copies.
 """
 
 import struct
@@ -32,9 +32,9 @@ if not cython.compiled:
 
 MAGIC = b"HEADRACE"
 VERSION = 5  # 2: records of transaction branches; 3: of facts; 4: of counts; 5: of definitions.
-HEADER = 64  # Octets.
-SEAL_ROOM = 16  # Octets that are always left for a SEALED record.
-SEVERAL = 0x80000000  # More than one queue owed the message at first.
+HEADER = 64  # Bytes.
+SEAL_ROOM = 16  # Bytes that are always left for a SEALED record.
+SEVERAL = 0x80000000  # Set if the message was for several queues.
 
 MASK_BITS = 64
 
@@ -48,42 +48,42 @@ class Segment:
     def __init__(self, number: int, seed: int, size: int) -> None:
         self.number = number
         self.seed = seed
-        self.size = size  # Octets that the file may hold.
-        self.end = 0  # Where the last record that was appended ends.
-        self.written = 0  # Up to here the file holds what was appended.
-        self.heads = bytearray()  # By message: offset (4), queues that owe it (4).
-        self.room = 0  # Messages that ``heads`` has room for.
-        self.count = 0  # Messages in it.
-        self.live = 0  # Messages that some queue owes.
-        self.masks: bytearray | None = (
-            None  # Where several queues owe one: the route's number (4), a bit for
-        )
-        # each queue that settled it (8).
-        self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to their number.
-        self.bits: list[dict[int, int]] = []  # By that number, queue id to bit.
-        self.partial: dict[int, set[int]] | None = None  # Who settled, beyond 64 queues.
-        self.forward: bytearray | None = None  # By index, the position of the copy (8).
+        self.size = size  # Maximum size of the file in bytes.
+        self.end = 0  # End of the last appended record.
+        self.written = 0  # End of what the file has.
+        self.heads = bytearray()  # By message: offset (4), number of queues left (4).
+        self.room = 0  # Capacity of ``heads`` in messages.
+        self.count = 0  # Messages.
+        self.live = 0  # Unsettled messages.
+        # If there are messages for several queues: route number (4), a bit for each queue that
+        # settled the message (8).
+        self.masks: bytearray | None = None
+        self.routes: dict[bytes, int] = {}  # Queue ids, as in the record, to a number.
+        self.bits: list[dict[int, int]] = []  # By that number: queue id to bit.
+        # The queues that settled it, if there are more than 64.
+        self.partial: dict[int, set[int]] | None = None
+        self.forward: bytearray | None = None  # By index: the position of the copy (8).
         self.moved = False  # All that was left has been copied.
-        self.retired = False  # Its file is not part of the log any more.
+        self.retired = False  # Its file is no longer part of the log.
         self.handle = -1
-        self.allocated = 0  # Octets that are reserved in the file.
-        self.suspect = False  # A write to it failed: see headrace.store.replacement.
+        self.allocated = 0  # Bytes reserved in the file.
+        self.suspect = False  # A write failed: see headrace.store.replacement.
         self.sealed = False
-        self.reserved: dict[int, int] | None = None  # RESERVED records in it: queue id to seq.
-        self.shared: list[int] | None = None  # Transactions in it that some stream's log has, too.
-        self.marks: list[bytes] | None = None  # What its MARKED records say.
-        self.facts: set[bytes] | None = None  # Keys of the facts that stand in it and count,
-        self.fact_octets = 0  # and what their records hold, and those of the definitions.
-        self.defined: dict[bytes, bytes] | None = None  # The definitions that stand in it.
-        self.counts: bytearray | None = None  # What its COUNTED records say (bytearray),
-        self.count_places: bytearray | None = None  # the positions of the messages,
-        self.counts_room = 0  # and at how many octets that is looked through.
+        self.reserved: dict[int, int] | None = None  # Its RESERVED records: queue id to seq.
+        self.shared: list[int] | None = None  # Its transactions with a part in a stream's log.
+        self.marks: list[bytes] | None = None  # The runs of its MARKED records.
+        self.facts: set[bytes] | None = None  # Keys of current facts recorded in it,
+        self.fact_octets = 0  # and bytes of these and of current definitions.
+        self.defined: dict[bytes, bytes] | None = None  # Current definitions recorded in it.
+        self.counts: bytearray | None = None  # The entries of its COUNTED records,
+        self.count_places: bytearray | None = None  # the positions of their messages,
+        self.counts_room = 0  # and the bytes at which they are swept.
 
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
 
     def note(self, offset: int, owed: int, ids: bytes) -> int:
-        """Take a message into the index, for the queues in ``ids``; return its place there."""
+        """Add a message for the queues in ``ids`` to the index; return its index."""
         i = self.count
         if i == self.room:
             self.room = 512 if i == 0 else i * 2
@@ -100,7 +100,7 @@ class Segment:
         return i
 
     def several(self, i: int, owed: int, ids: bytes) -> None:
-        """Prepare to know which of several queues settled a message; none did so far."""
+        """Prepare to track which of several queues settle a message."""
         put32(self.heads, 8 * i + 4, owed | C_SEVERAL)
         if self.masks is None:
             self.masks = bytearray(12 * self.room)
@@ -113,18 +113,18 @@ class Segment:
         put64(self.masks, 12 * i + 4, 0)
 
     def offset(self, i: int) -> int:
-        """Return where a message starts in the file."""
+        """Return the offset of a message in the file."""
         return get32(self.heads, 8 * i)
 
     def owed(self, i: int) -> int:
-        """Return how many queues owe a message."""
+        """Return how many queues have not settled a message."""
         return get32(self.heads, 8 * i + 4) & 0x7FFFFFFF
 
     def settle(self, i: int, queue_id: int) -> int:
-        """Note that a queue no longer owes a message.
+        """Settle a message for a queue.
 
         Returns:
-            1 when that queue was the last to owe it, 0 when others do, -1 when it was not owed.
+            1 if it was the last queue, 0 if others are left, -1 if the message was settled before.
         """
         if i >= self.count:
             return -1
@@ -145,7 +145,7 @@ class Segment:
         return 1
 
     def settle_one(self, i: int, queue_id: int) -> int:
-        """Note that one of several queues settled a message; 0 when it had, or never owed it."""
+        """Settle a message for one of several queues; return 0 if it was settled before."""
         assert self.masks is not None
         bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
         if bit < 0:
@@ -167,7 +167,7 @@ class Segment:
         return 1
 
     def owes(self, i: int, queue_id: int) -> bool:
-        """Tell whether one of its queues still owes a message."""
+        """Return True if a queue has not settled a message."""
         if i >= self.count:
             return False
         owed = get32(self.heads, 8 * i + 4)
@@ -180,7 +180,7 @@ class Segment:
         return bit >= 0 and not get64(self.masks, 12 * i + 4) >> bit & 1
 
     def owing(self, i: int, ids: bytes) -> bytes:
-        """Return those of a message's queues that still owe it."""
+        """Return the ids of the queues that have not settled a message."""
         if not get32(self.heads, 8 * i + 4) & C_SEVERAL:
             return ids
         assert self.masks is not None
@@ -196,7 +196,7 @@ class Segment:
 
 
 class Header(NamedTuple):
-    """What the first octets of a segment say."""
+    """The header of a segment."""
 
     version: int
     number: int
@@ -210,7 +210,7 @@ class Header(NamedTuple):
 def header(
     number: int, secret: int, first_seq: int, oldest: int, begun_ms: int = 0, previous: int = 0
 ) -> bytes:
-    """Return the first octets of a segment."""
+    """Return the header of a segment."""
     b = bytearray(HEADER)
     b[:8] = MAGIC
     put32(b, 8, VERSION)
@@ -225,7 +225,7 @@ def header(
 
 
 def read_header(b: bytes | bytearray) -> Header | None:
-    """Return what a segment's first octets say; None when they are damaged."""
+    """Return the header in a segment's first bytes; None if it is damaged."""
     if len(b) < HEADER or b[:8] != MAGIC:
         return None
     if int.from_bytes(b[56:64], "big") != residue(0, bytes(b[:56]), 0, 56):
@@ -239,6 +239,6 @@ def file_name(number: int) -> str:
 
 
 def numbered(names: list[str]) -> list[int]:
-    """Return the numbers of the segments among file names, in order."""
+    """Return the sorted numbers of the segments among file names."""
     ends = [name.partition(".") for name in names]
     return sorted(int(n) for n, _, kind in ends if kind == "segment" and n.isdigit())

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a log's segments: made, grown, opened when they are read, and recycled.
+"""The files of segments: made, grown, opened for reading, recycled.
 
-A file begins small, so that a journal with little in it takes little, and is doubled as it fills.
+A file starts small and is doubled as it fills, so that a small journal needs little space.
 
-The file of a segment that nobody wants any more is kept as a ``.spare`` for one of the next, whose
-room is then on the disk already. What it held says nothing there: each segment has a seed of its
-own (:mod:`headrace.store.segment.record`).
+The file of a removed segment is kept as a ``.spare`` for a later one: its space is already
+reserved. Its old records are invalid there, because each segment has its own seed
+(:mod:`headrace.store.segment.record`).
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from headrace.store.replacement import NO_ROOM, Octets, write_anew
 from headrace.store.segment.reached import write_reached
 from headrace.store.segment.segment import Segment, file_name
 
-SPARES_MAX = 2  # Recycled files kept for the next segments.
-GROW_FROM = 64 << 10  # Octets that are reserved in a new file.
-GROW_STEP = 4096  # Where there is no room to double it.
+SPARES_MAX = 2  # Recycled files kept for later segments.
+GROW_FROM = 64 << 10  # Bytes reserved in a new file.
+GROW_STEP = 4096  # If there is no room to double it.
 HANDLES_MAX = 64  # Files of old segments kept open.
 
 
 class SegmentFiles:
-    """The files of one log, in one directory."""
+    """The files of one log in one directory."""
 
     def __init__(self, disk: Disk, directory: str, segment_size: int) -> None:
         self.disk = disk
@@ -33,11 +33,11 @@ class SegmentFiles:
         self.segment_size = segment_size
         self.spares: list[str] = []
         self.open: deque[Segment] = deque()  # Old segments whose files may be open.
-        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
-        self.reached = 0  # The last segment that was written, as a file says beside them.
+        self.given_up: deque[int] = deque()  # Open files that were replaced.
+        self.reached = 0  # The last segment, as in the file ``reached``.
 
     def path(self, segment: Segment) -> str:
-        """Return where a segment's file is."""
+        """Return the path of a segment's file."""
         return os.path.join(self.directory, file_name(segment.number))
 
     def create(self, segment: Segment) -> None:
@@ -63,7 +63,7 @@ class SegmentFiles:
         segment.handle = handle
 
     def begin(self, handle: int, size: int) -> int:
-        """Reserve room in a new file, as little as will do where there is no more; return it."""
+        """Reserve room in a new file, at least the minimum; return the bytes reserved."""
         try:
             self.disk.allocate(handle, size)
         except OSError as error:
@@ -74,7 +74,7 @@ class SegmentFiles:
         return size
 
     def grow(self, segment: Segment, end: int) -> None:
-        """Reserve room up to ``end``, and more while that is to be had; on the writer's thread."""
+        """Reserve room up to ``end``, and more if possible; on the writer's thread."""
         size = segment.allocated
         while size < end:
             size *= 2
@@ -89,28 +89,28 @@ class SegmentFiles:
             segment.allocated = size
 
     def reach(self, number: int) -> None:
-        """What is in a segment is durable: have it known, once; on the writer's thread."""
+        """Note, once, that a segment has durable records; on the writer's thread."""
         if number > self.reached:
             self.reached = number
             with contextlib.suppress(OSError):
                 write_reached(self.disk, self.directory, number)
 
     def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
-        """Go on in a new file with what was durable and with ``octets``; on the writer's thread."""
+        """Continue in a new file with the durable part and ``octets``; on the writer's thread."""
         path = self.path(segment)
         handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)
-        self.given_up.append(segment.handle)  # It may be in use by who reads.
+        self.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = self.disk.size(handle)
         segment.suspect = False
 
     def close_given_up(self) -> None:
-        """Close the files that failed; on the thread that reads."""
+        """Close replaced files; on the reading thread."""
         while self.given_up:
             self.disk.close(self.given_up.popleft())
 
     def handle(self, segment: Segment) -> int:
-        """Return the open file of a segment that is written."""
+        """Return the open file of a written segment."""
         if segment.handle < 0:
             segment.handle = self.disk.open(self.path(segment))
             self.open.append(segment)
@@ -124,19 +124,19 @@ class SegmentFiles:
             segment.handle = -1
 
     def close_some(self) -> None:
-        """Keep few files of old segments open."""
+        """Close files beyond ``HANDLES_MAX``."""
         while len(self.open) > HANDLES_MAX:
             self.close(self.open.popleft())
 
     def forget(self, segment: Segment) -> None:
-        """Close the file of a segment that nobody will read again."""
+        """Close the file of a segment that is no longer read."""
         self.close(segment)
-        if segment in self.open:  # Its index goes with it.
+        if segment in self.open:  # Releases its index, too.
             self.open.remove(segment)
 
 
 class Recycling:
-    """Takes the file of a segment out of the log, for use by a later one; a job of the writer."""
+    """Recycles or removes the file of a segment; a job of the writer."""
 
     def __init__(self, files: SegmentFiles, segment: Segment) -> None:
         self.files = files
@@ -150,7 +150,7 @@ class Recycling:
             if (
                 self.segment.size == files.segment_size
                 and len(files.spares) < SPARES_MAX
-                and not disk.is_shared(path)  # A backup is being made of it.
+                and not disk.is_shared(path)  # A backup of it is being made.
                 and disk.free(files.directory) >= self.segment.allocated  # Others need the room.
             ):
                 name = f"{self.segment.number:010d}.spare"

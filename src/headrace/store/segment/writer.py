@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The thread that writes and syncs, so that the event loop never waits for the disk.
 
-Jobs are run one after another, each until it succeeds: a job that meets an error is run again after
-a pause, whole, because after a failed sync nobody knows what reached the disk. What is finished is
-told by a file descriptor that becomes readable.
+Jobs run one after another, each until it succeeds: a failed job is repeated as a whole after a
+pause, since after a failed sync it is unknown what reached the disk. Finished jobs are signalled by
+a file descriptor that becomes readable.
 """
 
 import contextlib
@@ -27,35 +27,35 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
-WAIT_S = 2.0  # How long a failing disk may hold up the end.
+WAIT_S = 2.0  # How long a failing disk may delay a stop.
 
 
 class Job(Protocol):
-    """Something to do on the disk; running it twice does no harm."""
+    """A write to the disk; running it twice does no harm."""
 
     def run(self, disk: Disk) -> None:
-        """Do it.
+        """Run the job.
 
         Raises:
-            OSError: it was not done, or not all of it.
+            OSError: it was not done, or only in part.
         """
 
 
 class Writer:
-    """Runs jobs in order; on a thread of its own, or step by step in simulations."""
+    """Runs jobs in order, on its own thread or step by step in simulations."""
 
     def __init__(self, disk: Disk, directory: str, *, free_min: int, threaded: bool) -> None:
         self.disk = disk
         self.directory = directory
         self.free_min = free_min
         self.trouble: OSError | None = None  # Why the first job does not succeed.
-        self.short = False  # Free space is below the limit, or the reserve was spent.
-        self.reserve: Reserve | None = None  # What a journal has.
+        self.short = False  # Free space is below the limit, or the reserve was used.
+        self.reserve: Reserve | None = None  # Of a journal.
         self.jobs: deque[Job] = deque()
         self.finished: deque[Job] = deque()
         self.stopping = False
         self._checked = 0.0
-        # Readable when something is finished; a simulation, which steps, needs none.
+        # Readable when a job is finished; simulations step and need none.
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if threaded else -1
         self._work: SimpleQueue[None] = SimpleQueue()  # One entry for each job.
         self._retry = threading.Event()
@@ -65,12 +65,12 @@ class Writer:
             self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Let a job be done after those before it."""
+        """Add a job."""
         self.jobs.append(job)
         self._work.put(None)
 
     def look(self) -> None:
-        """Compare free space with the limit now, and go on doing so while it is short."""
+        """Compare free space with the limit now, and regularly while it is short."""
         if self._thread is None:
             self.check_free()
         else:
@@ -83,7 +83,7 @@ class Writer:
                 os.eventfd_read(self.wake_fd)
 
     def step(self) -> bool:
-        """Run the first job once; true if it succeeded."""
+        """Run the first job once; return True if it succeeded."""
         job = self.jobs[0]
         try:
             self.check_free()
@@ -92,7 +92,7 @@ class Writer:
             self.trouble = error
             self._wake()
             return False
-        except Exception as error:  # A bug of ours; the thread must not die unheard.
+        except Exception as error:  # A bug: the thread must go on.
             log.exception("the writer of %s failed", self.directory)
             self.trouble = OSError(errno.EIO, f"internal error: {error!r}")
             self._wake()
@@ -104,7 +104,7 @@ class Writer:
         return True
 
     def _run_job(self, job: Job) -> None:
-        """Run a job, out of the reserve where there is no room."""
+        """Run a job, using the reserve if there is no room."""
         while True:
             try:
                 job.run(self.disk)
@@ -116,7 +116,7 @@ class Writer:
                 return
 
     def check_free(self) -> None:
-        """Compare free space with the limit, now and then."""
+        """Compare free space with the limit at intervals."""
         now = time.monotonic()
         lacks = self.reserve is not None and self.reserve.size < self.reserve.wanted
         if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
@@ -132,7 +132,7 @@ class Writer:
             self._wake()
 
     def wait(self) -> bool:
-        """Wait until some job is finished; false when the disk does not let it."""
+        """Wait until a job is finished; return False if the disk fails."""
         until = time.monotonic() + WAIT_S
         poll = select.poll()  # select() takes no descriptor above 1023.
         if self.wake_fd >= 0:
@@ -149,7 +149,7 @@ class Writer:
         return True
 
     def stop(self) -> bool:
-        """Finish all jobs, then end the thread; false if some could not be done."""
+        """Finish all jobs, then end the thread; return False if some could not be done."""
         self.stopping = True
         self._retry.set()
         self._work.put(None)
@@ -178,5 +178,5 @@ class Writer:
                 continue
             while not self.step():
                 if self.stopping and self._retry.is_set():
-                    return  # The disk fails and we are asked to go.
+                    return  # The disk fails, and the broker stops.
                 self._retry.wait(RETRY_S)
