@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.server.data.storage import LINKS
 from headrace.store.backup import backup
-from headrace.store.backup.backup import Kept, Manifest
+from headrace.store.backup.backup import BackedUpFile, Manifest
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal.journal import Journal
@@ -145,7 +145,7 @@ def copy_all(
     backup.copy_definitions(data / backup.DEFINITIONS, directory / backup.DEFINITIONS)
     path = directory / backup.DEFINITIONS
     size = path.stat().st_size
-    manifest.files[backup.DEFINITIONS] = Kept(size, size, digest_of(path), False)
+    manifest.files[backup.DEFINITIONS] = BackedUpFile(size, size, digest_of(path), False)
     for name in COPIED:
         keep(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
     for name in backup.files_below(links):
@@ -190,7 +190,7 @@ def linked(source: Path, base: Path, target: Path) -> bool:
 
 def keep(manifest: Manifest, name: str, copied: tuple[int, int, str], *, whole: bool) -> None:
     """Add a copied file to the manifest."""
-    manifest.files[name] = Kept(*copied, whole)
+    manifest.files[name] = BackedUpFile(*copied, whole)
 
 
 def digest_of(path: Path) -> str:

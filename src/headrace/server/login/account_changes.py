@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.server.data.storage import Storage
     from headrace.server.net.transport import Reactor, Transport
     from headrace.server.vhosts import VirtualHosts
-    from headrace.store.catalog.change_notes import Act
+    from headrace.store.catalog.change_notes import ChangeNote
     from headrace.store.catalog.changes import Changes
     from headrace.store.catalog.users import UserDirectory
 
@@ -41,7 +41,7 @@ class UsersRead(NamedTuple):
     """Result of reading the file of users."""
 
     snapshot: Snapshot | None = None  # None: unchanged.
-    acts: Sequence[Act] = ()  # Commands that changed something, or were refused.
+    acts: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
     trouble: str = ""  # Why the file cannot be read.
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.events import Events
     from headrace.model.policy.accounts import Snapshot
     from headrace.model.policy.parameters import Key
-    from headrace.store.catalog.change_notes import Act
+    from headrace.store.catalog.change_notes import ChangeNote
 
 AT_WORK_MS_MAX = 60_000  # How long a command may take from its note to its change.
 
@@ -39,7 +39,7 @@ class Operators:
         self._noted: set[Operator] = set()  # At the last look;
         self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
 
-    def note(self, found: Sequence[Act], audit: Audit, now_ms: int) -> None:
+    def note(self, found: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
         """Have the audit log note what commands change, and keep in mind who does."""
         self._at_work = {
             one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX

@@ -33,7 +33,7 @@ ZEROS = bytes(CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackedUpFile:
     """One file of a backup."""
 
     size: int  # Octets of the file,
@@ -51,7 +51,7 @@ class Manifest:
     begun: str  # ISO 8601: everything that was confirmed before is in it.
     finished: str = ""
     vhosts: dict[str, str] = field(default_factory=dict)  # Name by number.
-    files: dict[str, Kept] = field(default_factory=dict)  # By path.
+    files: dict[str, BackedUpFile] = field(default_factory=dict)  # By path.
 
 
 class DamagedError(StoreError):
@@ -97,7 +97,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise StoreError(f"{path} has a format that this Headrace does not know")
     try:
-        files = {str(name): Kept(**kept) for name, kept in told.pop("files").items()}
+        files = {str(name): BackedUpFile(**kept) for name, kept in told.pop("files").items()}
         told.pop("format")
         manifest = Manifest(**told, files=files)
     except (TypeError, KeyError, AttributeError) as error:

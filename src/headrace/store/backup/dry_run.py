@@ -126,7 +126,7 @@ class Overlay(Disk):
         return os.path.relpath(path, self.root)
 
 
-class Heard(logging.Handler):
+class LogCollector(logging.Handler):
     """Notes what the store would say in the log."""
 
     def __init__(self, root: Path) -> None:
@@ -142,7 +142,7 @@ class Heard(logging.Handler):
 
 
 @dataclass(slots=True)
-class Examined:
+class Findings:
     """What a start would find."""
 
     vhosts: int = 0
@@ -160,14 +160,14 @@ class Examined:
     changes: list[str] = field(default_factory=list)  # What would be done to files.
 
 
-def examine(data: Path) -> Examined:
+def examine(data: Path) -> Findings:
     """Read a data directory on which no broker runs, or a backup of one.
 
     Raises:
         StoreError: a broker has it, or it cannot be read at all.
     """
     data = data.absolute()
-    found = Examined()
+    found = Findings()
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kept_from_brokers(data))
@@ -190,7 +190,7 @@ def examine(data: Path) -> Examined:
     return found
 
 
-def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Examined) -> None:
+def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Findings) -> None:
     """Recover one virtual host, and count what is there.
 
     ``earlier`` are ids of queues that its journal has not taken over yet.
@@ -230,10 +230,10 @@ def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found
 
 
 @contextlib.contextmanager
-def hearing(data: Path) -> Iterator[Heard]:
+def hearing(data: Path) -> Iterator[LogCollector]:
     """Note what the store says, in place of logging it."""
     said = logging.getLogger(STORE_LOG)
-    heard = Heard(data)
+    heard = LogCollector(data)
     propagated, said.propagate = said.propagate, False
     said.addHandler(heard)
     try:

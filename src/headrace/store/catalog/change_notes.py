@@ -18,7 +18,7 @@ ACTS_MAX = 10_000
 TEXT_CHARACTERS_MAX = 1024
 
 
-class Act(NamedTuple):
+class ChangeNote(NamedTuple):
     """A command that changed something, or was refused to."""
 
     at_ms: int  # Wall clock.
@@ -28,7 +28,7 @@ class Act(NamedTuple):
     reason: str  # Why it was refused; empty when it was not.
 
 
-class Acts:
+class ChangeNotes:
     """The notes in one file."""
 
     def __init__(self, db: sqlite3.Connection, what: str = "") -> None:
@@ -68,7 +68,7 @@ class Acts:
         )
         self._db.execute("DELETE FROM acts WHERE id <= (SELECT max(id) FROM acts) - ?", (ACTS_MAX,))
 
-    def take(self) -> list[Act]:
+    def take(self) -> list[ChangeNote]:
         """Take all notes out, in their order.
 
         Raises:
@@ -79,4 +79,4 @@ class Acts:
         ).fetchall()
         if rows:
             self._db.execute("DELETE FROM acts WHERE id <= ?", (rows[-1][0],))
-        return [Act(*row[1:]) for row in rows]
+        return [ChangeNote(*row[1:]) for row in rows]

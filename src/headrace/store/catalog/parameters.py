@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.model.policy.accounts import AccountError, check_name
 from headrace.model.policy.parameters import EVERYWHERE, Json, Key
-from headrace.store.catalog.change_notes import Acts
+from headrace.store.catalog.change_notes import ChangeNotes
 from headrace.store.catalog.database import transaction
 
 VALUE_CHARACTERS_MAX = 1 << 20
@@ -17,7 +17,7 @@ CHARACTERS_MAX = 16 << 20  # Of all values and names of one virtual host.
 class ParameterTable:
     """The parameters of one data directory; what changes them is durable when it returns."""
 
-    def __init__(self, db: sqlite3.Connection, acts: Acts) -> None:
+    def __init__(self, db: sqlite3.Connection, acts: ChangeNotes) -> None:
         """``acts`` notes who changes them."""
         self._db = db
         self._acts = acts

@@ -23,7 +23,7 @@ from headrace.model.policy.accounts import (
 )
 from headrace.model.policy.parameters import EVERYWHERE
 from headrace.model.policy.rules import USER_LIMITS
-from headrace.store.catalog.change_notes import Acts
+from headrace.store.catalog.change_notes import ChangeNotes
 from headrace.store.catalog.changes import Changes, change
 from headrace.store.catalog.database import (
     DatabaseError,
@@ -103,7 +103,7 @@ class UserDirectory:
             self._db = open_database(self.path)
         except DatabaseError as error:
             raise AccountError(str(error)) from None
-        self.acts = Acts(self._db, command)
+        self.acts = ChangeNotes(self._db, command)
         self.parameters = ParameterTable(self._db, self.acts)
         self._accounts = _Table(_account)
         self._permissions = _Table(_permission)

@@ -49,7 +49,7 @@ class Transport(Protocol):
         """Read on."""
 
 
-class Job:
+class StagingJob:
     """Something to do on the thread, once; what it says afterwards is said on the event loop."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Staging(Files):
 
     def submit(self, work: Work, then: Then) -> None:
         """Have something done on the thread."""
-        self.writer.submit(Job(work, then))
+        self.writer.submit(StagingJob(work, then))
 
     # --- Staging ------------------------------------------------------------------------------
 
@@ -436,7 +436,7 @@ class Staging(Files):
         """Go on with what waited for the thread."""
         while self.writer.finished:
             job = self.writer.finished.popleft()
-            assert isinstance(job, Job)
+            assert isinstance(job, StagingJob)
             job.then(job.error)
 
     def close(self) -> None:

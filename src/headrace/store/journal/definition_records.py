@@ -42,7 +42,7 @@ AUTO_DELETE = 1
 INTERNAL = 2
 
 
-class Defined:
+class CurrentDefinitions:
     """The current definitions by key, with the segments of their records."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ cdef enum:
     C_ENTRY = 32
     C_FRESH_MAX = 65536
 
-cdef class Counts:
+cdef class DeliveryCounts:
     cdef public object journal
     cdef public u64 number
     cdef public bytearray fresh

@@ -39,7 +39,7 @@ if not cython.compiled:
     C_FRESH_MAX = FRESH_MAX
 
 
-class Counts:
+class DeliveryCounts:
     """The redelivery counts of one journal."""
 
     def __init__(self, journal: "Journal") -> None:
@@ -166,7 +166,7 @@ class FoundCounts:
         self.entries = kept
         self.room = max(self.room, 2 * len(kept))
 
-    def settle_in(self, counts: Counts, places: dict[tuple[int, int], int]) -> None:
+    def settle_in(self, counts: DeliveryCounts, places: dict[tuple[int, int], int]) -> None:
         """Pass the entries to a journal, with the positions of their messages."""
         counts.number = self.number
         for (queue_id, seq), (number, count, when_ms, segment) in self.entries.items():

@@ -3,7 +3,7 @@ import cython
 from headrace.model.message cimport (
     C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
 )
-from headrace.store.journal.delivery_counts cimport Counts
+from headrace.store.journal.delivery_counts cimport DeliveryCounts
 from headrace.store.journal.page_in cimport PageIn
 from headrace.store.segment.record cimport (
     C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_HEAD, C_MARKED, C_MESSAGE,
@@ -12,7 +12,7 @@ from headrace.store.segment.record cimport (
 from headrace.store.journal.scratch cimport Scratch
 from headrace.store.segment.segment cimport Segment
 from headrace.store.journal.log cimport SegmentLog
-from headrace.store.journal.settlements cimport Settled
+from headrace.store.journal.settlements cimport Settlements
 from headrace.wire.memory cimport copy, get64, put16, put32, put64
 
 ctypedef unsigned char u8
@@ -27,12 +27,12 @@ cdef class Journal(SegmentLog):
     cdef public bint recovered
     cdef public dict reserved
     cdef public dict prepared
-    cdef public object fact_homes
+    cdef public object current_facts
     cdef public object definitions
     cdef public object recovery
     cdef public u64 proven
-    cdef public Counts counts
-    cdef Settled settled
+    cdef public DeliveryCounts counts
+    cdef Settlements settled
     cdef public u64 next_transaction
     cdef public u64 transaction
     cdef public bint shared

@@ -24,8 +24,8 @@ import cython
 
 from headrace.store.disk import Disk
 from headrace.store.journal.compaction import Compactor
-from headrace.store.journal.definition_records import Defined
-from headrace.store.journal.keyvalue import FactHomes
+from headrace.store.journal.definition_records import CurrentDefinitions
+from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
 from headrace.store.journal.prepared import Prepared, decided, runs_of
 from headrace.store.journal.recovery import Recovery
@@ -40,11 +40,11 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
-    from headrace.store.journal.delivery_counts import Counts
+    from headrace.store.journal.delivery_counts import DeliveryCounts
     from headrace.store.journal.log import SegmentLog
     from headrace.store.journal.page_in import PageIn
     from headrace.store.journal.scratch import Scratch
-    from headrace.store.journal.settlements import Settled
+    from headrace.store.journal.settlements import Settlements
     from headrace.store.segment.record import BEGIN as C_BEGIN
     from headrace.store.segment.record import CLEAN as C_CLEAN
     from headrace.store.segment.record import COMMIT as C_COMMIT
@@ -101,12 +101,12 @@ class Journal(SegmentLog):
         self.reserved: dict[int, int] = {}  # RESERVED records: queue id to seq.
         # By xid, with the segment of the record.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
-        self.fact_homes = FactHomes(self.facts)
-        self.definitions = Defined()
+        self.current_facts = CurrentFacts(self.facts)
+        self.definitions = CurrentDefinitions()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
         self.proven = 0  # Damage to definitions before this position is told from a torn write.
-        self.counts = Counts(self)
-        self.settled = Settled(self)
+        self.counts = DeliveryCounts(self)
+        self.settled = Settlements(self)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
         self.shared = False  # A stream's log has a part of it.
@@ -395,7 +395,7 @@ class Journal(SegmentLog):
         """See :class:`Store`."""
         self.flush_settled()
         self.append(C_FACT, encode_fact(key, value))
-        self.fact_homes.note(key, value, self.segment)
+        self.current_facts.note(key, value, self.segment)
 
     def define(self, key: bytes, value: bytes | None) -> None:
         """Set a definition, or remove it with None; durable like a publish."""
@@ -509,7 +509,7 @@ class Journal(SegmentLog):
         recovery = Recovery(self)
         recovery.read()
         self.recovery = recovery
-        self.fact_homes = recovery.facts
+        self.current_facts = recovery.facts
         self.facts = recovery.facts.values
         self.definitions = recovery.definitions
 

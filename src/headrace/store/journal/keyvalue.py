@@ -35,7 +35,7 @@ def decode(payload: bytes) -> tuple[bytes, bytes | None]:
     return payload[_HEAD:end], payload[end:] if payload[4] else None
 
 
-class FactHomes:
+class CurrentFacts:
     """The current facts, with the segments of their records."""
 
     def __init__(self, values: dict[bytes, bytes]) -> None:

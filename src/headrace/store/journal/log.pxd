@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.ports cimport Store
-from headrace.store.segment.group cimport Group, Piece
+from headrace.store.segment.group cimport WriteGroup, Piece
 from headrace.store.segment.record cimport C_GROUP, C_HEAD, C_SEALED, seal, seal_around
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport copy, put64

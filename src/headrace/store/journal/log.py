@@ -27,7 +27,7 @@ from headrace.store.snapshot import Snapshot
 
 if not cython.compiled:
     from headrace.model.ports import Store
-    from headrace.store.segment.group import Group, Piece
+    from headrace.store.segment.group import Piece, WriteGroup
     from headrace.store.segment.record import GROUP as C_GROUP
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import SEALED as C_SEALED
@@ -80,7 +80,7 @@ class SegmentLog(Store):
         self.piece_offset = 0
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
-        self.busy: Group | None = None
+        self.busy: WriteGroup | None = None
         self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with records to write.
         self.closed = False
         disk.make_directory(directory)
@@ -195,7 +195,7 @@ class SegmentLog(Store):
         for stream in self.dirty_streams:
             stream.announce(AHEAD)
         self.end_piece()
-        group = Group(self.files, self.buffer, self.pieces, self.appended)
+        group = WriteGroup(self.files, self.buffer, self.pieces, self.appended)
         if self.dirty_streams:
             group.streams = [stream.take() for stream in self.dirty_streams]
             self.dirty_streams = []
@@ -238,7 +238,7 @@ class SegmentLog(Store):
         self.files.close_given_up()
         while self.writer.finished:
             job = self.writer.finished.popleft()
-            if not isinstance(job, Group):
+            if not isinstance(job, WriteGroup):
                 if isinstance(job, Snapshot):
                     job.taken(cast("Journal", self))  # Only journals take snapshots.
                 continue

@@ -25,9 +25,9 @@ import cython
 from headrace.model.transaction.dtx import PreparedBranch
 from headrace.model.transaction.xid import ERRAND
 from headrace.store.errors import StoreError
-from headrace.store.journal.definition_records import Defined, queue_of
-from headrace.store.journal.delivery_counts import Counts, FoundCounts
-from headrace.store.journal.keyvalue import FactHomes
+from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
+from headrace.store.journal.delivery_counts import DeliveryCounts, FoundCounts
+from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
 from headrace.store.journal.prepared import Prepared, read_decided
 from headrace.store.replacement import NEW, prove, write_whole
@@ -93,8 +93,8 @@ class Recovery:
         self.quarantined = 0
         # By xid, with the segment of the record.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
-        self.facts = FactHomes({})
-        self.definitions = Defined()
+        self.facts = CurrentFacts({})
+        self.definitions = CurrentDefinitions()
         self.oldest = 0  # Earlier segments were removed.
         self.reached = 0  # The last segment known to exist.
         self.counts = FoundCounts()
@@ -456,7 +456,7 @@ class Recovery:
 
     # --- What is left -----------------------------------------------------------------------
 
-    def place_counts(self, counts: Counts) -> None:
+    def place_counts(self, counts: DeliveryCounts) -> None:
         """Pass the redelivery counts to the journal."""
         if self.counts.entries:
             places = self.sweep_counts()

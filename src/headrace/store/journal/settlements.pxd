@@ -9,7 +9,7 @@ ctypedef unsigned long long u64
 cdef Py_ssize_t RUNS_MAX
 
 @cython.final
-cdef class Settled:
+cdef class Settlements:
     cdef object journal
     cdef u32 queue_id
     cdef u64 seq

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RUNS_MAX = 64 << 10  # Bytes of runs in one record.
 
 
-class Settled:
+class Settlements:
     """The pending settlements of one journal."""
 
     def __init__(self, journal: "Journal") -> None:

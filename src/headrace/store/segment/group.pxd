@@ -14,7 +14,7 @@ cdef class Piece:
     cdef public u64 size
 
 @cython.final
-cdef class Group:
+cdef class WriteGroup:
     cdef public object files
     cdef public bytearray buffer
     cdef public list pieces

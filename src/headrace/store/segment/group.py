@@ -26,7 +26,7 @@ class Piece:
         self.size = hi - lo if parts is None else sum(map(len, parts))
 
 
-class Group:
+class WriteGroup:
     """A buffer with its pieces, and the records of streams; a job of the writer.
 
     Repeated after an error, it skips what is durable, and replaces a file that failed.
