@@ -21,7 +21,7 @@ from headrace.model.policy.accounts import Permission
 from headrace.protocol.codec_0_10 import QueueDeclare, QueuePurge
 from headrace.server.observe.audit_file import AuditFile
 from headrace.server.observe.audit_log import AuditLog
-from headrace.store.catalog.change_notes import ACTS_MAX, Acts
+from headrace.store.catalog.change_notes import ACTS_MAX, ChangeNotes
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from support.broker_process import files_below, json_lines, until
@@ -125,8 +125,8 @@ def test_notes_of_commands_are_few(tmp_path: Path) -> None:
     with contextlib.closing(UserDirectory(tmp_path, "user add")) as directory:
         directory.add_vhost("/")
         directory._db.execute("UPDATE acts SET id = id + ?", (ACTS_MAX,))
-        Acts(directory._db, "another").begin()
-        Acts(directory._db, "x" * 5000).begin()
+        ChangeNotes(directory._db, "another").begin()
+        ChangeNotes(directory._db, "x" * 5000).begin()
         assert [act.what for act in directory.acts.take()] == ["user add", "another", "x" * 1024]
         assert directory.acts.take() == []
 

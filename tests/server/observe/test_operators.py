@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.server.observe.account_events import AT_WORK_MS_MAX, Operator, Operators
-from headrace.store.catalog.change_notes import Act
+from headrace.store.catalog.change_notes import ChangeNote
 from headrace.store.catalog.users import UserDirectory
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ class Notes:
     active = True
 
     def __init__(self) -> None:
-        self.left: list[Act] = []
+        self.left: list[ChangeNote] = []
         self.told: list[str] = []
 
-    def take(self) -> list[Act]:
+    def take(self) -> list[ChangeNote]:
         taken, self.left = self.left, []
         return taken
 
@@ -44,7 +44,7 @@ def look(
     operators: Operators, notes: Notes, *who: Operator, now: int = 0, reason: str = ""
 ) -> None:
     """Find a note of each of these."""
-    notes.left = [Act(now, *one, "command", reason) for one in who]
+    notes.left = [ChangeNote(now, *one, "command", reason) for one in who]
     operators.note(notes.take(), notes, now)  # type: ignore[arg-type]
 
 
