@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data directory: one broker at a time, and a version that says how to read it.
+"""The data directory: locked by one broker, migrated to the present version.
 
-schema                 the version, a number in text
-lock                   locked while a broker runs, as the directory is; holds its process id
-identity               a UUID that tells these data from all others
-secret                 random octets, from which what nobody may guess is derived
+schema                 the version, as text
+lock                   locked while a broker runs, as is the directory; has its process id
+identity               a UUID of the data
+secret                 random bytes, from which secrets are derived
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
 vhosts/<id>/streams/   the logs of its streams, by queue id
@@ -25,30 +25,30 @@ log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2  # 2: exchanges, queues and bindings are in the journals.
 SECRET_SIZE = 32
-IDENTITY_SIZE = 37  # Octets of the file: a UUID in text and a line feed.
+IDENTITY_SIZE = 37  # Bytes of the file: a UUID in text and a line feed.
 
-#: By the version they start from; each brings a directory to the next version.
+#: By version: each migrates a directory to the next version.
 MIGRATIONS: dict[int, Callable[[Path], None]] = {
     1: lambda _: (
         None
-        # A broker moves them (headrace.store.catalog.earlier_definitions); no older one may open
-        # it.
+        # A broker moves them (headrace.store.catalog.earlier_definitions); older versions may not
+        # open it.
     ),
 }
 
 
 class DataDirectory:
-    """A data directory that this process holds."""
+    """A data directory locked by this process."""
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        """Lock the directory, making it if need be, and bring it to our version.
+        """Lock the directory, making it if necessary, and migrate it.
 
         Raises:
-            StoreError: another broker has it, it is not writable, or newer than we are.
+            StoreError: another broker has it, it is not writable, or of a newer version.
         """
         self.path = path
         self.disk = disk if disk is not None else Disk()
-        self._held: list[int] = []  # Open files whose locks are ours.
+        self._held: list[int] = []  # Open files with our locks.
         try:
             self.disk.make_directory(str(path))
             self._held.append(self.disk.open_directory(str(path)))
@@ -83,7 +83,8 @@ class DataDirectory:
         """Lock the directory itself: the file ``lock`` can be deleted while a broker runs."""
         try:
             return self.disk.lock(self._held[0])
-        except OSError as error:  # As file systems of a network may say; then the file is all.
+        # Some network file systems cannot; then the file is the only lock.
+        except OSError as error:
             log.warning("cannot lock the directory %s itself: %s", self.path, error)
             return True
 
@@ -112,7 +113,7 @@ class DataDirectory:
         write_whole(self.disk, str(self.path / "schema"), f"{version:<9}\n".encode())
 
     def _read_identity(self) -> str:
-        """Return who we are; a new directory becomes somebody."""
+        """Return the identity of the data, making one for a new directory."""
         handle = self.disk.open(str(self.path / "identity"), create=True)
         try:
             text = self.disk.read(handle, IDENTITY_SIZE, 0).decode("ascii", "replace").strip()
@@ -121,20 +122,20 @@ class DataDirectory:
             except ValueError:
                 if len(text) == IDENTITY_SIZE - 1:
                     raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
-            made = str(uuid.uuid4())  # Nothing was written, or not all of it.
+            made = str(uuid.uuid4())  # It was not, or not completely, written.
             write_whole(self.disk, str(self.path / "identity"), f"{made}\n".encode())
             return made
         finally:
             self.disk.close(handle)
 
     def _read_secret(self) -> bytes:
-        """Return what stays a secret from one start to the next."""
+        """Return the secret of the data, making one for a new directory."""
         handle = self.disk.open(str(self.path / "secret"), create=True)
         try:
             kept = bytes(self.disk.read(handle, SECRET_SIZE, 0))
             if len(kept) == SECRET_SIZE:
                 return kept
-            made = os.urandom(SECRET_SIZE)  # Nothing was written, or not all of it.
+            made = os.urandom(SECRET_SIZE)  # It was not, or not completely, written.
             write_whole(self.disk, str(self.path / "secret"), made)
             return made
         finally:
@@ -145,7 +146,7 @@ class DataDirectory:
         return self.path / "vhosts" / str(id)
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release the locks."""
         while self._held:
             with contextlib.suppress(OSError):
                 self.disk.close(self._held.pop())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port to files: everything that the store asks of the operating system goes through here.
+"""The port to files: all system calls of the store go through it.
 
-Tests give the store a disk that tears writes, runs full, loses power or rots
-(:mod:`headrace.testing.disk`); it has the same methods.
+Tests use a disk that tears writes, runs full, loses power or corrupts data
+(:mod:`headrace.testing.disk`), with the same methods.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ import os
 import shutil
 from collections.abc import Sequence
 
-PIECES_MAX = 512  # Buffers in one system call; the kernel takes 1,024.
+PIECES_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
 
 
 class Disk:
     """The real disk."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents, durably, readable by the owner alone."""
+        """Create a directory and its parents durably, readable by the owner only."""
         parent = os.path.dirname(path)
         if parent and not self.is_directory(parent):
             self.make_directory(parent)  # os.makedirs would leave it open to others.
@@ -27,15 +27,15 @@ class Disk:
             self.make_one_directory(path)
             try:
                 self.sync_directory(parent or ".")
-            except PermissionError:  # It may be written, and not read.
+            except PermissionError:  # It may be writable and not readable.
                 os.sync()
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether a path is that of a directory."""
+        """Return True if a path is a directory."""
         return os.path.isdir(path)
 
     def make_one_directory(self, path: str) -> None:
-        """Create a directory whose parent is there; another process may have done so."""
+        """Create a directory in an existing one; it may exist already."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -56,7 +56,7 @@ class Disk:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def open_unnamed(self, directory: str) -> int:
-        """Open a file that vanishes with the process."""
+        """Open a file without a name, which ends with the process."""
         try:
             return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -72,7 +72,7 @@ class Disk:
         os.close(handle)
 
     def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
-        """Write all pieces, one behind the other, from ``at`` on."""
+        """Write all pieces, one after the other, from ``at`` on."""
         for first in range(0, len(pieces), PIECES_MAX):
             batch = [memoryview(piece) for piece in pieces[first : first + PIECES_MAX]]
             try:
@@ -91,11 +91,11 @@ class Disk:
                     view.release()
 
     def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
-        """Write as much as one system call takes; return how much that was."""
+        """Write as much as one system call takes; return the number of bytes."""
         return os.pwritev(handle, pieces, at)
 
     def read(self, handle: int, size: int, at: int) -> bytes:
-        """Read up to ``size`` octets; fewer at the end of the file only."""
+        """Read up to ``size`` bytes; fewer only at the end of the file."""
         data = os.pread(handle, size, at)
         if len(data) == size or not data:
             return data
@@ -110,7 +110,7 @@ class Disk:
         return b"".join(parts)
 
     def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
-        """Read the first ``size`` octets of a file into a buffer; return how many there were."""
+        """Read the first ``size`` bytes of a file into a buffer; return their number."""
         have = 0
         with memoryview(buffer) as view:
             while have < size:
@@ -122,11 +122,11 @@ class Disk:
         return have
 
     def sync(self, handle: int) -> None:
-        """Make what was written to a file durable."""
+        """Make the contents of a file durable."""
         os.fdatasync(handle)
 
     def drop_cache(self, handle: int) -> None:
-        """Have the next reading of a file show what the device holds, where the system can."""
+        """Make the next read of a file come from the device, where the system can."""
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -139,50 +139,50 @@ class Disk:
             os.close(handle)
 
     def allocate(self, handle: int, size: int) -> None:
-        """Reserve room for a file of ``size`` octets."""
+        """Reserve room for a file of ``size`` bytes."""
         try:
             os.posix_fallocate(handle, 0, size)
-        except OSError as error:  # A file system that cannot reserve still can write.
+        except OSError as error:  # A file system without reservation can still write.
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                 raise
             os.ftruncate(handle, size)
 
     def size(self, handle: int) -> int:
-        """Return the length of a file."""
+        """Return the size of a file in bytes."""
         return os.fstat(handle).st_size
 
     def truncate(self, handle: int, size: int) -> None:
-        """Cut a file, durably."""
+        """Cut a file durably."""
         os.ftruncate(handle, size)
         os.fsync(handle)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_directory(self, path: str) -> None:
-        """Remove a directory with all that is in it."""
+        """Remove a directory with its contents."""
         shutil.rmtree(path, ignore_errors=True)
 
     def is_shared(self, path: str) -> bool:
-        """Tell whether a file has another name, too."""
+        """Return True if a file has another hard link."""
         try:
             return os.stat(path).st_nlink > 1
         except FileNotFoundError:
             return False
 
     def free(self, path: str) -> int:
-        """Return how many octets are free for us on the disk that holds a directory."""
+        """Return the free bytes on the file system of a directory."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 
     def lock(self, handle: int) -> bool:
-        """Lock a file for this process alone; False when another holds it."""
+        """Lock a file for this process; return False if another has the lock."""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store says when it cannot serve at all."""
+"""Errors of the store."""
 
 
 class StoreError(Exception):

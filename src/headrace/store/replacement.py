@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that the disk failed to write is given up, and a new one takes its place.
+"""Replacing a file that the disk failed to write.
 
-After a write or a sync that failed nobody knows what the device holds. The page cache does not
-tell: it goes on showing what was written, and takes its pages for clean. Writing the same places
-again does not help either: on ext4 (kernel 6.18) the next sync succeeds, and the places read as
-zeros once the file system is mounted anew. The page that failed may hold older records, too.
+After a failed write or sync the contents of the device are unknown. The page cache keeps showing
+what was written and marks its pages clean. Writing the same places again does not help: on ext4
+(kernel 6.18) the next sync succeeds, and the places read as zeros after the file system is mounted
+again. The failed page may have held older records, too.
 
-So nothing is written to such a file again. All that it held so far, and what was to be written, go
-into a new file, which is synced, read back from the device and compared before it takes the name.
-What the page cache still has of the old file is of use there: it is right, just not durable.
+So such a file is never written again. Its contents, and what was to be written, go into a new file,
+which is synced, read back from the device and compared before it takes the name. What the page
+cache has of the old file is used for that: it is correct, only not durable.
 
-A process that dies before it could do so leaves such a file behind. A start that finds a log which
-was not closed in peace therefore compares the last file as it was read with what the device holds.
+A process that crashes before leaves such a file behind. After an unclean stop a start therefore
+compares the last file as it was read with what the device holds.
 """
 
 import errno
@@ -23,29 +23,29 @@ from headrace.store.disk import Disk
 
 log = logging.getLogger(__name__)
 
-NEW = ".new"  # How the name of a file ends that is not complete.
-CHUNK = 1 << 20  # Octets that are copied and compared at a time.
-PAGE = 4096  # Octets that are left out where the old file cannot be read.
+NEW = ".new"  # Suffix of an incomplete file.
+CHUNK = 1 << 20  # Bytes copied and compared at a time.
+PAGE = 4096  # Bytes left out where the old file cannot be read.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 Octets = bytes | bytearray | memoryview
 
 
 def failed(error: OSError) -> bool:
-    """Tell whether a write may have spoilt what the file held; one for want of room does not."""
+    """Return True if a failed write may have damaged the file; one for lack of room does not."""
     return error.errno not in NO_ROOM
 
 
 def write_anew(
     disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
 ) -> int:
-    """Put a new file in the place of one that failed; return its handle.
+    """Replace a file that failed by a new one; return its handle.
 
-    It holds the first ``kept`` octets of the open file ``old``, then ``octets``; room is reserved
-    for ``size``.
+    It has the first ``kept`` bytes of the open file ``old``, then ``octets``; room is reserved for
+    ``size``.
 
     Raises:
-        OSError: it could not be done; the old file has its name still, or the new one has.
+        OSError: it could not be done; the name is the old file's, or the new one's.
     """
     handle, end, lost = make(disk, path, old, kept, octets, size)
     log.error(
@@ -59,7 +59,7 @@ def write_anew(
 
 
 def write_whole(disk: Disk, path: str, octets: bytes) -> None:
-    """Write a small file, which is there with all of its octets or not at all.
+    """Write a small file completely or not at all.
 
     Raises:
         OSError: it could not be done.
@@ -70,9 +70,9 @@ def write_whole(disk: Disk, path: str, octets: bytes) -> None:
 def make(
     disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
 ) -> tuple[int, int, int]:
-    """Make a file, prove it, and give it its name; see :func:`write_anew`.
+    """Make a file, verify it, and give it its name; see :func:`write_anew`.
 
-    Return its handle, its octets, and how many of them could not be read of the old one.
+    Return its handle, its size, and how many bytes of the old one were unreadable.
     """
     made = path + NEW
     disk.remove(made)
@@ -106,7 +106,7 @@ def make(
 
 
 def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
-    """Read octets of a file that failed; return them, and how many of them are zeros instead."""
+    """Read bytes of a failed file; return them, and how many are zeros because unreadable."""
     try:
         found = disk.read(handle, size, at)
         return found + bytes(size - len(found)), size - len(found)
@@ -122,9 +122,9 @@ def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
 
 
 def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
-    """Compare the first ``end`` octets of a file as they were read with what the device holds.
+    """Compare the first ``end`` bytes of a file as read with what the device holds.
 
-    False when they differ: then a new file with what was read has its name.
+    Return False if they differ; then a new file with what was read has its name.
 
     Raises:
         OSError: no new file could be written.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All files of a virtual host, as of one moment of its journal.
+"""A snapshot of a virtual host's files, as of one moment of its journal.
 
-The journal's writer changes these files, group by group, and nobody else does. A snapshot is a job
-of that writer, between two groups: it gives every file a second name (a hard link) in another
-directory, which costs microseconds each. Files that are whole never change under either name. Of
-those that are appended to, what counts is the part that was durable at that moment.
+Only the journal's writer changes these files, group by group. A snapshot is a job of that writer
+between two groups: it makes a hard link of every file in another directory, which takes
+microseconds each. Whole files never change under either name. Of files that are appended to, the
+part that was durable at that moment counts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SKIPPED = (
     ".spare",
     NEW,
     RESERVE,
-    REACHED,  # It is written in place, and may be ahead of what is copied.
-)  # Without contents, not complete, or recycled files; scratch files have no names.
+    REACHED,  # Written in place, and may be ahead of the copy.
+)  # Empty, incomplete or recycled files; scratch files have no names.
 
 
 class Snapshot:
@@ -40,11 +40,11 @@ class Snapshot:
         self.into = Path(into)
         self.then = then
         self.error: OSError | None = None
-        #: Of files that are appended to: how much of them counts, by their path below ``home``.
+        #: Significant bytes of files that are appended to, by path below ``home``.
         self.extents: dict[str, int] = {}
 
     def run(self, disk: Disk) -> None:
-        """Link the files; on the writer's thread. It raises nothing: that would stop the writer."""
+        """Link the files; on the writer's thread. Raises nothing: that would stop the writer."""
         try:
             for name in ("journal", "streams"):
                 link_tree(self.home / name, self.into / name)
@@ -52,7 +52,7 @@ class Snapshot:
             self.error = error
 
     def taken(self, journal: Journal) -> None:
-        """Note how far the files count; on the loop's thread, before it hears of later groups."""
+        """Note the significant part of each file; on the loop's thread, before later groups."""
         for segment in journal.order:
             if not segment.sealed or segment.written < segment.end:
                 self._note(journal.files.path(segment), segment.written)
@@ -67,7 +67,7 @@ class Snapshot:
 
 
 def link_tree(source: Path, target: Path) -> None:
-    """Give all files below a directory a second name below another; those that vanish are left out.
+    """Link all files below a directory into another; vanished files are left out.
 
     Raises:
         OSError: the file system has no hard links, or the target is on another one.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of a data directory, and what is in one."""
+"""Backups of a data directory, and dry runs of a start."""

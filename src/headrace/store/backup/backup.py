@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups: copies of a data directory that are checked, and what is made of them again.
+"""Backups: verified copies of a data directory, and restoring them.
 
-A backup is a directory with the files of a data directory, and ``backup.json``, which is written
-last: for each file its size and the SHA-256 of what counts in it. Files are sparse where they hold
-nothing. A file that is never changed any more, and that an earlier backup has, is not copied again
-but linked to that one, so each backup is whole, and deleting another takes nothing from it.
+A backup is a directory with the files of a data directory and ``backup.json``, written last: for
+each file its size and the SHA-256 of its significant part. Unused parts are sparse. A file that
+never changes again and is in an earlier backup is hard-linked instead of copied; so each backup is
+complete, and deleting one does not affect another.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from headrace.store.errors import StoreError
 MANIFEST = "backup.json"
 FORMAT = 1
 MANIFEST_OCTETS_MAX = 1 << 30
-CHUNK = 1 << 20  # Octets that are read at a time.
-ENDS = 64 << 10  # What is compared of the head and the tail of a file, to know it again.
+CHUNK = 1 << 20  # Bytes read at a time.
+ENDS = 64 << 10  # Bytes of head and tail compared to recognize a file.
 DEFINITIONS = "definitions.db"
 ZEROS = bytes(CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
 class BackedUpFile:
-    """One file of a backup."""
+    """A file of a backup."""
 
-    size: int  # Octets of the file,
-    octets: int  # and how many of them count; the rest is zeros.
-    sha256: str  # Of those.
+    size: int  # Bytes of the file,
+    octets: int  # and of its significant part; the rest is zeros.
+    sha256: str  # Of the significant part.
     whole: bool  # It will never change.
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What a backup holds."""
+    """The contents of a backup."""
 
     headrace: str  # The version that made it.
     identity: str  # Of the data.
-    begun: str  # ISO 8601: everything that was confirmed before is in it.
+    begun: str  # ISO 8601; everything confirmed before is in the backup.
     finished: str = ""
     vhosts: dict[str, str] = field(default_factory=dict)  # Name by number.
     files: dict[str, BackedUpFile] = field(default_factory=dict)  # By path.
 
 
 class DamagedError(StoreError):
-    """A file of a backup is not what was written there."""
+    """A file of a backup has changed since it was written."""
 
 
 def is_backup(directory: Path) -> bool:
-    """Tell whether a directory holds a complete backup."""
+    """Return True if a directory has a complete backup."""
     return (directory / MANIFEST).exists()
 
 
 def open_target(directory: Path) -> None:
-    """Make the directory of a new backup, or of a restored one.
+    """Make the directory of a new backup or of a restored one.
 
     Raises:
-        StoreError: there is something in it.
+        StoreError: it is not empty.
     """
     try:
         Disk().make_directory(str(directory.absolute()))
@@ -78,10 +78,10 @@ def open_target(directory: Path) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read what a backup holds.
+    """Read the manifest of a backup.
 
     Raises:
-        StoreError: it is no backup, not a complete one, or one that we do not understand.
+        StoreError: it is missing, incomplete, or of an unknown version.
     """
     path = directory / MANIFEST
     try:
@@ -113,7 +113,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Complete a backup."""
+    """Write the manifest, which completes a backup."""
     told = {"format": FORMAT, **asdict(manifest)}
     path = directory / f"{MANIFEST}.new"
     with path.open("w", encoding="utf-8") as file:
@@ -126,14 +126,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def files_below(directory: Path) -> Iterator[str]:
-    """Give the path of each file below a directory, in order."""
+    """Yield the path of each file below a directory, in order."""
     for path in sorted(directory.rglob("*")):
         if path.is_file() and not path.is_symlink():
             yield str(path.relative_to(directory))
 
 
 def copy_file(source: Path, target: Path, octets: int | None = None) -> tuple[int, int, str]:
-    """Copy what counts of a file, durably; return size, octets and SHA-256 of that."""
+    """Copy the significant part of a file durably; return its size, bytes and SHA-256."""
     Disk().make_directory(str(target.parent.absolute()))
     digest = hashlib.sha256()
     with source.open("rb") as reading:
@@ -157,12 +157,12 @@ def copy_file(source: Path, target: Path, octets: int | None = None) -> tuple[in
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that the owner alone may read."""
+    """Open a file that only the owner may read."""
     return os.open(path, flags, 0o600)
 
 
 def same_ends(one: Path, other: Path) -> bool:
-    """Tell whether two files of one size begin and end with the same octets."""
+    """Return True if two files of equal size have the same first and last bytes."""
     with one.open("rb") as first, other.open("rb") as second:
         size = os.fstat(first.fileno()).st_size
         if os.fstat(second.fileno()).st_size != size:
@@ -176,7 +176,7 @@ def same_ends(one: Path, other: Path) -> bool:
 
 
 def copy_definitions(source: Path, target: Path) -> None:
-    """Copy a database that a broker has open, as of one moment; SQLite sees to that."""
+    """Copy a database that a broker has open, as of one moment, by SQLite's backup."""
     with (
         contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reading,
         contextlib.closing(sqlite3.connect(target)) as writing,
@@ -189,11 +189,11 @@ def copy_definitions(source: Path, target: Path) -> None:
 
 
 def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manifest:
-    """Read all of a backup and compare; return what it holds.
+    """Read a backup completely and compare it; return its manifest.
 
     Raises:
-        StoreError: something is missing.
-        DamagedError: something is different from what it was.
+        StoreError: a file is missing.
+        DamagedError: a file has changed.
     """
     manifest = read_manifest(directory)
     for name, kept in manifest.files.items():
@@ -216,7 +216,7 @@ def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manife
 
 
 def check_definitions(path: Path) -> None:
-    """Raise StoreError when a file of definitions is damaged."""
+    """Raise StoreError if a file of definitions is damaged."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
             found = db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -227,13 +227,13 @@ def check_definitions(path: Path) -> None:
 
 
 def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest:
-    """Make a data directory of a backup; every octet is compared on the way.
+    """Make a data directory from a backup, comparing every byte.
 
-    With ``new_identity`` they are no longer the same data to those who remember them.
+    With ``new_identity`` clients do not take it for the same data.
 
     Raises:
-        StoreError: the backup is damaged or too new, or the directory is not empty; what was made
-            of the directory is removed again.
+        StoreError: the backup is damaged or too new, or the directory is not empty; what was
+            restored is removed again.
     """
     manifest = read_manifest(backup)
     schema = backup / "schema"
@@ -273,7 +273,7 @@ def sync_directory(path: Path) -> None:
 
 
 def summary(manifest: Manifest) -> dict[str, object]:
-    """Return what is told of a backup."""
+    """Return the summary of a backup."""
     return {
         "begun": manifest.begun,
         "finished": manifest.finished,

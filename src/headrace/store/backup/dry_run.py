@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a start would make of a data directory, without changing it.
+"""A dry run of a start: what it would recover and change, without changing anything.
 
-The journals and the logs of streams are read by the code that recovers them, on a disk that notes
-what it is told to cut, remove or write, and behaves as if it had been done. Of streams every
-segment is read, not the last alone.
+The recovery code reads the journals and the logs of streams on a disk that records cuts, removals
+and writes and behaves as if they were done. Every segment of streams is read, not only the last.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FINDINGS_MAX = 1000  # That are kept as sentences; all are counted.
+FINDINGS_MAX = 1000  # Findings kept as text; all are counted.
 DEFINITIONS = ("definitions.db", "definitions.db-journal", "definitions.db-wal")
 STORE_LOG = "headrace.store"
 
 
 class Overlay(Disk):
-    """The real disk, read alone; what would be changed is noted, and looks as if it were."""
+    """The real disk, read only; changes are recorded and simulated."""
 
     def __init__(self, root: Path) -> None:
-        """``root`` is what paths are told relative to."""
+        """Paths are reported relative to ``root``."""
         self.root = root
-        self.done: list[str] = []  # What would be done, in sentences.
+        self.done: list[str] = []  # The changes, as text.
         self._gone: set[str] = set()
         self._sizes: dict[str, int] = {}  # Of files that would be cut.
         self._paths: dict[int, str] = {}  # By open handle.
 
     def make_directory(self, path: str) -> None:
-        """There is nothing to make to read what is there."""
+        """Do nothing: reading needs no new directory."""
 
     def names(self, path: str) -> list[str]:
         if not os.path.isdir(path):
@@ -73,12 +72,12 @@ class Overlay(Disk):
         os.close(handle)
 
     def close_all(self) -> None:
-        """Close what is open still."""
+        """Close all open files."""
         for handle in list(self._paths):
             self.close(handle)
 
     def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
-        """Nothing is written; what is put aside has a line of the log already."""
+        """Do nothing: quarantined bytes are reported in the log."""
 
     def read(self, handle: int, size: int, at: int) -> bytes:
         return super().read(handle, max(0, min(size, self.size(handle) - at)), at)
@@ -91,16 +90,16 @@ class Overlay(Disk):
         return super().size(handle) if found is None else found
 
     def sync(self, handle: int) -> None:
-        """Nothing was written."""
+        """Do nothing."""
 
     def drop_cache(self, handle: int) -> None:
-        """Nothing was written."""
+        """Do nothing."""
 
     def sync_directory(self, path: str) -> None:
-        """Nothing was written."""
+        """Do nothing."""
 
     def allocate(self, handle: int, size: int) -> None:
-        """Nothing will be written."""
+        """Do nothing."""
 
     def truncate(self, handle: int, size: int) -> None:
         path = self._paths[handle]
@@ -109,7 +108,7 @@ class Overlay(Disk):
         self._sizes[path] = size
 
     def _holds_something(self, handle: int, size: int) -> bool:
-        """Tell whether anything but reserved room is behind a place."""
+        """Return True if there is more than reserved room after a place."""
         at = size
         while chunk := self.read(handle, 1 << 20, at):
             if chunk.count(0) != len(chunk):
@@ -127,7 +126,7 @@ class Overlay(Disk):
 
 
 class LogCollector(logging.Handler):
-    """Notes what the store would say in the log."""
+    """Collects the log messages of the store."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(logging.WARNING)
@@ -143,28 +142,28 @@ class LogCollector(logging.Handler):
 
 @dataclass(slots=True)
 class Findings:
-    """What a start would find."""
+    """The result of a dry run."""
 
     vhosts: int = 0
-    queues: int = 0  # That hold messages.
+    queues: int = 0  # Queues with messages.
     messages: int = 0  # In them.
-    message_octets: int = 0  # Of their bodies.
-    redelivered: int = 0  # Of those, that would come as redelivered.
+    message_octets: int = 0  # Bytes of their bodies.
+    redelivered: int = 0  # Messages that would be recovered as redelivered.
     ownerless: int = 0  # Messages of queues without a definition.
     definitions: int = 0  # Durable exchanges, queues and bindings.
-    prepared: int = 0  # Transactions that wait for their outcome.
+    prepared: int = 0  # Prepared transactions.
     streams: int = 0
     stream_messages: int = 0
     damaged: int = 0  # Places that would be left out.
-    findings: list[str] = field(default_factory=list)  # What would be said of them.
-    changes: list[str] = field(default_factory=list)  # What would be done to files.
+    findings: list[str] = field(default_factory=list)  # As in the log.
+    changes: list[str] = field(default_factory=list)  # Changes to files.
 
 
 def examine(data: Path) -> Findings:
-    """Read a data directory on which no broker runs, or a backup of one.
+    """Read a data directory without a running broker, or a backup.
 
     Raises:
-        StoreError: a broker has it, or it cannot be read at all.
+        StoreError: a broker runs on it, or it cannot be read.
     """
     data = data.absolute()
     found = Findings()
@@ -191,14 +190,14 @@ def examine(data: Path) -> Findings:
 
 
 def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Findings) -> None:
-    """Recover one virtual host, and count what is there.
+    """Recover one virtual host and count its messages.
 
-    ``earlier`` are ids of queues that its journal has not taken over yet.
+    ``earlier`` are the ids of queues that its journal has not taken over yet.
     """
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
-    journal.read()  # It knows where streams end.
+    journal.read()  # Needed to know where streams end.
     streams = home / "streams"
     logs = [
         DiskStreamLog(str(place), journal, segment_size=journal.segment_size)
@@ -231,7 +230,7 @@ def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found
 
 @contextlib.contextmanager
 def hearing(data: Path) -> Iterator[LogCollector]:
-    """Note what the store says, in place of logging it."""
+    """Collect the store's messages instead of logging them."""
     said = logging.getLogger(STORE_LOG)
     heard = LogCollector(data)
     propagated, said.propagate = said.propagate, False
@@ -245,10 +244,10 @@ def hearing(data: Path) -> Iterator[LogCollector]:
 
 @contextlib.contextmanager
 def kept_from_brokers(data: Path) -> Iterator[None]:
-    """Let no broker take the directory meanwhile; a backup is nobody's.
+    """Lock a directory against brokers; a backup needs no lock.
 
     Raises:
-        StoreError: one has it.
+        StoreError: a broker has it.
     """
     lock = data / "lock"
     if not lock.exists() and not (data / "schema").exists():
@@ -266,7 +265,7 @@ def kept_from_brokers(data: Path) -> Iterator[None]:
                 text = f"a broker runs on {data}: make a backup, and verify that"
                 raise StoreError(text) from None
             except OSError as error:
-                if handle != held[0]:  # A directory of a network may not be locked.
+                if handle != held[0]:  # A network file system may not lock directories.
                     raise
                 log.debug("cannot lock %s itself: %s", data, error)
         yield
@@ -276,7 +275,7 @@ def kept_from_brokers(data: Path) -> Iterator[None]:
 
 
 def check_schema(data: Path) -> None:
-    """Refuse what is no data directory, and one of a newer Headrace.
+    """Refuse a directory that is no data directory, or of a newer version.
 
     Raises:
         StoreError: it is one of these.
@@ -292,9 +291,9 @@ def check_schema(data: Path) -> None:
 
 
 def read_definitions(data: Path) -> tuple[dict[int, str], dict[str, set[int]]]:
-    """Return the virtual hosts by number, and the ids of queues that earlier versions kept here.
+    """Return the virtual hosts by number, and ids of queues in tables of earlier versions.
 
-    SQLite writes beside a file that it reads, so it reads a copy.
+    SQLite writes beside a file that it reads, so a copy is read.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-examine-") as place:
         for name in DEFINITIONS:

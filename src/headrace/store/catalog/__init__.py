@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions, users and parameters, and what changed them."""
+"""Definitions, users and parameters, and notes of their changes."""

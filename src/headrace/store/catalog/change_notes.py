@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who changed users, permissions and parameters from another process: a note beside the change.
+"""Change notes: which command changed users, permissions or parameters.
 
-Commands such as ``headrace user add`` work on the data directory, whether or not a broker runs on
-it. Before the first change of such a command it is noted who makes it and what it is, and
-afterwards if it was refused. The broker takes the notes out, for its audit log, together with the
-changes or at its next start. So many are kept until then; the oldest go first.
+Commands such as ``headrace user add`` change the data directory whether or not a broker runs on it.
+Before the first change of a command a note of the user and the command is stored, and afterwards
+whether it was refused. The broker removes the notes for its audit log when it sees the changes, or
+at its next start. Their number is bounded; the oldest are dropped.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ TEXT_CHARACTERS_MAX = 1024
 
 
 class ChangeNote(NamedTuple):
-    """A command that changed something, or was refused to."""
+    """A command that changed something, or was refused."""
 
     at_ms: int  # Wall clock.
     who: str  # The system user.
     place: str  # The process.
     what: str  # The command.
-    reason: str  # Why it was refused; empty when it was not.
+    reason: str  # Why it was refused; empty if it was not.
 
 
 class ChangeNotes:
     """The notes in one file."""
 
     def __init__(self, db: sqlite3.Connection, what: str = "") -> None:
-        """``what`` is the command that has the file open now; a broker has none."""
+        """``what`` is the present command; a broker has none."""
         self._db = db
         self._what = what
         self._noted = False
@@ -48,12 +48,12 @@ class ChangeNotes:
             self._note("")
 
     def refuse(self, reason: str) -> None:
-        """Note that the command did not change what it was to change; no error when it cannot."""
+        """Note that the command was refused; ignores errors."""
         if self._noted:
             try:
                 self._note(reason)
             except sqlite3.Error:
-                return  # The command says itself why it failed.
+                return  # The command itself reports its failure.
 
     def _note(self, reason: str) -> None:
         self._db.execute(
@@ -69,7 +69,7 @@ class ChangeNotes:
         self._db.execute("DELETE FROM acts WHERE id <= (SELECT max(id) FROM acts) - ?", (ACTS_MAX,))
 
     def take(self) -> list[ChangeNote]:
-        """Take all notes out, in their order.
+        """Remove and return all notes in order.
 
         Raises:
             sqlite3.Error: the file cannot be read or written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many changes of users, virtual hosts, permissions and parameters: all of them, or none."""
+"""A set of changes of users, virtual hosts, permissions and parameters: all or none."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be there afterwards, in place of what has the same name."""
+    """The new values, by name."""
 
     vhosts: dict[str, None] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
-    permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)  # (user, vhost)
+    # By user and virtual host.
+    permissions: dict[tuple[str, str], Permission] = field(default_factory=dict)
     parameters: dict[Key, Json] = field(default_factory=dict)
     # By user, virtual host, exchange.
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
@@ -41,10 +42,10 @@ class Changes:
 
 
 def change(db: sqlite3.Connection, changes: Changes) -> None:
-    """Make all changes in one transaction; their names were checked.
+    """Make all changes in one transaction; names were checked.
 
     Raises:
-        AccountError: the file cannot be written, or something is missing that is referred to.
+        AccountError: the file cannot be written, or a change refers to something missing.
     """
     try:
         with transaction(db, "IMMEDIATE"):

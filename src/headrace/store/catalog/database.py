@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file ``definitions.db``: users, virtual hosts, permissions and parameters, by version.
 
-Several parts of a broker have it open at once, and so may commands of other processes; SQLite's own
-locks keep them apart. Whoever opens it first brings it to our version.
+Several parts of a broker, and commands in other processes, may have it open; SQLite's locks keep
+them apart. The first to open it migrates it to the present version.
 
 Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: parameters, SCRAM
-keys, topic permissions, who declared a queue, and notes of who changed what. Version 3: exchanges,
-queues and bindings are in the journals; the tables of them go once these have taken them over
+keys, topic permissions, users who declared queues, change notes. Version 3: exchanges, queues and
+bindings are in the journals; their tables are dropped once the journals have them
 (:mod:`headrace.store.catalog.earlier_definitions`).
 """
 
@@ -18,11 +18,11 @@ from pathlib import Path
 
 FILE_NAME = "definitions.db"
 SCHEMA_VERSION = 3
-BUSY_S = 5.0  # How long to wait for another process that writes.
+BUSY_S = 5.0  # Wait for another process that writes.
 
 EARLIER_TABLES = ("exchanges", "queues", "bindings")  # Of versions 1 and 2.
 
-# What is missing of these is made when the file is opened, whatever version it comes from.
+# Missing tables are made when the file is opened, whatever its version.
 TABLES = """
 CREATE TABLE IF NOT EXISTS users (
     name TEXT PRIMARY KEY,
@@ -79,19 +79,19 @@ class DatabaseError(Exception):
 
 
 def open_database(path: str) -> sqlite3.Connection:
-    """Open the file, or ``:memory:``, and bring it to our version.
+    """Open the file, or ``:memory:``, and migrate it.
 
     Raises:
-        DatabaseError: it is no database, newer than we are, or cannot be read or written.
+        DatabaseError: it is no database, of a newer version, or cannot be read or written.
     """
     db: sqlite3.Connection | None = None
     try:
         if path != ":memory:":
             make_private(path)
-        # Whoever uses it sees to it that one thread does at a time.
+        # The caller uses it on one thread at a time.
         db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         if path != ":memory:":
-            # No write-ahead log: SQLite stops at its first bad frame, and says nothing.
+            # No write-ahead log: SQLite silently stops at its first invalid frame.
             db.execute("PRAGMA journal_mode = DELETE")
             db.execute("PRAGMA synchronous = EXTRA")
         db.execute("PRAGMA foreign_keys = ON")
@@ -111,12 +111,12 @@ def open_database(path: str) -> sqlite3.Connection:
 
 
 def make_private(path: str) -> None:
-    """Make the file, if it is not there, for our own user alone: hashes of passwords come into it.
+    """Make the file, if missing, readable by the owner only: it has password hashes.
 
-    The directory may be open to others, as systemd makes it. What SQLite puts beside the file gets
-    the same mode.
+    The directory may be open to others, as systemd makes it. SQLite gives its other files the same
+    mode.
     """
-    with contextlib.suppress(OSError):  # It is there, or SQLite says what is wrong.
+    with contextlib.suppress(OSError):  # It exists, or SQLite reports the error.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
@@ -136,39 +136,39 @@ def check(db: sqlite3.Connection, path: str) -> None:
 
 @contextlib.contextmanager
 def transaction(db: sqlite3.Connection, kind: str = "DEFERRED") -> Iterator[None]:
-    """One transaction: all of it happens, or nothing of it."""
+    """Run a transaction: commit, or roll back on an exception."""
     db.execute(f"BEGIN {kind}")
     try:
         yield
-        db.execute("COMMIT")  # It is still open when this fails for somebody who reads.
+        db.execute("COMMIT")  # Fails if another process reads; the transaction is still open then.
     except BaseException:
-        if db.in_transaction:  # After some errors SQLite has ended it by itself.
+        if db.in_transaction:  # SQLite ends it by itself after some errors.
             db.execute("ROLLBACK")
         raise
 
 
 def file_of(data: Path | None) -> str:
-    """The path of the file in a data directory; without a directory it is kept in memory."""
+    """Return the path of the file in a data directory; ``:memory:`` without a directory."""
     return ":memory:" if data is None else str(data / FILE_NAME)
 
 
 def _is_complete(db: sqlite3.Connection) -> bool:
-    """Tell whether no table is missing."""
+    """Return True if no table is missing."""
     wanted = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return wanted <= names
 
 
 def earlier_tables(db: sqlite3.Connection) -> list[str]:
-    """Return the tables of earlier versions that are there still."""
+    """Return the tables of earlier versions that still exist."""
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return [name for name in EARLIER_TABLES if name in names]
 
 
 def _migrate(db: sqlite3.Connection) -> int:
-    """Bring a file to our version, in one transaction; return the version that it has then."""
+    """Migrate a file in one transaction; return its version."""
     with transaction(db, "IMMEDIATE"):
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])  # As it is under the lock.
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])  # Read under the lock.
         if version > SCHEMA_VERSION:
             return version
         for statement in TABLES.split(";"):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The durable exchanges, queues and bindings of one virtual host, as records of its journal.
+"""The durable exchanges, queues and bindings of one virtual host, in its journal.
 
-A change is appended as messages are, so it stands in order with those that depend on it, and shares
-their group and their sync. Answers wait until the store's ``synced`` has reached its ``defined``.
-While the disk fails nothing is changed. Queues get ids that are never given again, for the journal
-knows queues by nothing else.
+A change is a record like a message, so it is in order with messages that depend on it and shares
+their group and sync. Answers wait until the store's ``synced`` has reached its ``defined``. While
+the disk fails no change is made. Queue ids are never reused, because the journal names queues by
+them alone.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from headrace.store.journal.journal import Journal
 
 QUEUE_ID_MAX = 0xFFFFFFFF
-IDS_AT_ONCE = 64  # Queue ids that one record sets aside.
+IDS_AT_ONCE = 64  # Queue ids reserved by one record.
 
 
 class JournalDefinitions:
     """Implements :class:`headrace.model.vhost.definitions.Definitions`; used by one thread."""
 
     def __init__(self, journal: Journal, earlier: Saved | None = None, ids_used: int = 0) -> None:
-        """``journal`` was read. ``earlier`` is what an earlier version kept elsewhere, with queue
-        ids up to ``ids_used``; :meth:`take_over` writes it.
+        """``journal`` was read. ``earlier`` are definitions of an earlier version, with queue ids
+        up to ``ids_used``, for :meth:`take_over`.
         """
         self._journal = journal
         self._earlier = earlier
@@ -51,10 +51,10 @@ class JournalDefinitions:
         self._next_id = 1 + max(self._ids_set_aside, ids_used)
 
     def load(self) -> Saved:
-        """Return what was kept.
+        """Return all definitions.
 
         Raises:
-            StoreError: a definition is not understood.
+            StoreError: a definition is malformed.
         """
         if self._earlier is not None:
             return self._earlier
@@ -76,9 +76,9 @@ class JournalDefinitions:
         return saved
 
     def take_over(self) -> bool:
-        """Append what an earlier version kept elsewhere, once the journal was recovered.
+        """Append the definitions of an earlier version, once the journal is recovered.
 
-        Return whether there is anything.
+        Return False if there are none.
         """
         earlier, self._earlier = self._earlier, None
         if earlier is None:
@@ -92,10 +92,10 @@ class JournalDefinitions:
         return True
 
     def require(self) -> None:
-        """Refuse a change while the disk does not take what is here already.
+        """Refuse a change while the disk fails.
 
         Raises:
-            ResourceError: it does not.
+            ResourceError: the disk fails.
         """
         if self._journal.failing():
             raise ResourceError("definitions cannot be written to disk")
@@ -109,7 +109,7 @@ class JournalDefinitions:
         self._journal.define(exchange_key(name), None)
 
     def save_queue(self, record: QueueRecord) -> int:
-        """Keep a queue under a fresh id, and return that."""
+        """Keep a queue under a fresh id and return the id."""
         number = self._next_id
         if number > QUEUE_ID_MAX:
             raise ResourceError(f"all {QUEUE_ID_MAX} queue ids are used up")
@@ -117,7 +117,7 @@ class JournalDefinitions:
         return number
 
     def keep_queue(self, record: QueueRecord) -> None:
-        """Keep a queue under the id that it has."""
+        """Keep a queue under its own id."""
         self._next_id = max(self._next_id, record.id + 1)
         if record.id > self._ids_set_aside:
             self._ids_set_aside = min(record.id + IDS_AT_ONCE - 1, QUEUE_ID_MAX)
@@ -125,7 +125,7 @@ class JournalDefinitions:
         self._journal.define(queue_key(record.id), queue_value(record))
 
     def delete_queue(self, queue_id: int) -> None:
-        """Forget a queue; its id is never given again."""
+        """Forget a queue; its id is never reused."""
         self._journal.define(queue_key(queue_id), None)
 
     def save_binding(self, record: BindingRecord) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges, queues and bindings as earlier versions kept them: in tables of ``definitions.db``.
+"""Exchanges, queues and bindings of earlier versions, in tables of ``definitions.db``.
 
-The journal of each virtual host takes them over, once; when that is durable they are deleted here.
-A start that dies in between takes them over again, which changes nothing: no client was served.
+The journal of each virtual host takes them over once; when that is durable they are deleted here. A
+start that crashes in between repeats this, which is harmless: no client was served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class EarlierDefinitions:
-    """The tables of one data directory, if there are any."""
+    """The tables of one data directory, if they exist."""
 
     def __init__(self, data: Path) -> None:
         """Open the file.
@@ -46,10 +46,10 @@ class EarlierDefinitions:
             self._tables = earlier_tables(self._db)
 
     def load(self, vhost: str) -> Saved | None:
-        """Return what was kept of a virtual host; None when it was taken over, or never there.
+        """Return the definitions of a virtual host; None if its journal has them.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the file cannot be read.
         """
         if not self._tables:
             return None
@@ -84,10 +84,10 @@ class EarlierDefinitions:
         return Saved(exchanges, queues, bindings)
 
     def ids_used(self) -> int:
-        """Return the highest queue id that was ever given.
+        """Return the highest queue id ever used.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the file cannot be read.
         """
         if not self._tables:
             return 0
@@ -97,7 +97,7 @@ class EarlierDefinitions:
         return given[0] if given else 0
 
     def taken(self, vhost: str) -> None:
-        """Forget what was kept of a virtual host: its journal has it, durably.
+        """Delete the definitions of a virtual host that are durable in its journal.
 
         Raises:
             StoreError: the file cannot be written.
@@ -107,7 +107,7 @@ class EarlierDefinitions:
                 self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (vhost,))  # noqa: S608
 
     def finish(self) -> None:
-        """Drop the tables: all virtual hosts have taken over what was theirs.
+        """Drop the tables, once all virtual hosts have taken over their definitions.
 
         Raises:
             StoreError: the file cannot be written.
@@ -119,11 +119,11 @@ class EarlierDefinitions:
             self._tables = []
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def _has_users(self) -> bool:
-        """Tell whether the table says who declared a queue, as of version 2."""
+        """Return True if the table has the users who declared queues (version 2)."""
         with self._errors():
             return any(row[1] == "user" for row in self._db.execute("PRAGMA table_info(queues)"))
 

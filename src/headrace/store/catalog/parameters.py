@@ -11,19 +11,19 @@ from headrace.store.catalog.change_notes import ChangeNotes
 from headrace.store.catalog.database import transaction
 
 VALUE_CHARACTERS_MAX = 1 << 20
-CHARACTERS_MAX = 16 << 20  # Of all values and names of one virtual host.
+CHARACTERS_MAX = 16 << 20  # Values and names of one virtual host.
 
 
 class ParameterTable:
-    """The parameters of one data directory; what changes them is durable when it returns."""
+    """The parameters of one data directory; changes are durable when a method returns."""
 
     def __init__(self, db: sqlite3.Connection, acts: ChangeNotes) -> None:
-        """``acts`` notes who changes them."""
+        """``acts`` takes the change notes."""
         self._db = db
         self._acts = acts
 
     def rows(self) -> dict[Key, Json]:
-        """Read everything, within a transaction of the caller.
+        """Read all parameters inside the caller's transaction.
 
         Raises:
             AccountError: a value is not JSON.
@@ -40,10 +40,10 @@ class ParameterTable:
         return found
 
     def all(self) -> dict[Key, Json]:
-        """Read everything, as of one moment.
+        """Read all parameters as of one moment.
 
         Raises:
-            AccountError: it cannot be read.
+            AccountError: they cannot be read.
         """
         try:
             with transaction(self._db):
@@ -52,18 +52,18 @@ class ParameterTable:
             raise AccountError(str(error)) from None
 
     def set(self, vhost: str, component: str, name: str, value: Json) -> None:
-        """Keep a value, in place of one that was there.
+        """Set a parameter.
 
         Raises:
-            AccountError: there is no such virtual host, or the value cannot be kept.
+            AccountError: the virtual host does not exist, or the value is invalid.
         """
         self.change({Key(vhost, component, name): value})
 
     def clear(self, vhost: str, component: str, name: str) -> None:
-        """Forget a value.
+        """Remove a parameter.
 
         Raises:
-            AccountError: there is none.
+            AccountError: it does not exist.
         """
         try:
             self._acts.begin()
@@ -78,10 +78,10 @@ class ParameterTable:
             raise AccountError(f"there is no {component} '{name}'{where}")
 
     def change(self, values: Mapping[Key, Json], gone: Iterable[Key] = ()) -> None:
-        """Keep and forget many at once: all, or none of them.
+        """Set and remove parameters, all or none.
 
         Raises:
-            AccountError: a virtual host does not exist, or a value cannot be kept.
+            AccountError: a virtual host does not exist, or a value is invalid.
         """
         rows = [(*key, _encoded(key, value)) for key, value in values.items()]
         try:
@@ -101,10 +101,10 @@ class ParameterTable:
 
 
 def check_room(db: sqlite3.Connection) -> None:
-    """Refuse more parameters than a virtual host, or the whole broker, may have.
+    """Refuse more parameters than allowed, inside the caller's transaction.
 
     Raises:
-        AccountError: the transaction of the caller must not be.
+        AccountError: the transaction must be rolled back.
     """
     rows = db.execute(
         "SELECT vhost, sum(length(component) + length(name) + length(value)) FROM parameters "
@@ -120,7 +120,7 @@ def check_room(db: sqlite3.Connection) -> None:
 
 
 def _encoded(key: Key, value: Json) -> str:
-    """The text of a value, if name and value can be kept."""
+    """Return the text of a valid value."""
     check_name("component", key.component)
     check_name(key.component, key.name)
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users, virtual hosts, permissions and parameters in SQLite, beside the other definitions.
+"""Users, virtual hosts, permissions and parameters in SQLite.
 
-The file may be changed by commands such as ``headrace user`` and ``permission`` while a broker has
-it open: SQLite's own locks keep the two apart, and the broker asks
-:meth:`UserDirectory.changed` once a second.
+Commands such as ``headrace user`` and ``permission`` may change the file while a broker has it
+open: SQLite's locks keep the two apart, and the broker calls :meth:`UserDirectory.changed` every
+second.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process t
 
 
 class _Table(Generic[Row, Made]):
-    """What was made of the rows of a table, which has very many, mostly as they were last time."""
+    """Objects made from the rows of a large table, reused for unchanged rows."""
 
     def __init__(self, make: Callable[[Row], Made]) -> None:
         self._make = make
@@ -52,9 +52,9 @@ class _Table(Generic[Row, Made]):
         self._made: list[Made] = []
 
     def take(self, rows: list[Row]) -> list[Made]:
-        """Return what the rows, in the table's order, say; what they said before is not made anew.
+        """Return the objects of the rows, which are in the table's order.
 
-        So what is made is what lies between the first row that is different and the last.
+        Only those between the first and the last changed row are made.
         """
         before = self._rows
         least = min(len(rows), len(before))
@@ -84,16 +84,16 @@ def _topic_permission(row: TopicPermissionRow) -> tuple[tuple[str, str, str], To
 
 
 class UserDirectory:
-    """The users of one data directory, or of one process when it is given none.
+    """The users of one data directory, or of one process without a directory.
 
-    What changes them is durable when it returns, so it takes as long as the disk does. It may be
-    called on any thread, on one at a time.
+    A change is durable when the method returns, so it takes as long as the disk. Methods may be
+    called on any thread, one at a time.
     """
 
     def __init__(self, data: Path | None = None, command: str = "") -> None:
-        """Open the file in the directory `data`, and make what is missing in it.
+        """Open the file in the directory `data`, and make missing tables.
 
-        ``command`` is noted beside what is changed: see `headrace.store.catalog.change_notes`.
+        ``command`` is noted with each change; see `headrace.store.catalog.change_notes`.
 
         Raises:
             AccountError: it cannot be opened.
@@ -111,8 +111,7 @@ class UserDirectory:
         self._version = self._data_version()
 
     def serve(self) -> None:
-        """Read the file through, and wait for another process that has it locked no longer than
-        ``SERVING_BUSY_MS`` from now on: the next change, or look, is after this one.
+        """Read the whole file; later calls wait for locks at most ``SERVING_BUSY_MS``.
 
         Raises:
             AccountError: it is damaged.
@@ -124,14 +123,14 @@ class UserDirectory:
         self._db.execute(f"PRAGMA busy_timeout = {SERVING_BUSY_MS}")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def changed(self) -> bool:
-        """Tell whether another connection wrote to the file since the last call or snapshot.
+        """Return True if another connection wrote since the last call or snapshot.
 
         Raises:
-            AccountError: somebody has it locked, or it cannot be read.
+            AccountError: the file is locked, or cannot be read.
         """
         with self._errors():
             version = self._data_version()
@@ -141,12 +140,12 @@ class UserDirectory:
         return True
 
     def snapshot(self) -> Snapshot:
-        """Read everything, as of one moment.
+        """Read everything as of one moment.
 
-        Accounts and permissions that are as they were are the objects that they were, so that one
-        change among very many takes a moment.
+        Unchanged accounts and permissions are the same objects as before, so that one change among
+        very many is cheap.
         """
-        self._version = -1  # Unless all of it can be read.
+        self._version = -1  # Until all of it is read.
         with self._transaction():
             version = self._data_version()
             rows = self._db.execute(
@@ -169,18 +168,17 @@ class UserDirectory:
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
     def change(self, changes: Changes) -> None:
-        """Change many things at once, as if another connection had; see
-        `headrace.store.catalog.changes`.
+        """Make a set of changes; see `headrace.store.catalog.changes`.
 
         Raises:
             AccountError: nothing was changed.
         """
         self.begin()
         change(self._db, changes)
-        self._version = -1  # So that whoever asks `changed` takes them over.
+        self._version = -1  # So that `changed` reports them.
 
     def begin(self) -> None:
-        """Note the command that is going to change something, if there is one.
+        """Note the command before it changes something.
 
         Raises:
             AccountError: the file cannot be written.
@@ -189,12 +187,12 @@ class UserDirectory:
             self.acts.begin()
 
     def is_empty(self) -> bool:
-        """Tell whether there is neither a user nor a virtual host: a new data directory."""
+        """Return True if there are no users and virtual hosts: a new data directory."""
         query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
         return bool(self._db.execute(query).fetchone()[0])
 
     def add_user(self, account: Account) -> None:
-        """Add a user; AccountError when there is one of that name."""
+        """Add a user; AccountError if the name exists."""
         check_name("user", account.name)
         with self._transaction("IMMEDIATE"):
             self._insert(
@@ -205,14 +203,14 @@ class UserDirectory:
             self._set_keys(account.name, account.scram)
 
     def set_password(self, name: str, password_hash: str, scram: ScramKeys | None = None) -> None:
-        """Replace the password of a user, and the SCRAM keys that were made of it."""
+        """Replace a user's password and SCRAM keys."""
         with self._transaction("IMMEDIATE"):
             query = "UPDATE users SET password_hash = ? WHERE name = ?"
             self._change(query, (password_hash, name), f"there is no user '{name}'")
             self._set_keys(name, scram)
 
     def improve_password(self, before: str, account: Account) -> bool:
-        """Keep a password in a better way, unless it is not the one with the hash `before` now."""
+        """Replace a password's hash by a stronger one, unless it differs from `before` now."""
         with self._transaction("IMMEDIATE"):
             query = "UPDATE users SET password_hash = ? WHERE name = ? AND password_hash = ?"
             values = (account.password_hash, account.name, before)
@@ -231,7 +229,7 @@ class UserDirectory:
             )
 
     def delete_user(self, name: str) -> None:
-        """Delete a user with permissions and limits."""
+        """Delete a user with its permissions and limits."""
         with self._transaction("IMMEDIATE"):
             self._change("DELETE FROM users WHERE name = ?", (name,), f"there is no user '{name}'")
             self._db.execute(
@@ -240,7 +238,7 @@ class UserDirectory:
             )
 
     def add_vhost(self, name: str) -> None:
-        """Add a virtual host; AccountError when there is one of that name."""
+        """Add a virtual host; AccountError if the name exists."""
         check_name("virtual host", name)
         self._insert(
             "INSERT INTO vhosts (name) VALUES (?)",
@@ -249,7 +247,7 @@ class UserDirectory:
         )
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host, the permissions in it, and what is defined in it."""
+        """Delete a virtual host with its permissions and definitions."""
         with self._transaction("IMMEDIATE"):
             query = "DELETE FROM vhosts WHERE name = ?"
             self._change(query, (name,), f"there is no virtual host '{name}'")
@@ -257,7 +255,7 @@ class UserDirectory:
                 self._db.execute(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - ours
 
     def set_permission(self, user: str, vhost: str, permission: Permission) -> None:
-        """Give a user permissions in a virtual host, in place of those given before."""
+        """Set a user's permissions in a virtual host."""
         query = (
             "INSERT INTO permissions (user, vhost, configure, write, read) VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (user, vhost) DO UPDATE SET configure = excluded.configure,"
@@ -270,7 +268,7 @@ class UserDirectory:
         )
 
     def clear_permission(self, user: str, vhost: str) -> None:
-        """Take all permissions in a virtual host from a user."""
+        """Remove a user's permissions in a virtual host."""
         self._change(
             "DELETE FROM permissions WHERE user = ? AND vhost = ?",
             (user, vhost),
@@ -280,7 +278,7 @@ class UserDirectory:
     def set_topic_permission(
         self, user: str, vhost: str, exchange: str, permission: TopicPermission
     ) -> None:
-        """Restrict a user's routing keys at a topic exchange, in place of what was said before."""
+        """Set a user's topic permission for an exchange."""
         query = (
             "INSERT INTO topic_permissions (user, vhost, exchange, write, read)"
             " VALUES (?, ?, ?, ?, ?) ON CONFLICT (user, vhost, exchange) DO UPDATE SET"
@@ -293,7 +291,7 @@ class UserDirectory:
         )
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """End a restriction of routing keys, or all that a user has in a virtual host."""
+        """Remove a user's topic permission for an exchange, or all in a virtual host."""
         what = "" if exchange is None else " AND exchange = ?"
         values = (user, vhost) if exchange is None else (user, vhost, exchange)
         self._change(

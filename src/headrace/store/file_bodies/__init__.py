@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of files: taken in, and kept."""
+"""Bodies of file messages, staged and stored."""

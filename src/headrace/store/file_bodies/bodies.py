@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A body of a file message: while it comes, when it is whole, and while it is read.
+"""The body of a file message: its staged part, the whole, and reading.
 
-The names of its files tell all that has to be known after a restart:
+The names of the files have all that a restart needs:
 
-    <owner and identifier, hashed>-<size>-<durable>.part    a part of a body
-    <number>-<size>.body                                    a whole one that messages refer to
+    <owner and identifier, hashed>-<size>-<durable>.part    a staged part
+    <number>-<size>.body                                    a whole body
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Holder(Protocol):
 
 
 class Part:
-    """A body that is being staged, or was and can be continued."""
+    """A body that is being staged, or can be continued."""
 
     def __init__(self, key: str, size: int, now_ms: int) -> None:
         self.key = key
-        self.size = size  # Octets of the whole body.
-        self.got = 0  # Octets that came.
-        self.handed = 0  # Octets handed to the thread.
-        self.kept = 0  # Octets known to be durable; what the name says.
+        self.size = size  # Bytes of the whole body.
+        self.got = 0  # Bytes received.
+        self.handed = 0  # Bytes passed to the writer's thread.
+        self.kept = 0  # Durable bytes, as in the file's name.
         self.pieces: list[bytes] = []
         self.handle = -1
         self.header = b""  # Payload of the content header, with the size of the whole body.
-        self.version: object = None  # Of AMQP, in which the header is written.
-        self.holder: Holder | None = None  # Who stages it now.
+        self.version: object = None  # Of AMQP, for the header.
+        self.holder: Holder | None = None  # Who stages it; None after a disconnect.
         self.touched_ms = now_ms
         self.error: OSError | None = None
-        self.gone = False  # Discarded, or a body now.
-        self.waiters: list[Callable[[], None]] = []  # Publishes that came before its end.
+        self.gone = False  # Discarded, or sealed.
+        self.waiters: list[Callable[[], None]] = []  # Publishes that wait for its end.
 
     @property
     def whole(self) -> bool:
-        """Tell whether all of it is there."""
+        """True if the whole body was received."""
         return self.got == self.size and self.error is None
 
     def name(self) -> str:
@@ -53,13 +53,13 @@ class Part:
 
 
 class Body:
-    """A whole body."""
+    """A sealed body."""
 
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size
         self.count = 0  # Messages that refer to it.
-        self.settled_at = -1  # How far the store must be durable before it may go; -1: ask it.
+        self.settled_at = -1  # Log position that must be durable before it is removed; -1: not set.
 
     def name(self) -> str:
         """Return the name of its file."""
@@ -67,7 +67,7 @@ class Body:
 
 
 class Reader:
-    """An open body, which outlives the removal of its file."""
+    """An open body; reading goes on if its file is removed."""
 
     def __init__(self, disk: Disk, path: str, size: int) -> None:
         self.disk = disk
@@ -75,10 +75,10 @@ class Reader:
         self.handle = disk.open(path)
 
     def read(self, at: int, size: int) -> bytes:
-        """Return octets of the body.
+        """Return bytes of the body.
 
         Raises:
-            OSError: they are not there.
+            OSError: they cannot be read.
         """
         data = self.disk.read(self.handle, size, at)
         if len(data) < size:
@@ -86,14 +86,14 @@ class Reader:
         return data
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.handle >= 0:
             self.disk.close(self.handle)
             self.handle = -1
 
 
 def named(name: str, now_ms: int) -> Part | Body | None:
-    """Return what a file of an earlier process holds; None when it is none of ours."""
+    """Return the body or part of a file from an earlier process; None for other files."""
     stem, _, kind = name.rpartition(".")
     fields = stem.split("-")
     try:

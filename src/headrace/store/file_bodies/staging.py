@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of file messages: on disk while they are being staged, and while messages refer to them.
+"""Staging: bodies of file messages on disk, while received and while messages refer to them.
 
-A sender names what it stages by an identifier of its own, and may stage in several goes: what came
-stays for a while when the connection is lost, also over a restart, and the next open is told how
-much there is.
+A sender names a staging by an identifier of its own and may send the body in several connections: a
+part is kept for a while after a disconnect, also over a restart, and the next open returns its
+size.
 
-All writing, syncing and removing is done on a thread. What a sender stages waits in memory for the
-thread, up to ``BACKLOG_MAX``; then the sender is read from no more. A write that fails, on a full
-disk above all, ends that sender's staging and nothing else. Room for a whole body is set aside when
-its staging begins, out of ``size_max`` for all of them; where there is none, the oldest parts that
-nobody is staging make room, or else the sender waits.
+Writing, syncing and removing happen on a thread. Received bytes wait in memory, up to
+``BACKLOG_MAX``; beyond it the sender's socket is not read. A failed write, usually on a full disk,
+ends only that staging. Room for a whole body is reserved when its staging begins, out of
+``size_max`` for all of them; if there is none, the oldest abandoned parts are removed, or the
+sender waits.
 
-A body is removed when no message refers to it, and what settled the last one is durable.
+A body is removed when no message refers to it and the last settlement is durable.
 """
 
 import errno
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 Work = Callable[[Disk], None]
 Then = Callable[[OSError | None], None]
 
-CHUNK = 256 << 10  # Octets that are gathered before they are written.
-BACKLOG_MAX = 4 << 20  # Octets that wait to be written, for all senders of a virtual host.
-PARTS_MAX = 4096  # Stagings of one virtual host; the oldest that nobody continues goes first.
-WAITING_MAX = 4096  # Senders that wait for room.
+CHUNK = 256 << 10  # Bytes gathered before they are written.
+BACKLOG_MAX = 4 << 20  # Unwritten bytes of all senders of a virtual host.
+PARTS_MAX = 4096  # Stagings of one virtual host; beyond it the oldest abandoned one is removed.
+WAITING_MAX = 4096  # Senders waiting for room.
 
 
 class Transport(Protocol):
@@ -50,7 +50,7 @@ class Transport(Protocol):
 
 
 class StagingJob:
-    """Something to do on the thread, once; what it says afterwards is said on the event loop."""
+    """Work for the thread, done once; ``then`` is called on the event loop."""
 
     def __init__(
         self, work: Callable[[Disk], None], then: Callable[[OSError | None], None]
@@ -60,7 +60,7 @@ class StagingJob:
         self.error: OSError | None = None
 
     def run(self, disk: Disk) -> None:
-        """Do it; an error is kept, not raised, so that others go on."""
+        """Do the work; an error is kept, not raised, so that other jobs go on."""
         try:
             self.work(disk)
         except OSError as error:
@@ -68,7 +68,7 @@ class StagingJob:
 
 
 class Staging(Files):
-    """The bodies of one virtual host. All methods are called on the event loop's thread."""
+    """The bodies of one virtual host; call all methods on the event loop's thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Staging(Files):
         now_ms: int = 0,
         threaded: bool = True,
     ) -> None:
-        """``size_max`` is in octets, for all bodies; parts are kept for ``keep_ms``."""
+        """``size_max`` is in bytes, for all bodies; abandoned parts are kept for ``keep_ms``."""
         self.directory = directory
         self.store = store if store is not None else Store()
         self.disk = disk if disk is not None else Disk()
@@ -92,11 +92,12 @@ class Staging(Files):
         self.now_ms = now_ms
         self.parts: dict[str, Part] = {}
         self.bodies: dict[int, Body] = {}
-        self.idle: dict[int, Body] = {}  # Those that no message refers to.
-        self.used = 0  # Octets set aside, for parts and bodies.
-        self.backlog = 0  # Octets handed to the thread and not written.
-        self.held: dict[Transport, None] = {}  # Transports that are not read from.
-        self.waiting: deque[tuple[object, Callable[[], bool]]] = deque()  # (who, try again).
+        self.idle: dict[int, Body] = {}  # Bodies without references.
+        self.used = 0  # Bytes reserved for parts and bodies.
+        self.backlog = 0  # Bytes passed to the thread and not written.
+        self.held: dict[Transport, None] = {}  # Transports that are not read.
+        # Sender and retry function.
+        self.waiting: deque[tuple[object, Callable[[], bool]]] = deque()
         self.closed = False
         self.disk.make_directory(directory)
         self.look()
@@ -104,11 +105,11 @@ class Staging(Files):
         self.wake_fd = self.writer.wake_fd
 
     def path(self, name: str) -> str:
-        """Return where a file is."""
+        """Return the path of a file."""
         return os.path.join(self.directory, name)
 
     def look(self) -> None:
-        """Take up what an earlier process left."""
+        """Load what an earlier process left."""
         for name in self.disk.names(self.directory):
             found = named(name, self.now_ms)
             if found is None:
@@ -123,18 +124,18 @@ class Staging(Files):
                 self.bodies[found.number] = self.idle[found.number] = found
 
     def submit(self, work: Work, then: Then) -> None:
-        """Have something done on the thread."""
+        """Run work on the thread."""
         self.writer.submit(StagingJob(work, then))
 
     # --- Staging ------------------------------------------------------------------------------
 
     @staticmethod
     def key(owner: str, identifier: str) -> str:
-        """Return the name of a staging: identifiers are each owner's own."""
+        """Return the key of a staging; identifiers belong to their owner."""
         return hashlib.sha256(f"{owner}\0{identifier}".encode()).hexdigest()[:40]
 
     def find(self, owner: str, identifier: str) -> Part | None:
-        """Return what an owner stages or staged under an identifier."""
+        """Return an owner's part with an identifier; None if there is none."""
         return self.parts.get(self.key(owner, identifier))
 
     def open(
@@ -145,9 +146,9 @@ class Staging(Files):
         holder: Holder,
         then: Callable[[Part | None, OSError | None], None],
     ) -> bool:
-        """Begin or continue a staging; ``then`` is called with it once it can go on.
+        """Begin or continue a staging; ``then`` is called with it when it may go on.
 
-        A staging under the same identifier with another size is discarded. False when there is no
+        A part with the same identifier and another size is discarded. Return False if there is no
         room now: call again later, or see :meth:`wait`.
         """
         key = self.key(owner, identifier)
@@ -163,7 +164,7 @@ class Staging(Files):
         part.holder = holder
         part.touched_ms = self.now_ms
         del self.parts[key]
-        self.parts[key] = part  # The latest is the last to make room.
+        self.parts[key] = part  # Last in the order of removal.
         chosen = part
 
         def work(disk: Disk) -> None:
@@ -189,7 +190,7 @@ class Staging(Files):
         return True
 
     def make_room(self, size: int) -> bool:
-        """Let the oldest parts go that nobody continues, until there is room."""
+        """Remove the oldest abandoned parts until there is room."""
         while self.used + size > self.size_max or len(self.parts) >= PARTS_MAX:
             left = [part for part in self.parts.values() if part.holder is None]
             if not left:
@@ -199,18 +200,18 @@ class Staging(Files):
         return True
 
     def wait(self, who: object, again: Callable[[], bool]) -> bool:
-        """Have ``again`` called when there may be room, until it is true; False: too many wait."""
+        """Call ``again`` when there may be room, until it returns True; False: too many wait."""
         if len(self.waiting) >= WAITING_MAX:
             return False
         self.waiting.append((who, again))
         return True
 
     def forget(self, who: object) -> None:
-        """Nobody waits there any more."""
+        """Remove a waiting sender."""
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not who)
 
     def retry(self) -> None:
-        """Let those go on that wait for room, in order."""
+        """Retry the waiting senders in order."""
         while self.waiting:
             entry = self.waiting[0]
             if not entry[1]():
@@ -219,14 +220,14 @@ class Staging(Files):
                 self.waiting.popleft()
 
     def add(self, part: Part, octets: bytes) -> None:
-        """The next octets of a body came."""
+        """Add received bytes to a body."""
         part.got += len(octets)
         part.pieces.append(octets)
         if part.got - part.handed >= CHUNK or part.got == part.size:
             self.hand_over(part)
 
     def hand_over(self, part: Part) -> None:
-        """Have the thread write what was gathered."""
+        """Pass the gathered bytes to the thread."""
         pieces = part.pieces
         size = part.got - part.handed
         if not size or part.error is not None or part.gone:
@@ -251,22 +252,22 @@ class Staging(Files):
         self.submit(work, done)
 
     def crowded(self) -> bool:
-        """Tell whether senders must not be read from: the disk is behind."""
+        """Return True if senders must pause because the disk is behind."""
         return self.backlog > BACKLOG_MAX
 
     def hold_back(self, transport: Transport) -> None:
-        """Read nothing more from a sender until the disk has caught up."""
+        """Stop reading from a sender until the disk has caught up."""
         self.held[transport] = None
         transport.hold()
 
     def release_held(self) -> None:
-        """The disk has caught up."""
+        """Resume reading from the paused senders."""
         held, self.held = self.held, {}
         for transport in held:
             transport.unhold()
 
     def fail(self, part: Part, error: OSError) -> None:
-        """A part could not be written: it is lost, and who stages it is told."""
+        """Discard a part that could not be written, and tell its holder."""
         log.error("staging %s: cannot write: %s", self.directory, error)
         part.error = error
         holder = part.holder
@@ -275,7 +276,7 @@ class Staging(Files):
             holder.staging_failed(part, error)
 
     def leave(self, part: Part) -> None:
-        """Its sender is gone: keep what there is for a while, durably."""
+        """Keep the part of a disconnected sender durably for a while."""
         part.holder = None
         part.touched_ms = self.now_ms
         self.wake(part)
@@ -298,18 +299,18 @@ class Staging(Files):
 
         def done(error: OSError | None) -> None:
             if error is not None and not part.gone and part.error is None:
-                self.fail(part, error)  # Nobody knows how much of it the disk has.
+                self.fail(part, error)  # How much of it is on disk is unknown.
 
         self.submit(work, done)
 
     def wake(self, part: Part) -> None:
-        """Tell those who wait for the end of a staging."""
+        """Call the waiters for the end of a staging."""
         waiters, part.waiters = part.waiters, []
         for waiter in waiters:
             waiter()
 
     def discard(self, part: Part) -> None:
-        """Forget a part."""
+        """Discard a part."""
         if part.gone:
             return
         part.gone = True
@@ -328,14 +329,14 @@ class Staging(Files):
         self.submit(work, self.complain)
 
     def complain(self, error: OSError | None) -> None:
-        """Log what went wrong where nobody waits for it."""
+        """Log an error for which no caller waits."""
         if error is not None:
             log.error("staging %s: %s", self.directory, error)
 
     # --- Bodies -------------------------------------------------------------------------------
 
     def seal(self, part: Part, then: Callable[[Body | None, OSError | None], None]) -> None:
-        """Make a whole part a body that messages can refer to; ``then`` when it is durable."""
+        """Make a whole part a body; ``then`` is called when it is durable."""
         self.hand_over(part)
         del self.parts[part.key]
         number = 0
@@ -376,7 +377,7 @@ class Staging(Files):
         """Open a body.
 
         Raises:
-            OSError: it cannot be.
+            OSError: it cannot be opened.
         """
         return Reader(self.disk, self.path(body.name()), body.size)
 
@@ -401,7 +402,7 @@ class Staging(Files):
     # --- Time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Now and then: remove what nobody wants any more, and let those go on who wait."""
+        """Remove what is no longer needed and retry waiting senders; called regularly."""
         self.now_ms = now_ms
         for part in list(self.parts.values()):
             if part.holder is None and now_ms - part.touched_ms >= self.keep_ms:
@@ -415,32 +416,32 @@ class Staging(Files):
             self.retry()
 
     def remove(self, body: Body) -> None:
-        """Remove a body for good."""
+        """Remove a body."""
         del self.idle[body.number]
         del self.bodies[body.number]
         self.used -= body.size
         self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
 
     def recovered(self) -> None:
-        """All messages are back: what none of them refers to is not wanted."""
+        """Remove bodies without references, once all messages are recovered."""
         for body in list(self.idle.values()):
             self.remove(body)
 
     def woken(self) -> None:
-        """The thread finished something; called when ``wake_fd`` is readable."""
+        """Handle finished work; called when ``wake_fd`` is readable."""
         if not self.closed:
             self.writer.woken()
             self.take_finished()
 
     def take_finished(self) -> None:
-        """Go on with what waited for the thread."""
+        """Call ``then`` of finished work."""
         while self.writer.finished:
             job = self.writer.finished.popleft()
             assert isinstance(job, StagingJob)
             job.then(job.error)
 
     def close(self) -> None:
-        """Keep what is there, and let go of the files."""
+        """Keep the parts and close the files."""
         if self.closed:
             return
         for part in list(self.parts.values()):

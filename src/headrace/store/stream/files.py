@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a stream: one for each segment, written with the groups of the journal."""
+"""The files of a stream, one for each segment, written with the groups of the journal."""
 
 import logging
 import os
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALLOCATE_MIN = 64 << 10  # Octets that are reserved beyond what is written, at first,
-ALLOCATE_MAX = 1 << 20  # and for a segment that holds as much.
+ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond what is written, at first,
+ALLOCATE_MAX = 1 << 20  # and for a segment of that size.
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 
 class StreamSegment:
-    """One file of a stream."""
+    """A segment of a stream."""
 
     def __init__(self, path: str, number: int, seed: int, first_offset: int, begun_ms: int) -> None:
         self.path = path
@@ -29,34 +29,35 @@ class StreamSegment:
         self.seed = seed
         self.first_offset = first_offset
         self.begun_ms = begun_ms
-        self.end = 0  # Where the last record that was appended ends.
-        self.written = 0  # Up to here the file holds what was appended, durably.
+        self.end = 0  # End of the last appended record.
+        self.written = 0  # End of the durable records in the file.
         self.allocated = 0
-        self.index: list[tuple[int, int, int]] | None = None  # (offset, place, arrived_ms)
+        # Offset, place in the file, arrived_ms.
+        self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
-        self.suspect = False  # A write to it failed: see headrace.store.replacement.
-        self.told = False  # The log knows that not all of it can be read.
+        self.suspect = False  # A write failed: see headrace.store.replacement.
+        self.told = False  # The damage was logged.
         self.sealed = False
 
 
 class StreamFiles:
-    """The files of one stream, in a directory of their own."""
+    """The files of one stream in its directory."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
-        self.given_up: deque[int] = deque()  # Open files in whose place a new one is.
-        self.deleted = False  # The stream is no more; its files will be removed.
+        self.given_up: deque[int] = deque()  # Open files that were replaced.
+        self.deleted = False  # The stream is deleted; its files will be removed.
 
     def path(self, number: int) -> str:
-        """Return where a segment is."""
+        """Return the path of a segment."""
         return os.path.join(self.directory, file_name(number))
 
     def create(self, segment: StreamSegment) -> None:
-        """Open the file of a segment that is being written; on the writer's thread."""
+        """Open the file of a segment for writing; on the writer's thread."""
         if self.deleted:
-            self.disk.make_directory(self.directory)  # The removal comes after this.
+            self.disk.make_directory(self.directory)  # A removal comes after this.
         handle = self.disk.open(segment.path, create=True)
         try:
             self.disk.sync_directory(self.directory)
@@ -66,7 +67,7 @@ class StreamFiles:
         segment.handle = handle
 
     def handle(self, segment: StreamSegment) -> int:
-        """Return the open file of a segment that is on the disk."""
+        """Return the open file of a written segment."""
         if segment.handle < 0:
             segment.handle = self.disk.open(segment.path)
             self.open.append(segment)
@@ -74,7 +75,7 @@ class StreamFiles:
         return segment.handle
 
     def read(self, segment: StreamSegment) -> tuple[bytearray, int]:
-        """Return a buffer with all that is written of a segment, and how much there is of it."""
+        """Return a buffer with the written part of a segment, and its size."""
         buffer = bytearray(segment.written)
         try:
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
@@ -86,7 +87,7 @@ class StreamFiles:
         return buffer, size
 
     def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
-        """Return octets of a segment: zeros where it cannot be read, fewer where it ends."""
+        """Return bytes of a segment: zeros where it cannot be read, fewer at its end."""
         found = b""
         try:
             handle = self.handle(segment)
@@ -102,23 +103,23 @@ class StreamFiles:
         return found
 
     def note_end(self, segment: StreamSegment, end: int) -> None:
-        """See whether a segment ends where it did."""
+        """Log if a segment has become shorter."""
         left = segment.written - end
         if left > 0:
             text = "damaged: %s ends at octet %d: %d octets behind it are left out"
             self.tell(segment, text, segment.path, end, left)
 
     def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
-        """Log what is wrong with a segment, once."""
+        """Log damage to a segment, once."""
         if not segment.told:
             segment.told = True
             log.error(text, *values)
 
     def prove(self, segment: StreamSegment) -> None:
-        """See that a segment of an earlier process is durable."""
+        """Verify that a segment of an earlier process is durable."""
         buffer, size = self.read(segment)
         if not prove(self.disk, segment.path, self.handle(segment), buffer, size):
-            self.close(segment)  # Its name is another file's now.
+            self.close(segment)  # Its name is that of another file now.
             segment.handle = self.disk.open(segment.path)
 
     def close(self, segment: StreamSegment) -> None:
@@ -128,12 +129,12 @@ class StreamFiles:
             segment.handle = -1
 
     def close_given_up(self) -> None:
-        """Close the files that failed; on the thread that reads."""
+        """Close replaced files; on the reading thread."""
         while self.given_up:
             self.disk.close(self.given_up.popleft())
 
     def close_some(self) -> None:
-        """Keep few files of old segments open."""
+        """Close files beyond ``HANDLES_MAX``."""
         while len(self.open) > HANDLES_MAX:
             segment = self.open.popleft()
             if segment.written == segment.end:
@@ -144,7 +145,7 @@ class StreamFiles:
 
 
 class StreamGroup:
-    """What a stream has to write with one group of the journal."""
+    """The records of a stream in one group of the journal."""
 
     def __init__(
         self,
@@ -158,11 +159,11 @@ class StreamGroup:
         self.number = number
         self.buffer = buffer
         self.pieces = pieces
-        self.done = 0  # How many of them are durable.
+        self.done = 0  # Durable pieces.
         self.next_offset = next_offset
 
     def run(self, disk: Disk) -> None:
-        """Write and sync; on the writer's thread. What is durable is not written again."""
+        """Write and sync on the writer's thread, skipping what is durable."""
         with memoryview(self.buffer) as view:
             while self.done < len(self.pieces):
                 segment, place, lo, hi = self.pieces[self.done]
@@ -179,7 +180,7 @@ class StreamGroup:
                 self.done += 1
 
     def write(self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview) -> None:
-        """Write what goes to one segment, and sync it."""
+        """Write to one segment, and sync it."""
         end = place + len(octets)
         try:
             if end > segment.allocated:
@@ -197,7 +198,7 @@ class StreamGroup:
             raise
 
     def cut(self, disk: Disk, segment: StreamSegment) -> None:
-        """Give back the room that a whole segment has left."""
+        """Free the unused room of a whole segment."""
         try:
             disk.truncate(segment.handle, segment.end)
         except OSError:
@@ -207,15 +208,15 @@ class StreamGroup:
     def begin_anew(
         self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview
     ) -> None:
-        """Write it to a new file, behind all that the old one held."""
+        """Write to a new file, after a copy of the old one."""
         handle = write_anew(disk, segment.path, segment.handle, place, [octets], 0)
-        self.log.files.given_up.append(segment.handle)  # It may be in use by who reads.
+        self.log.files.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = disk.size(handle)
         segment.suspect = False
 
     def finish(self) -> None:
-        """It is durable; on the loop's thread."""
+        """Note that the group is durable; on the loop's thread."""
         for segment, place, lo, hi in self.pieces:
             segment.written = place + hi - lo
         self.log.finished(self)
@@ -226,10 +227,10 @@ class Removal:
 
     def __init__(self, paths: list[str], directory: str | None) -> None:
         self.paths = paths
-        self.directory = directory  # Removed too, when given.
+        self.directory = directory  # Removed, too, if given.
 
     def run(self, disk: Disk) -> None:
-        """Remove them, the oldest first."""
+        """Remove the files, oldest first."""
         for path in self.paths:
             disk.remove(path)
         if self.directory is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where something stands in a stream: by offset, by time, and by octets.
+"""The index of a stream: positions by offset, time and bytes.
 
-Memory keeps one entry (offset, place, time) for about 64 KiB of a segment; from there on the
-records themselves are walked. An old segment is indexed when somebody first needs that. Octets are
-those of the segments, records' heads included and files' headers left out.
+Memory has one entry (offset, place, time) for about 64 KiB of a segment; from there the records are
+read one by one. An old segment is indexed on first use. Bytes count the segments' records with
+their heads, without the files' headers.
 """
 
 import bisect
@@ -21,19 +21,19 @@ if not cython.compiled:
     from headrace.store.stream.scan import StreamScan
     from headrace.wire.memory import get64
 
-WALK_OCTETS = 128 << 10  # What is read at a time to find a record.
+WALK_OCTETS = 128 << 10  # Bytes read at a time to find a record.
 
 
 class StreamIndex:
     """The index of one stream."""
 
     def __init__(self, files: StreamFiles, segments: list[StreamSegment]) -> None:
-        """``segments`` is the stream's own list, the oldest first."""
+        """``segments`` is the stream's own list, oldest first."""
         self.files = files
         self.segments = segments
 
     def of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
-        """Return the index of a segment, made now if nobody needed it before."""
+        """Return the index of a segment, making it on first use."""
         if segment.index is None:
             scan = StreamScan(segment)
             buffer, size = self.files.read(segment)
@@ -42,14 +42,14 @@ class StreamIndex:
         return segment.index
 
     def following(self, segment: StreamSegment) -> StreamSegment | None:
-        """Return the segment behind another."""
+        """Return the segment after another."""
         for k, other in enumerate(self.segments):
             if other is segment and k + 1 < len(self.segments):
                 return self.segments[k + 1]
         return None
 
     def follow(self, segment: StreamSegment, offset: int) -> StreamSegment | None:
-        """Return the segment behind one in which an offset was not found."""
+        """Return the segment after one that lacks an offset."""
         following = self.following(segment)
         if following is not None and offset < following.first_offset:
             self.files.tell(
@@ -63,7 +63,7 @@ class StreamIndex:
         return following
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
-        """Return a place in a segment at or before an offset."""
+        """Return a segment and a place at or before an offset."""
         k = bisect.bisect_right(self.segments, offset, key=first_of) - 1
         segment = self.segments[max(k, 0)]
         index = self.of(segment)
@@ -71,7 +71,7 @@ class StreamIndex:
         return segment, index[k][1] if k >= 0 else HEADER
 
     def before(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record of a time; there are segments."""
+        """Return an offset at or before the first record of a time; there is a segment."""
         k = bisect.bisect_left(self.segments, timestamp_ms, key=begun) - 1
         segment = self.segments[max(k, 0)]
         index = self.of(segment)
@@ -81,11 +81,11 @@ class StreamIndex:
     # --- Octets -----------------------------------------------------------------------------
 
     def written(self) -> int:
-        """Return how many octets there are in the files."""
+        """Return the bytes in all files."""
         return sum([max(0, segment.written - HEADER) for segment in self.segments])
 
     def position(self, offset: int) -> int:
-        """Return how many octets stand before a record that is written."""
+        """Return the bytes before a written record."""
         k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
         segment = self.segments[k]
         index = self.of(segment)
@@ -94,7 +94,7 @@ class StreamIndex:
         return sum([each.written - HEADER for each in self.segments[:k]]) + place - HEADER
 
     def across(self, stop: int) -> int:
-        """Return the offset of the record that ends behind so many octets; -1 if none does."""
+        """Return the offset of the record that ends after so many bytes; -1 if none does."""
         for segment in self.segments:
             size = segment.written - HEADER
             if size > stop:
@@ -106,9 +106,9 @@ class StreamIndex:
         return -1
 
     def walk(self, segment: StreamSegment, place: int, offset: int, limit: int) -> tuple[int, int]:
-        """Return place and offset of a record: the first from ``offset`` on, or beyond ``limit``.
+        """Return place and offset of the first record from ``offset`` on, or beyond ``limit``.
 
-        ``place`` is where a record begins. Beyond the limit is a record that ends behind it. At the
+        ``place`` is the start of a record. A record is beyond the limit if it ends after it. At the
         segment's end the offset is -1.
         """
         while place < segment.written:
@@ -133,9 +133,9 @@ class StreamIndex:
         return segment.written, -1
 
     def roughly_from(self, offset: int, place: int, next_offset: int) -> int:
-        """Return about how many octets there are from an offset on, without reading anything.
+        """Return the approximate bytes from an offset on, without reading.
 
-        ``place`` is where the last segment ends now, ``next_offset`` what its next record gets.
+        ``place`` is the present end of the last segment, ``next_offset`` that of the next record.
         """
         octets = 0
         for k in range(len(self.segments) - 1, -1, -1):
@@ -152,7 +152,7 @@ class StreamIndex:
         return octets
 
     def rest_of(self, segment: StreamSegment, offset: int, end: int, last: int) -> int:
-        """Return roughly what a segment holds from an offset on, without reading it."""
+        """Return the approximate bytes of a segment from an offset on, without reading."""
         first, place = segment.first_offset, HEADER
         after, stop = last, end
         if segment.index:
@@ -166,25 +166,25 @@ class StreamIndex:
 
 
 def first_of(segment: StreamSegment) -> int:
-    """Key of a segment by offset."""
+    """Return the sort key of a segment by offset."""
     return segment.first_offset
 
 
 def begun(segment: StreamSegment) -> int:
-    """Key of a segment by time."""
+    """Return the sort key of a segment by time."""
     return segment.begun_ms
 
 
 def first_in(entry: tuple[int, int, int]) -> int:
-    """Key of an index entry by offset."""
+    """Return the sort key of an index entry by offset."""
     return entry[0]
 
 
 def arrived(entry: tuple[int, int, int]) -> int:
-    """Key of an index entry by time."""
+    """Return the sort key of an index entry by time."""
     return entry[2]
 
 
 def stands_at(entry: tuple[int, int, int]) -> int:
-    """Key of an index entry by place."""
+    """Return the sort key of an index entry by place."""
     return entry[1]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a lease on a disk: that of a stream, which loses what was settled.
+"""The log of a lease on disk: a stream's log from which settled messages are removed.
 
-What was settled or released is nobody's to read any more, and its segments go. A file is removed
-only when the fact that says how far the lease is settled is durable: a crash before that brings the
-lease back as it was, with all its messages.
+Segments of settled or released messages are removed, but only once the fact with the settled number
+is durable: a crash before that restores the lease with all its messages.
 """
 
 from collections import deque
@@ -18,21 +17,22 @@ if not cython.compiled:
     from headrace.store.journal.journal import Journal
     from headrace.store.stream.log import DiskStreamLog
 
-SEGMENT_SIZE = 8 << 20  # Octets: what was settled is gone but for one segment.
+SEGMENT_SIZE = 8 << 20  # Bytes: at most one segment of settled messages stays.
 
 
 class DiskLeaseLog(DiskStreamLog):
     """The durable log of one lease."""
 
     def __init__(self, directory: str, journal: Journal, *, segment_size: int) -> None:
-        """Open the log, recovering what is there.
+        """Open the log and recover it.
 
         Raises:
             StoreError, OSError: it cannot be read.
         """
         self.render: Render = as_it_is
-        self.floor = 0  # It is durable that nothing below is wanted;
-        self.waiting: deque[tuple[int, int]] = deque()  # and when this is so of (position, offset).
+        self.floor = 0  # Offsets below it are durably settled,
+        # and (position, offset) pairs that will raise it.
+        self.waiting: deque[tuple[int, int]] = deque()
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
         )
@@ -53,7 +53,7 @@ class DiskLeaseLog(DiskStreamLog):
         self.trim(0)
 
     def trim(self, now_ms: int) -> None:
-        """Remove the segments that nobody needs."""
+        """Remove the segments of settled messages."""
         waiting = self.waiting
         while waiting and waiting[0][0] <= self.journal.synced:
             self.floor = waiting.popleft()[1]

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a stream: segments of numbered messages, read by many from anywhere.
+"""The log of a stream: segments of numbered messages, read by many readers from anywhere.
 
 Segments and records are those of the journal (:mod:`headrace.store.segment.segment`, where
 ``first_seq`` is the first offset, and :mod:`headrace.store.segment.record`, where ``seq`` is the
-offset). What is appended goes into a buffer that is written and synced with the next group of the
+offset). Records are appended to a buffer that is written and synced with the next group of the
 virtual host's journal, so one watermark releases the confirms of both.
 
-Memory keeps an index of the segments (:mod:`headrace.store.stream.index`); readers go on where they
-left off (:mod:`headrace.store.stream.reader`).
+Memory has an index of the segments (:mod:`headrace.store.stream.index`); readers continue where
+they left off (:mod:`headrace.store.stream.reader`).
 
-Transactions. A stream is written before the journal, whose COMMIT decides. So what a transaction
-appends here begins with a BEGIN record that carries its number. When the log is opened, the last
-group is cut back to the first BEGIN whose COMMIT the journal does not have: nothing from there on
-was durable. Groups before the last one are beyond doubt, for the journal was written before the
-next began; a GROUP record that only continues a group in a new segment says so.
+Transactions. A stream is written before the journal, whose COMMIT decides. So the records of a
+transaction here follow a BEGIN record with its number. At the start, the last group is cut back to
+the first BEGIN whose COMMIT the journal lacks: nothing after it was durable. Earlier groups need no
+check, because the journal was written before the next group began; a GROUP record that only
+continues a group in a new segment says so.
 
-Retention drops whole segments, the oldest first, never the last one; so offsets are never reused,
-even when everything is gone. Should the last segment be lost, the journal knows better: a
-definition of it says of each stream which offsets are durable, and which may be. It is appended to
-the group that begins a segment or goes beyond what was said, so it costs no sync. A log that ends
-before the former goes on behind the latter, in a new segment.
+Retention removes whole segments, oldest first, never the last one; so offsets are never reused,
+even when everything is removed. If the last segment is lost, a definition in the journal has the
+stream's durable offset and the bound of offsets. It is appended to the group that begins a segment
+or exceeds the bound, so it costs no sync. A log that ends before the durable offset continues after
+the bound, in a new segment.
 """
 
 import logging
@@ -69,7 +69,7 @@ class DiskStreamLog(StreamLog):
         max_length_bytes: int = -1,
         max_age_ms: int = -1,
     ) -> None:
-        """Open the log, recovering what is there.
+        """Open the log and recover it.
 
         Raises:
             StoreError, OSError: it cannot be read.
@@ -84,7 +84,7 @@ class DiskStreamLog(StreamLog):
         self.segment_size_max = segment_size
         self.size_segments()
         self.secret = 0
-        self.tail = 0  # Octets at the end of a record's data that readers are not shown.
+        self.tail = 0  # Bytes at the end of a record's data that readers do not see.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
         self.spare: bytearray | None = None
@@ -92,11 +92,11 @@ class DiskStreamLog(StreamLog):
         self.pieces: list[tuple[StreamSegment, int, int, int]] = []
         self.piece_lo = 0
         self.piece_place = 0
-        self.place = 0  # Where the next record goes.
-        self.indexed = 0  # Where the last index entry points.
-        self.index: list[tuple[int, int, int]] = []  # Of the segment that is appended to.
-        self.groups = 0  # The number of the latest group.
-        self.bracket = 0  # The transaction whose BEGIN stands last.
+        self.place = 0  # Place of the next record.
+        self.indexed = 0  # Place of the last index entry.
+        self.index: list[tuple[int, int, int]] = []  # Of the last segment.
+        self.groups = 0  # Number of the latest group.
+        self.bracket = 0  # Transaction of the last BEGIN.
         self.doubtful: deque[tuple[int, int]] = deque()  # Group and number of transactions.
         self.begun: list[tuple[int, StreamSegment, int]] = []  # Found at the start.
         self.seed = 0
@@ -104,8 +104,8 @@ class DiskStreamLog(StreamLog):
         self.newest_ms = 0
         self.dirty = False
         self.key = stream_key(directory)
-        self.said = (0, 0, 0)  # What the journal has: see :func:`stream_value`.
-        self.lost = 0  # The last segment that was there, if it is lost: the next is behind it.
+        self.said = (0, 0, 0)  # The stream's definition in the journal; see :func:`stream_value`.
+        self.lost = 0  # The last segment, if it is lost: the next number is higher.
         journal.disk.make_directory(directory)
         self.start()
         if journal.recovered:
@@ -155,7 +155,7 @@ class DiskStreamLog(StreamLog):
         return offset
 
     def active(self) -> StreamSegment:
-        """Return the segment that is appended to."""
+        """Return the segment for appending."""
         return self.segments[len(self.segments) - 1]
 
     def grow(self, size: int) -> None:
@@ -167,7 +167,7 @@ class DiskStreamLog(StreamLog):
         self.capacity += more
 
     def begin_group(self, arrived_ms: int) -> None:
-        """Begin what the next group of the journal will write."""
+        """Begin the records of the journal's next group."""
         self.dirty = True
         self.journal.dirty_streams.append(self)
         if self.lost and self.segments:
@@ -183,7 +183,7 @@ class DiskStreamLog(StreamLog):
         self.mark_group(False)
 
     def begin_transaction(self, number: int) -> None:
-        """Note that what follows counts only with a COMMIT of the journal."""
+        """Append a BEGIN: what follows counts only with a COMMIT of the journal."""
         self.bracket = number
         self.journal.shared = True
         self.doubtful.append((self.groups, number))
@@ -196,11 +196,11 @@ class DiskStreamLog(StreamLog):
         self.octets += C_HEAD + 8
 
     def doubts(self, number: int) -> bool:
-        """Tell whether a transaction is in the last group, so that its COMMIT is still needed."""
+        """Return True if a transaction is in the last group, so that its COMMIT is needed."""
         return any(known == number for _, known in self.doubtful)
 
     def mark_group(self, goes_on: bool) -> None:
-        """Append the GROUP record that proves the group before it, unless that goes on."""
+        """Append the GROUP record that proves the previous group, unless that goes on."""
         if not goes_on:
             self.groups += 1
         b = self.buffer
@@ -211,7 +211,7 @@ class DiskStreamLog(StreamLog):
         self.octets += C_HEAD + 8
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
-        """Begin a segment in the buffer; its file is made by the writer."""
+        """Begin a segment in the buffer; the writer makes its file."""
         self.seed = segment_seed(self.secret, number)
         segment = StreamSegment(
             self.files.path(number), number, self.seed, self.next_offset, arrived_ms
@@ -241,18 +241,18 @@ class DiskStreamLog(StreamLog):
             self.limit_age(self.active().begun_ms)
 
     def size_segments(self) -> None:
-        """Have segments that are small enough for retention to drop some."""
+        """Set the segment size so that retention by length can remove some."""
         size = self.segment_size_max
         if self.max_length_bytes >= 0:
             size = min(size, self.max_length_bytes // 8)
         self.segment_size = max(size, SEGMENT_MIN)
 
     def limit_age(self, begun_ms: int) -> None:
-        """End a segment in time for retention by age to have something to drop."""
+        """Set the segments' maximum age so that retention by age can remove some."""
         self.roll_ms = begun_ms + self.max_age_ms // 4 if self.max_age_ms >= 0 else 1 << 62
 
     def roll(self, arrived_ms: int) -> None:
-        """Go on in a new segment."""
+        """Continue in a new segment."""
         old = self.active()
         self.end_piece()
         old.sealed = True
@@ -262,7 +262,7 @@ class DiskStreamLog(StreamLog):
         self.begin_segment(old.number + 1, arrived_ms, True)
 
     def end_piece(self) -> None:
-        """Close the stretch of the buffer that belongs together in a file."""
+        """End a run of bytes that is contiguous in the file."""
         segment = self.active()
         segment.end = self.place
         if self.at > self.piece_lo:
@@ -271,7 +271,7 @@ class DiskStreamLog(StreamLog):
         self.piece_place = self.place
 
     def take(self) -> StreamGroup:
-        """Give what was appended to the journal's next group."""
+        """Pass the appended records to the journal's next group."""
         self.end_piece()
         group = StreamGroup(self, self.buffer, self.pieces, self.next_offset, self.groups)
         self.pieces = []
@@ -283,7 +283,7 @@ class DiskStreamLog(StreamLog):
         return group
 
     def announce(self, ahead: int) -> None:
-        """Have the journal know how far the offsets go, and that ``ahead`` more may be given."""
+        """Define in the journal the durable offset, and ``ahead`` more as possible."""
         if not self.segments or self.lost:
             return
         number, _, end = self.said
@@ -294,7 +294,7 @@ class DiskStreamLog(StreamLog):
         self.journal.carry(self.key, stream_value(*said))
 
     def finished(self, group: StreamGroup) -> None:
-        """A group is durable."""
+        """Note that a group is durable."""
         self.files.close_given_up()
         self.committed_offset = group.next_offset
         while self.doubtful and self.doubtful[0][0] < group.number:
@@ -310,7 +310,7 @@ class DiskStreamLog(StreamLog):
     # --- Retention --------------------------------------------------------------------------
 
     def trim(self, now_ms: int) -> None:
-        """Drop the oldest segments beyond the limits."""
+        """Remove the oldest segments beyond the limits."""
         gone = 0
         segments = self.segments
         octets = self.octets
@@ -363,7 +363,7 @@ class DiskStreamLog(StreamLog):
         return after
 
     def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
-        """As :meth:`pour`, for large records, damaged places, and what is shown otherwise."""
+        """Deliver like :meth:`pour` for large records, damaged places and converted records."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
             if seq >= end or not consumer.can():
                 break
@@ -389,18 +389,18 @@ class DiskStreamLog(StreamLog):
     # --- Measuring --------------------------------------------------------------------------
 
     def octets_from(self, offset: int) -> int:
-        """See :class:`StreamLog`; within about an index entry where there is an index."""
+        """See :class:`StreamLog`; exact to about an index entry where there is an index."""
         return self.where.roughly_from(offset, self.place, self.next_offset)
 
     def measure(self, first: int, last: int) -> int:
-        """See :class:`StreamLog`; octets are those of the segments, records' heads included."""
+        """See :class:`StreamLog`; bytes are those of the segments, with the records' heads."""
         last = min(last, self.committed_offset)
         if first >= last:
             return 0
         return self.position(last) - self.position(first)
 
     def position(self, offset: int) -> int:
-        """Return how many octets of the segments that are kept stand before a record."""
+        """Return the bytes of the kept segments before a record."""
         if offset >= self.committed_offset:
             return self.where.written()
         return self.where.position(offset)
@@ -419,7 +419,7 @@ class DiskStreamLog(StreamLog):
     # --- The start --------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take up what is there."""
+        """Load the existing segments."""
         found = StreamRecovery(self.files)
         self.secret = found.secret
         self.segments[:] = found.segments
@@ -445,7 +445,7 @@ class DiskStreamLog(StreamLog):
         self.see_end()
 
     def see_end(self) -> None:
-        """Go on behind all offsets that were given away, where the last ones are lost."""
+        """Continue after all possible offsets if the last records are lost."""
         number, durable, end = self.said
         if self.next_offset >= durable:
             return
@@ -456,14 +456,14 @@ class DiskStreamLog(StreamLog):
         )
         self.next_offset = self.committed_offset = end
         self.lost = max(number, self.active().number if self.segments else 0)
-        self.begun = []  # What followed the last transaction that is there proved it.
+        self.begun = []  # Later records proved the last transaction.
         self.doubtful.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off what belongs to a transaction that was not committed, and what follows it.
+        """Cut off an uncommitted transaction and what follows it.
 
-        Without knowing (the journal is damaged), nothing is cut. Unless the journal was closed in
-        peace (``clean``), see that the last segment is durable.
+        If the journal is damaged and cannot tell, nothing is cut. Unless the journal was closed
+        regularly (``clean``), verify that the last segment is durable.
         """
         begun, self.begun = self.begun, []
         if self.segments and not clean:
@@ -476,7 +476,7 @@ class DiskStreamLog(StreamLog):
                 return
 
     def cut_back(self, segment: StreamSegment, place: int) -> None:
-        """Cut the log at a place, and read it anew."""
+        """Cut the log at a place, and read it again."""
         disk = self.files.disk
         while self.active() is not segment:
             later = self.segments.pop()

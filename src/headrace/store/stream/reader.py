@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a stream from anywhere, by many.
+"""Reading a stream from anywhere, by many readers.
 
-A reader that goes on where the last read ended needs no search, and readers that follow each other
-closely share what was read.
+A reader that continues after the last read needs no search, and readers close to each other share
+what was read.
 """
 
 import logging
@@ -27,13 +27,13 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-PLACES_MAX = 4096  # Where readers left off.
-READ_OCTETS = 256 << 10  # What is read at a time for one reader.
-RECENT = 8  # Reads kept for others.
+PLACES_MAX = 4096  # Remembered positions of readers.
+READ_OCTETS = 256 << 10  # Bytes read at a time for one reader.
+RECENT = 8  # Reads kept for other readers.
 
 
 class StreamReader:
-    """Reads what is durable of one stream."""
+    """Reads the durable records of one stream."""
 
     def __init__(self, files: StreamFiles, index: StreamIndex) -> None:
         self.files = files
@@ -45,14 +45,14 @@ class StreamReader:
         )
 
     def forget(self) -> None:
-        """Some segments are gone."""
+        """Forget positions and reads: segments were removed."""
         self.recent.clear()
         self.places.clear()
 
     def read(
         self, offset: int, committed: int, octets_max: int
     ) -> list[tuple[int, bytes, int, int, int]]:
-        """See :class:`StreamLog`; ``offset`` is there, and before ``committed``."""
+        """See :class:`StreamLog`; ``offset`` exists, and is below ``committed``."""
         for first, wanted, earlier in self.recent:
             if first == offset and wanted == octets_max:
                 return list(earlier)
@@ -75,10 +75,10 @@ class StreamReader:
         return list(found)
 
     def pour(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
-        """See :class:`StreamLog`. Records go from where they were read to the consumer's output.
+        """See :class:`StreamLog`; writes records straight to the consumer's output.
 
-        The last ``tail`` octets of each are not shown. When it returns ``offset``, what comes next
-        is large, damaged, or to be shown in another way.
+        The last ``tail`` bytes of each are left out. If it returns ``offset``, the next record is
+        large, damaged, or needs conversion.
         """
         begun = offset
         segment, place = self.find(offset)
@@ -97,7 +97,7 @@ class StreamReader:
             while at < stop and offset < end:
                 length = intact(d, at, stop, seed)
                 if length == 0:
-                    break  # Cut off by our reading, or damaged.
+                    break  # Cut off by this read, or damaged.
                 if d[at + 4] == C_MESSAGE:
                     seq = get64(d, at + 16)
                     if seq >= end:
@@ -108,7 +108,7 @@ class StreamReader:
                         lo = at + C_MESSAGE_HEAD
                         hi = lo + get32(d, at + 48) - tail
                         if tail and d[hi + 16] & (C_KIND_MASK | C_REDELIVERED):
-                            break  # It has to be shown in another way.
+                            break  # It needs conversion.
                         consumer.put_record(d, lo, get16(d, at + 52), hi, seq, get64(d, at + 24))
                         offset = seq + 1
                 at += (length + 7) & ~7
@@ -119,13 +119,13 @@ class StreamReader:
         return offset
 
     def leave_off(self, offset: int, segment: StreamSegment, place: int) -> None:
-        """Remember where somebody will go on."""
+        """Remember where a reader will continue."""
         self.places[offset] = (segment, place)
         while len(self.places) > PLACES_MAX:
             self.places.popitem(last=False)
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
-        """Return a place in a segment at or before an offset."""
+        """Return a segment and a place at or before an offset."""
         known = self.places.pop(offset, None)
         return known if known is not None else self.index.find(offset)
 
@@ -138,12 +138,12 @@ class StreamReader:
         octets_max: int,
         found: list[tuple[int, bytes, int, int, int]],
     ) -> int:
-        """Read records from a place on, those before ``offset`` aside; return where to go on."""
+        """Read records from ``offset`` on, starting at a place; return where to continue."""
         left = segment.written - place
         d = self.files.read_at(segment, min(octets_max + 4096, left), place)
         end = len(d) & ~7
         if end == 0:
-            return segment.written  # It is shorter than it was.
+            return segment.written  # It is shorter than before.
         at = 0
         octets = 0
         seed = segment.seed
@@ -151,7 +151,7 @@ class StreamReader:
             length = intact(d, at, end, seed)
             if length == 0:
                 if at and end < left:
-                    break  # Cut off by our reading, or damaged: seen next time.
+                    break  # Cut off by this read, or damaged: seen next time.
                 length = plausible(d, at, left, seed) if end - at >= C_HEAD else 0
                 if length > end and end < left:
                     d = self.files.read_at(segment, (length + 7) & ~7, place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the segments of a stream, and reading the last one, which a crash may have torn."""
+"""Recovery of a stream: finding its segments, and reading the last, which may be torn."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ class StreamRecovery:
     """One reading of one stream."""
 
     def __init__(self, files: StreamFiles) -> None:
-        """Read it.
+        """Read the stream.
 
         Raises:
             StoreError, OSError: it cannot be read.
@@ -28,8 +28,8 @@ class StreamRecovery:
         self.secret = 0
         self.octets = 0
         self.segments: list[StreamSegment] = []
-        self.last: StreamScan | None = None  # What stands in the last segment.
-        self.groups = 0  # The number of the latest group,
+        self.last: StreamScan | None = None  # The records of the last segment.
+        self.groups = 0  # Number of the latest group,
         self.begun: list[tuple[int, StreamSegment, int]] = []  # and its transactions.
         self.find_segments()
         if self.segments:
@@ -38,12 +38,12 @@ class StreamRecovery:
             self.begun = self.find_begun(self.last)
 
     def find_segments(self) -> None:
-        """Find what there is; remove what was never written, and what was let go of."""
+        """Find the segments; remove unwritten and removed ones."""
         disk, directory = self.files.disk, self.files.directory
         names = disk.names(directory)
         for name in names:
             if name.endswith(NEW):
-                disk.remove(os.path.join(directory, name))  # It was not completed.
+                disk.remove(os.path.join(directory, name))  # It was incomplete.
         numbers = numbered(names)
         found, oldest = read_headers(disk, directory, numbers)
         heads = [head for _, head in found.values() if head is not None]
@@ -71,7 +71,7 @@ class StreamRecovery:
             self.segments.append(segment)
 
     def segment(self, number: int, size: int) -> StreamSegment:
-        """Return a segment that is on the disk, whose header was not taken in."""
+        """Return a segment with a valid header."""
         seed = segment_seed(self.secret, number)
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
@@ -79,11 +79,11 @@ class StreamRecovery:
         return segment
 
     def rescue(self, segment: StreamSegment, last: bool) -> bool:
-        """Take up a segment whose header is damaged; false when nothing is to be had of it."""
+        """Load a segment with a damaged header; return False if it has no valid record."""
         disk, path = self.files.disk, segment.path
         buffer, size = self.files.read(segment)
         if not any(buffer[:size]):
-            if not last:  # The last one may have been made, and never written.
+            if not last:  # The last one may have been made and never written.
                 log.error("damaged: %s holds nothing any more, and is left out", path)
             else:
                 log.warning("%s holds nothing, and is removed", path)
@@ -102,13 +102,13 @@ class StreamRecovery:
         return True
 
     def forget(self, segment: StreamSegment) -> None:
-        """Close the file of a segment that is none of ours."""
+        """Close the file of a segment that is not used."""
         self.files.close(segment)
         if segment in self.files.open:
             self.files.open.remove(segment)
 
     def read_last(self, last: StreamSegment) -> StreamScan:
-        """Read the segment that is appended to, and cut off what was torn."""
+        """Read the last segment, and cut off what was torn."""
         found = StreamScan(last, last=True)
         end = found.take(*self.files.read(last))
         if end < last.written:
@@ -121,9 +121,9 @@ class StreamRecovery:
         return found
 
     def find_begun(self, last: StreamScan) -> list[tuple[int, StreamSegment, int]]:
-        """Return the transactions of the last group, which may begin in segments before the last.
+        """Return the transactions of the last group, which may begin in an earlier segment.
 
-        Each is its number, and the segment and the place of its BEGIN.
+        Each is its number, and the segment and place of its BEGIN.
         """
         found, begun = last, last.begun
         for segment in reversed(self.segments[:-1]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a segment of a stream from its start to its end."""
+"""Reading a segment of a stream from start to end."""
 
 import logging
 
@@ -19,28 +19,28 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-INDEX_STEP = 64 << 10  # Octets of a segment for one entry of its index.
+INDEX_STEP = 64 << 10  # Bytes of a segment for one index entry.
 if not cython.compiled:
     C_INDEX_STEP = INDEX_STEP
 
-GOES_ON = 1 << 63  # In the number of a GROUP record: the group began in the segment before.
+GOES_ON = 1 << 63  # Bit in the number of a GROUP record: the group began in the previous segment.
 
 
 class StreamScan:
-    """What stands in a segment."""
+    """The records of a segment."""
 
     def __init__(self, segment: StreamSegment, *, last: bool = False) -> None:
         """``last``: a crash may have torn its end."""
         self.segment = segment
         self.last = last
-        self.index: list[tuple[int, int, int]] = []  # (offset, place, arrived_ms)
+        self.index: list[tuple[int, int, int]] = []  # Offset, place, arrived_ms.
         self.next_offset = segment.first_offset
-        self.groups = 0  # The number of the latest group.
+        self.groups = 0  # Number of the latest group.
         self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
         self.whole = False  # The start of that group was found.
 
     def take(self, d: bytearray, size: int) -> int:
-        """Take in all records; return where they end."""
+        """Read all records; return where they end."""
         at = HEADER
         end = size & ~7
         marked = 0
@@ -75,7 +75,7 @@ class StreamScan:
         return at
 
     def note(self, type: int, number: int, place: int) -> None:
-        """Take in a GROUP or a BEGIN record."""
+        """Note a GROUP or BEGIN record."""
         if type == C_BEGIN:
             self.begun.append((number, self.segment, place))
         elif type == C_GROUP:
