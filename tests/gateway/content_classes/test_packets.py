@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.content_classes.packets import Pace, PacketDesk, StreamConsumer, packet
+from headrace.gateway.content_classes.packets import Pace, PacketClass, StreamConsumer, packet
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
@@ -17,14 +16,16 @@ from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.model.queue.dispatch import Consumer
     from headrace.model.queue.queue import Queue
 
 START_MS = 1_000_000
 
 
-class Desk(PacketDesk):
-    """A desk that notes when what was delivered."""
+class Packets(PacketClass):
+    """Notes when packets were delivered."""
 
     def __init__(self, vhost: VirtualHost, shared: Pace) -> None:
         super().__init__(vhost, 1, shared)
@@ -71,34 +72,34 @@ def pass_time(vhost: VirtualHost, until_ms: int) -> None:
 @pytest.mark.rule("0-10/s238")
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_packets_keep_the_rate(vhost: VirtualHost, everywhere: bool) -> None:
-    desk = Desk(vhost, Pace())
+    packets = Packets(vhost, Pace())
     queue = vhost.declare_queue("q")
-    desk.consume(queue)
-    desk.qos(10_000, everywhere)
+    packets.consume(queue)
+    packets.qos(10_000, everywhere)
     publish(vhost, queue, 20)
     pass_time(vhost, 950)
-    assert len(desk.times) == 10
-    gaps = [b - a for a, b in zip(desk.times, desk.times[1:], strict=False)]
+    assert len(packets.times) == 10
+    gaps = [b - a for a, b in zip(packets.times, packets.times[1:], strict=False)]
     assert 79 <= gaps[0] <= 102  # A consumer may be 20 ms ahead.
     assert all(99 <= gap <= 102 for gap in gaps[1:])
-    desk.qos(0, everywhere)
-    assert len(desk.times) == 20
+    packets.qos(0, everywhere)
+    assert len(packets.times) == 20
 
 
 def test_a_late_timer_is_made_up_for_a_little_only(vhost: VirtualHost) -> None:
-    desk = Desk(vhost, Pace())
+    packets = Packets(vhost, Pace())
     queue = vhost.declare_queue("q")
-    desk.consume(queue)
-    desk.qos(1_000_000, False)
+    packets.consume(queue)
+    packets.qos(1_000_000, False)
     publish(vhost, queue, 1)
     vhost.counters.now_ms += 10_000
     publish(vhost, queue, 100)
-    assert 15 <= len(desk.times) <= 25
+    assert 15 <= len(packets.times) <= 25
 
 
 def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
     shared = Pace()
-    first, second = Desk(vhost, shared), Desk(vhost, shared)
+    first, second = Packets(vhost, shared), Packets(vhost, shared)
     queue = vhost.declare_queue("q")
     first.consume(queue)
     second.consume(queue)
@@ -110,13 +111,13 @@ def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
     assert second.times
 
 
-def test_a_desk_that_is_over_wakes_nobody(vhost: VirtualHost) -> None:
-    desk = Desk(vhost, Pace())
+def test_packets_that_are_over_wake_nobody(vhost: VirtualHost) -> None:
+    packets = Packets(vhost, Pace())
     queue = vhost.declare_queue("q")
-    desk.consume(queue)
-    desk.qos(10, False)
+    packets.consume(queue)
+    packets.qos(10, False)
     publish(vhost, queue, 3)
     assert len(vhost.scheduler) == 1
-    desk.end()
+    packets.end()
     assert len(vhost.scheduler) == 0
-    assert len(desk.times) == 1
+    assert len(packets.times) == 1

@@ -26,7 +26,7 @@ from headrace.spec.reply import ReplyCode, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.gateway.content_classes.files import FileDesk
+    from headrace.gateway.content_classes.files import FileClass
     from headrace.model.queue.content_lanes import FileQueue
     from headrace.model.queue.queue import Queue
 
@@ -52,12 +52,12 @@ class Sink:
 
 
 class FileIntake:
-    """What one channel or session sends; its desk says what has to be said."""
+    """What one channel or session sends; its `FileClass` sends the answers."""
 
-    def __init__(self, desk: FileDesk) -> None:
-        self.desk = desk
-        self.vhost = desk.vhost
-        self.staging = desk.staging
+    def __init__(self, files: FileClass) -> None:
+        self.files = files
+        self.vhost = files.vhost
+        self.staging = files.staging
         self.opening = False  # The client waits for an open-ok.
         self.part: Any = None  # What it may stage, or is staging.
         self.filling = False
@@ -83,9 +83,9 @@ class FileIntake:
                 f"{min(FILE_SIZE_MAX, self.staging.size_max)}",
             )
         self.leave_part()
-        part = self.staging.find(self.desk.owner, identifier)
+        part = self.staging.find(self.files.owner, identifier)
         if part is not None and part.holder is not None:
-            if part.holder.desk.number == self.desk.number:
+            if part.holder.files.number == self.files.number:
                 raise ResourceLocked(f"'{identifier}' is being staged on another channel")
             part.holder.lose(part)
         self.opening = True
@@ -96,18 +96,18 @@ class FileIntake:
 
     def open_now(self, identifier: str, size: int) -> bool:
         """Begin the staging if there is room."""
-        return bool(self.staging.open(self.desk.owner, identifier, size, self, self.opened))
+        return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
 
     def opened(self, part: Any, error: OSError | None) -> None:
         """There is room, or there is not."""
-        if self.desk.ended or not self.opening:
+        if self.files.ended or not self.opening:
             if part is not None:
                 self.staging.leave(part)
             return
         self.opening = False
         if error is not None or part is None:
             reason = "another connection stages it" if error is None else error.strerror
-            self.desk.say_error(
+            self.files.say_error(
                 AmqpError(
                     ReplyCode.RESOURCE_ERROR,
                     f"cannot stage the file: {reason}",
@@ -118,7 +118,7 @@ class FileIntake:
             return
         self.part = part
         self.start("room")
-        self.desk.say_open_ok(part.got)
+        self.files.say_open_ok(part.got)
 
     def lose(self, part: Any) -> None:
         """The same user continues it over another connection."""
@@ -141,7 +141,7 @@ class FileIntake:
         part = self.part
         if part is None:
             raise CommandInvalid("file.stage without file.open-ok")
-        self.desk.priority_of(header)
+        self.files.priority_of(header)
         if 0 <= body_size != part.size - part.got:
             raise PreconditionFailed(
                 f"file.open said {part.size} octets and {part.got} are staged, but file.stage "
@@ -162,7 +162,7 @@ class FileIntake:
             return
         self.staging.add(part, octets)
         if self.staging.crowded():
-            self.desk.hold_back()
+            self.files.hold_back()
 
     def broken_off(self, part: Any) -> None:
         """The rest of a body does not come."""
@@ -187,7 +187,7 @@ class FileIntake:
         if part is self.part:
             self.part = None
             self.filling = False
-            self.desk.say_error(
+            self.files.say_error(
                 AmqpError(
                     ReplyCode.RESOURCE_ERROR,
                     f"cannot stage the file: {error.strerror}",
@@ -208,7 +208,7 @@ class FileIntake:
         then: Callable[[], None] | None = None,
     ) -> None:
         """The client publishes what it staged; ``then`` is called when that is done."""
-        part = self.staging.find(self.desk.owner, identifier)
+        part = self.staging.find(self.files.owner, identifier)
         if part is None:
             raise NotFound(f"no file '{identifier}' is staged")
         again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier, then)
@@ -217,11 +217,11 @@ class FileIntake:
                 raise PreconditionFailed(
                     f"file '{identifier}' is staged up to octet {part.got} of {part.size} only"
                 )
-            self.desk.pause()
+            self.files.pause()
             part.waiters.append(partial(self.retry, again))
             return
-        lanes_of(self.desk.find_queues(exchange, routing_key, part.header), KIND_FILE)
-        self.desk.pause()
+        lanes_of(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
+        self.files.pause()
 
         def done(body: Any, error: OSError | None) -> None:
             later = False
@@ -237,21 +237,21 @@ class FileIntake:
                 if then is not None:
                     then()
             except Exception as failure:  # noqa: BLE001 - told to the client
-                self.desk.say_error(failure)
+                self.files.say_error(failure)
             if not later:
-                self.desk.go_on()
+                self.files.go_on()
 
         self.staging.seal(part, done)
 
     def retry(self, again: Callable[[], None]) -> None:
         """The end of a staging that a publish waits for has come, or will not."""
-        if self.desk.ended:
+        if self.files.ended:
             return
         try:
             again()
         except Exception as failure:  # noqa: BLE001 - told to the client
-            self.desk.say_error(failure)
-            self.desk.go_on()
+            self.files.say_error(failure)
+            self.files.go_on()
 
     def spread(
         self,
@@ -263,24 +263,24 @@ class FileIntake:
         body: Any,
     ) -> bool:
         """Give a file to the queues; true when the client's next methods must wait still."""
-        queues = list(self.desk.find_queues(exchange, routing_key, part.header))
+        queues = list(self.files.find_queues(exchange, routing_key, part.header))
         lanes = lanes_of(queues, KIND_FILE)
         message = file_message(exchange, routing_key, part.header, body)
-        message.priority = self.desk.priority_of(part.header)
-        message.publisher = self.desk.number
+        message.priority = self.files.priority_of(part.header)
+        message.publisher = self.files.number
         reader = None
         if immediate:
             lanes = [lane for lane in lanes if takes_at_once(lane, message)]
             queues = [lane.parent for lane in lanes]
-        if not lanes and (mandatory or immediate) and not self.desk.ended:
+        if not lanes and (mandatory or immediate) and not self.files.ended:
             code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")
             reader = self.staging.reader(body)
-            return self.desk.say_return(code, text, message, reader)
-        transaction = self.desk.transaction()
+            return self.files.say_return(code, text, message, reader)
+        transaction = self.files.transaction()
         if transaction is not None:
             transaction.publish(message, queues, True)
-        elif self.desk.transactional():
-            self.desk.publish_later(message, queues)
+        elif self.files.transactional():
+            self.files.publish_later(message, queues)
         else:
             self.publish_now(message, queues)
         return False
@@ -295,7 +295,7 @@ class FileIntake:
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Have the client stop publishing while a queue that it publishes to is full."""
         full = [lane for lane in lanes if lane.full()]
-        if full and not self.desk.ended:
+        if full and not self.files.ended:
             self.stop("queue")
             for lane in full:
                 lane.add_waiter(self)
@@ -307,12 +307,12 @@ class FileIntake:
     def stop(self, reason: str) -> None:
         """Ask the client to publish nothing more for now."""
         if not self.stops:
-            self.desk.say_flow(False)
+            self.files.say_flow(False)
         self.stops.add(reason)
 
     def start(self, reason: str) -> None:
         """Let the client go on publishing, when there is no other reason not to."""
         if reason in self.stops:
             self.stops.remove(reason)
-            if not self.stops and not self.desk.ended:
-                self.desk.say_flow(True)
+            if not self.stops and not self.files.ended:
+                self.files.say_flow(True)

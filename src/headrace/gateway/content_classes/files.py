@@ -7,16 +7,16 @@ Out: open, stage, deliver. Files go one after another: the client is asked how m
 has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
 queue once it was sent as a whole, not before.
 
-What goes over the wire is said by the methods of :class:`FileDesk` that a version fills in.
+What goes over the wire is said by the methods of :class:`FileClass` that a version fills in.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.gateway.content_classes.desk import Desk
 from headrace.gateway.content_classes.file_intake import FileIntake
 from headrace.gateway.content_classes.file_message import identifier_of, shown
+from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import address_of, header_of
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
@@ -24,7 +24,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
-from headrace.model.message import REDELIVERED, Message
+from headrace.model.message import KIND_FILE, REDELIVERED, Message
 from headrace.model.queue.dispatch import Consumer
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.model.queue.queue import Queue
+    from headrace.protocol import codec_0_10 as later
+    from headrace.protocol import codec_0_x as early
 
 REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
 TX_FILES_MAX = 65536  # Publishes of files in one transaction.
@@ -67,29 +69,29 @@ class Limits:
 class FileConsumer(Consumer):
     """A consumer of files. To its queue it always acknowledges; it may do so by itself."""
 
-    def __init__(self, desk: FileDesk, lane: Queue, tag: str, automatic: bool) -> None:
+    def __init__(self, files: FileClass, lane: Queue, tag: str, automatic: bool) -> None:
         Consumer.__init__(self, lane, tag, False)
-        self.desk = desk
+        self.files = files
         self.automatic = automatic
         self.selective = self.filters = True  # Files that the client gave back do not come again.
-        self.publisher = desk.number
+        self.publisher = files.number
 
     def can(self) -> bool:
-        return self.desk.can(self)
+        return self.files.can(self)
 
     def accepts(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
             return 0
-        return self.desk.accepts(self, message)
+        return self.files.accepts(self, message)
 
     def deliver(self, message: Message) -> None:
-        self.desk.deliver(self, message)
+        self.files.deliver(self, message)
 
     def hold(self, position: int) -> None:
-        self.desk.hold_output(self.queue.store, position)
+        self.files.hold_output(self.queue.store, position)
 
     def cancelled(self) -> None:
-        self.desk.consumer_gone(self)
+        self.files.consumer_gone(self)
 
 
 class Sending(NamedTuple):
@@ -102,7 +104,7 @@ class Sending(NamedTuple):
     reader: Any
 
 
-class FileDesk(Desk):
+class FileClass(ContentClassPort):
     """Files of one channel or session."""
 
     def __init__(self, vhost: Any, owner: str, number: int, shared: Limits) -> None:
@@ -128,13 +130,9 @@ class FileDesk(Desk):
 
     # --- What a version says --------------------------------------------------------------------
 
-    def say(self, method: Any) -> None:
-        """Send a method."""
-        raise NotImplementedError
-
     def say_body(
         self,
-        method: Any,
+        method: object,
         header: bytes,
         reader: Any,
         at: int,
@@ -190,16 +188,16 @@ class FileDesk(Desk):
 
     def say_open(self, identifier: str, size: int) -> None:
         """Send file.open."""
-        self.say(self.codec.FileOpen(identifier=identifier, content_size=size))
+        self.reply(self.codec.FileOpen(identifier=identifier, content_size=size))
 
     def say_open_ok(self, staged: int) -> None:
         """Send file.open-ok."""
-        self.say(self.codec.FileOpenOk(staged_size=staged))
+        self.reply(self.codec.FileOpenOk(staged_size=staged))
 
     def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
         """Send file.deliver."""
         exchange, routing_key = address_of(sending.message)
-        self.say(
+        self.reply(
             self.codec.FileDeliver(
                 consumer_tag=sending.consumer.tag,
                 delivery_tag=sending.tag,
@@ -226,6 +224,57 @@ class FileDesk(Desk):
 
         self.say_body(method, self.header_for(message), reader, 0, done)
         return self.takes_channel
+
+    # --- Methods of the client ------------------------------------------------------------------
+
+    def on_qos(self, method: early.FileQos | later.FileQos) -> None:
+        """Limit the files that may be on their way or unsettled."""
+        self.qos(method.prefetch_size or 0, method.prefetch_count or 0, method.global_)
+        self.reply(self.codec.FileQosOk())
+
+    def on_consume(self, method: early.FileConsume | later.FileConsume) -> None:
+        """Start a consumer."""
+        lane, tag = self.check_consumer(method, KIND_FILE)
+        consumer = FileConsumer(self, lane, tag, method.no_ack)
+        self.add_consumer(consumer, method, self.codec.FileConsumeOk(consumer_tag=tag))
+
+    def on_cancel(self, method: early.FileCancel | later.FileCancel) -> None:
+        """End a consumer; its unacked files stay with the channel."""
+        self.cancel_consumer(method.consumer_tag, FileConsumer)
+        self.say_cancelled(method, "FileCancelOk")
+
+    def on_open(self, method: early.FileOpen | later.FileOpen) -> None:
+        """Begin to stage a file of the client."""
+        self.link().publishes = True
+        self.intake.open(method.identifier or "", method.content_size or 0)
+
+    def on_open_ok(self, method: early.FileOpenOk | later.FileOpenOk) -> None:
+        """Send the rest of the file that the client was offered."""
+        self.open_ok(method.staged_size or 0)
+
+    def on_publish(self, method: early.FilePublish | later.FilePublish) -> None:
+        """Publish a staged file."""
+        self.link().publishes = True
+        self.intake.publish(
+            method.exchange or "",
+            method.routing_key or "",
+            method.mandatory,
+            method.immediate,
+            method.identifier or "",
+            self.completion(),
+        )
+
+    def completion(self) -> Callable[[], None] | None:
+        """Return what to call once a publish is done."""
+        return None
+
+    def on_ack(self, method: early.FileAck | later.FileAck) -> None:
+        """Accept files."""
+        self.ack(method.delivery_tag or 0, method.multiple)
+
+    def on_reject(self, method: early.FileReject | later.FileReject) -> None:
+        """Reject a file."""
+        self.reject(method.delivery_tag or 0, method.requeue)
 
     # --- Deliveries -----------------------------------------------------------------------------
 
@@ -485,3 +534,15 @@ class FileDesk(Desk):
 
 
 OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.transaction.
+
+#: The methods of the class, and what handles them in all versions.
+HANDLERS: dict[str, Callable[[FileClass, Any], None]] = {  # Each takes its own class of method.
+    "file.qos": FileClass.on_qos,
+    "file.consume": FileClass.on_consume,
+    "file.cancel": FileClass.on_cancel,
+    "file.open": FileClass.on_open,
+    "file.open-ok": FileClass.on_open_ok,
+    "file.publish": FileClass.on_publish,
+    "file.ack": FileClass.on_ack,
+    "file.reject": FileClass.on_reject,
+}

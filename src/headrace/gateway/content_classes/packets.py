@@ -11,15 +11,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.content_classes.desk import Desk
 from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import address_of, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
 from headrace.model.queue.dispatch import Consumer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.model.queue.queue import Queue
+    from headrace.protocol import codec_0_10 as later
+    from headrace.protocol import codec_0_x as early
 
 BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
 NO_ROUTE = 312
@@ -46,25 +50,25 @@ class Pace:
 class StreamConsumer(Consumer):
     """A consumer of packets."""
 
-    def __init__(self, desk: PacketDesk, lane: Queue, tag: str) -> None:
+    def __init__(self, packets: PacketClass, lane: Queue, tag: str) -> None:
         Consumer.__init__(self, lane, tag, True)
-        self.desk = desk
-        self.publisher = desk.number
+        self.packets = packets
+        self.publisher = packets.number
 
     def can(self) -> bool:
-        return self.desk.can(self)
+        return self.packets.can(self)
 
     def accepts(self, message: Message) -> int:
         return 0 if self.no_local and self.publisher == message.publisher else 1
 
     def deliver(self, message: Message) -> None:
-        self.desk.deliver(self, message)
+        self.packets.deliver(self, message)
 
     def cancelled(self) -> None:
-        self.desk.consumer_gone(self)
+        self.packets.consumer_gone(self)
 
 
-class PacketDesk(Desk):
+class PacketClass(ContentClassPort):
     """Packets of one channel or session."""
 
     def __init__(self, vhost: Any, number: int, shared: Pace) -> None:
@@ -99,6 +103,32 @@ class PacketDesk(Desk):
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
         )
         self.say(method, message)
+
+    # --- Methods of the client ------------------------------------------------------------------
+
+    def on_qos(self, method: early.StreamQos | later.StreamQos) -> None:
+        """Set the rate; packets are not acknowledged, so there is nothing to prefetch."""
+        self.qos(method.consume_rate or 0, method.global_)
+        self.reply(self.codec.StreamQosOk())
+
+    def on_consume(self, method: early.StreamConsume | later.StreamConsume) -> None:
+        """Start a consumer."""
+        lane, tag = self.check_consumer(method, KIND_STREAM)
+        consumer = StreamConsumer(self, lane, tag)
+        self.add_consumer(consumer, method, self.codec.StreamConsumeOk(consumer_tag=tag))
+
+    def on_cancel(self, method: early.StreamCancel | later.StreamCancel) -> None:
+        """End a consumer."""
+        self.cancel_consumer(method.consumer_tag, StreamConsumer)
+        self.say_cancelled(method, "StreamCancelOk")
+
+    def on_publish(
+        self, method: early.StreamPublish | later.StreamPublish, header: bytes, body: bytes
+    ) -> None:
+        """Publish a packet."""
+        self.link().publishes = True
+        address = method.exchange or "", method.routing_key or ""
+        self.publish(*address, method.mandatory, method.immediate, header, body)
 
     # --- Both ways ------------------------------------------------------------------------------
 
@@ -181,3 +211,11 @@ def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Messa
     message.flags = KIND_STREAM | LARGE
     message.parts = (body,)
     return message
+
+
+#: The methods without content, and what handles them in all versions.
+HANDLERS: dict[str, Callable[[PacketClass, Any], None]] = {  # Each takes its own class of method.
+    "stream.qos": PacketClass.on_qos,
+    "stream.consume": PacketClass.on_consume,
+    "stream.cancel": PacketClass.on_cancel,
+}

@@ -16,6 +16,7 @@ import logging
 import secrets
 from typing import Any, NamedTuple
 
+from headrace.gateway.connection.plug_in_state import states_of
 from headrace.model.errors import NotFound
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,8 @@ class Suspensions:
         connection.forget_answers(channel)
         connection.forget_waiting(channel)
         channel.busy = 0
-        if channel.files is not None:
-            channel.files.suspend()
+        for state in states_of(channel):
+            state.suspend()
         self.waiting[channel.id] = Suspended(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
@@ -102,9 +103,8 @@ def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
     connection.last = None
     connection.unacked += channel.unacked
     connection.context.tickets.move(channel, suspended.connection, connection)
-    for desk in (channel.files, channel.packets):
-        if desk is not None:
-            desk.move_to(connection)
+    for state in states_of(channel):
+        state.move_to(connection)
     for consumer in list((channel.consumers or {}).values()):
         consumer.connection = connection
         consumer.publisher = connection.number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table that names who handles which command of 0-10.
+"""The table of handlers of the commands of 0-10, to which plug-ins add theirs.
 
 A handler is given session, command, the payload of the header segment and the body in parts. It
 returns False when the command is not complete yet; then it completes it later.
@@ -7,21 +7,39 @@ returns False when the command is not complete yet; then it completes it later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.gateway.v0_10.commands import dtx, message, queue, stream, tx
-from headrace.gateway.v0_10.commands import exchange as command_exchange
-from headrace.gateway.v0_10.commands import file as command_file
+from headrace.gateway.v0_10.commands import dtx, exchange, message, queue, tx
 
-Handler = Callable[[Any, Any, bytes, tuple[bytes, ...]], bool | None]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-HANDLERS: dict[str, Handler] = {
-    **message.HANDLERS,
-    **command_exchange.HANDLERS,
-    **queue.HANDLERS,
-    **tx.HANDLERS,
-    **command_file.HANDLERS,
-    **stream.HANDLERS,
-    **dtx.HANDLERS,
-}
+    from headrace.gateway.v0_10.session.session import Session010
+
+    # Each handler takes the class of its own command: hence Any.
+    Handler = Callable[[Session010, Any, bytes, tuple[bytes, ...]], bool | None]
+
+
+class Sink(Protocol):
+    """Takes a body as it arrives, in place of memory."""
+
+    def add(self, octets: bytes) -> None:
+        """Take the next bytes."""
+
+    def abandon(self) -> None:
+        """The rest of the body does not come."""
+
+
+class Commands:
+    """The handlers of commands by name."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {
+            **message.HANDLERS,
+            **exchange.HANDLERS,
+            **queue.HANDLERS,
+            **tx.HANDLERS,
+            **dtx.HANDLERS,
+        }
+        #: Returns what takes the body of a file.stage, whose header is given.
+        self.sink: Callable[[Session010, bytes], Sink] | None = None

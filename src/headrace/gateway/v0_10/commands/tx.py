@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.connection.plug_in_state import states_of
 from headrace.model.transaction.transaction import Transaction
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
@@ -35,8 +36,8 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
     refused = session.transaction.commit()
     session.deliveries.parted.clear()
     session.deliveries.returning.clear()
-    if session.files is not None:
-        session.files.parted.clear()
+    for state in states_of(session):
+        state.commit()
     if refused:  # A transfer that was part of a transaction is rejected no more.
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
     later: bool = session.later()
@@ -48,8 +49,8 @@ def rollback(session: Any, command: TxRollback, header: bytes, parts: object) ->
     check(session)
     session.transaction.forget()
     session.deliveries.part_again()
-    if session.files is not None:
-        session.files.part_again()
+    for state in states_of(session):
+        state.rollback()
 
 
 def check(session: Any) -> None:

@@ -19,7 +19,6 @@ if not cython.compiled:
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
 from headrace.gateway.connection.context import CHANGES, waits
-from headrace.gateway.v0_10.commands.file import begin_stage
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_kin, is_reticent
 from headrace.model.errors import ModelError
@@ -340,7 +339,8 @@ class Connection010(Connection):
             windows.completed(lo, hi)
 
     def sink_of(self, session: Any, header: bytes) -> Any:
-        return begin_stage(session, header)
+        sink = self.shared.commands.sink
+        return None if sink is None else sink(session, header)
 
     def on_command(
         self, session: Any, command: Any, header: bytes, parts: tuple[bytes, ...]
@@ -452,7 +452,7 @@ class Connection010(Connection):
         self.turn_over()
         self.lost()
         self.starving = None
-        self.shared.forget_limits(self.number)
+        self.shared.forget_states(self.number)
         self.context.forget(self)
         if self.vhost is not None:
             self.vhost.connection_closed(self)

@@ -6,19 +6,21 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.gateway.v0_10.commands.table import HANDLERS
+from headrace.gateway.v0_10.commands.table import Commands
 from headrace.gateway.v0_10.connection.connection import Connection010
+from headrace.gateway.v0_10.plug_ins import PLUG_INS
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.content_classes.files import Limits
-    from headrace.gateway.content_classes.packets import Pace
+
+State = TypeVar("State")
 
 FEATURES = ["qpid.jms-selector"]  # Clients that do not find it here select by themselves.
 
@@ -44,12 +46,14 @@ class Context010:
         self.context = context
         self.access = context.access
         self.default_vhost = default_vhost
-        self.handlers = HANDLERS
+        self.commands = Commands()
+        for register in PLUG_INS:
+            register(self.commands)
+        self.handlers = self.commands.handlers
         self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.
         self.fragments = Fragments(context.counters, context.body_max)
-        # What file.qos and stream.qos limit on whole connections, by their numbers.
-        self.file_limits: dict[int, Limits] = {}
-        self.paces: dict[int, Pace] = {}
+        # The states that plug-ins keep for whole connections, by their numbers.
+        self.shared_states: dict[int, dict[type, object]] = {}
         self.attaching: Any = None  # The connection that asks for a session now.
         self.sessions = Sessions(
             self.make_session,
@@ -59,10 +63,18 @@ class Context010:
         )
         self.federation_tag = str(uuid.uuid4())
 
-    def forget_limits(self, number: int) -> None:
+    def shared_state(self, number: int, kind: type[State]) -> State:
+        """Return the state of one kind that a plug-in keeps for a connection."""
+        states = self.shared_states.setdefault(number, {})
+        found = states.get(kind)
+        if found is None:
+            found = states[kind] = kind()
+        assert isinstance(found, kind)
+        return found
+
+    def forget_states(self, number: int) -> None:
         """A connection is over."""
-        self.file_limits.pop(number, None)
-        self.paces.pop(number, None)
+        self.shared_states.pop(number, None)
 
     def connect(self, context: Context, number: int, loopback: bool) -> Connection010:
         """Make the connection of a client that speaks 0-10."""

@@ -52,18 +52,7 @@ class SessionContext(Session):
         """Refuse what the user has no permission for."""
         self.context.access.check(self.user, self.vhost.name, permission, kind, name)
 
-    def check_any_access(self, kind: str, name: str) -> None:
-        """Refuse to reveal that an object exists to a user without any permission on it."""
-        self.context.access.check_any(self.user, self.vhost.name, kind, name)
-
     def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
         """Refuse a topic that the user may not publish to or bind."""
         access = self.context.access
         access.check_topic(self.user, self.vhost, permission, exchange, routing_key)
-
-    def check_elsewhere(
-        self, exchange: str, routing_key: str | None = None, *, letters: bool
-    ) -> None:
-        """Refuse to forward messages to where the user may not write."""
-        access = self.context.access
-        access.check_elsewhere(self.user, self.vhost, exchange, routing_key, letters=letters)

@@ -24,8 +24,7 @@ cdef class Session010(SessionContext):
     cdef public Publisher publisher
     cdef public dict consumers
     cdef public Queue reply_queue
-    cdef public object files
-    cdef public object packets
+    cdef public dict plug_ins
     cdef public bint selected_tx
     cdef public bint selected_dtx
 

@@ -32,8 +32,6 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.content_classes.files import FileDesk
-    from headrace.gateway.content_classes.packets import PacketDesk
     from headrace.gateway.v0_10.connection.connection import Connection010
     from headrace.model.queue.dispatch import Consumer
 
@@ -57,8 +55,7 @@ class Session010(SessionContext):
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
         self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
         self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
-        self.files: FileDesk | None = None  # Made on first use.
-        self.packets: PacketDesk | None = None
+        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.selected_tx = False
         self.selected_dtx = False
 

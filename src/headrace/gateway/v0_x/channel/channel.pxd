@@ -39,8 +39,7 @@ cdef class Channel(Deliveries):
     cdef public dict tx_settles
     cdef public long long tx_octets
     cdef public object transaction
-    cdef public object files
-    cdef public object packets
+    cdef public dict plug_ins
     cdef public list owed
 
     cpdef bint holds(self, unsigned long long tag) except -1

@@ -35,7 +35,7 @@ class Channel(Deliveries):
         Deliveries.__init__(self, number, connection)
         self.late: Any = None  # {tag: (consumer, octets)} of what returned, being overdue.
         self.consumer_prefetch = 0  # Messages, for consumers to come.
-        self.consumers: dict[str, BasicConsumer] | None = None
+        self.consumers: dict[str, Consumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.converter: Converter | None = None  # For what is got and came from 0-10.
         self.message_side: Any = None  # Its part in the message class of 0-9.
@@ -55,8 +55,7 @@ class Channel(Deliveries):
         self.tx_octets = 0
         self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
         self.transaction: Any = None  # Of the transaction branch that the channel works for.
-        self.files: Any = None  # A FileDesk, once used.
-        self.packets: Any = None  # Likewise for the stream class.
+        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.owed: Any = None  # Confirms that wait while a body is sent.
 
     # --- Settlement ---------------------------------------------------------------------------

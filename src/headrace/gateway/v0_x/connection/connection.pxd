@@ -30,8 +30,7 @@ cdef class GatewayConnection(Peer):
     cdef public dict tickets
     cdef public unsigned int last_ticket
     cdef public list paused
-    cdef public object file_limits
-    cdef public object stream_limits
+    cdef public dict plug_ins
     cdef public dict capabilities
     cdef public dict client_properties
     cdef public object quirks

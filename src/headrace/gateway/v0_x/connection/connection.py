@@ -87,8 +87,7 @@ class GatewayConnection(Peer):
         self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
         self.last_ticket = 0  # The number that was last given.
         self.paused: list[ProtocolChannel] = []  # Busy until the client has read.
-        self.file_limits: Any = None  # Of the file class, once used,
-        self.stream_limits: Any = None  # and of the stream class.
+        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
         self.quirks: Any = NONE  # The Quirks of the client, once it has said who it is.

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What 0-8 to 0-9-1 connections of one broker share, and who handles which of their methods."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.connection.context import Context
+from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.channel.references_0_9 import Checkpoints
 from headrace.gateway.v0_x.channel_resume import Suspensions
-from headrace.gateway.v0_x.methods import access as control_access
-from headrace.gateway.v0_x.methods import basic, dtx, message_0_9, selftest, stream, tunnel
+from headrace.gateway.v0_x.methods import basic, message_0_9
 from headrace.gateway.v0_x.methods import connection as control_connection
-from headrace.gateway.v0_x.methods import exchange as control_exchange
-from headrace.gateway.v0_x.methods import file as control_file
-from headrace.gateway.v0_x.methods import queue as control_queue
+from headrace.gateway.v0_x.methods.table import Methods
+from headrace.gateway.v0_x.plug_ins import PLUG_INS
 from headrace.gateway.v0_x.tickets import WRITE, Tickets
 from headrace.model.errors import (
     AccessRefused,
@@ -37,7 +37,12 @@ from headrace.protocol.codec_0_x import MethodBase, decode_content_header
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import framed
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.v0_x.methods.table import Handler, Sink
+    from headrace.spec.tables import Version
 
 SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
 CODES: dict[type[ModelError], ReplyCode] = {
@@ -53,36 +58,7 @@ CODES: dict[type[ModelError], ReplyCode] = {
     ResourceLocked: ReplyCode.RESOURCE_LOCKED,
 }
 
-Handler = Callable[[Any, Any, Any], MethodBase | None]
-
-HANDLERS: dict[str, Handler] = {
-    **control_access.HANDLERS,
-    **control_connection.HANDLERS,
-    **control_exchange.HANDLERS,
-    **control_queue.HANDLERS,
-    **basic.HANDLERS,
-    **message_0_9.HANDLERS,
-    **dtx.HANDLERS,
-    **selftest.HANDLERS,
-    **control_file.HANDLERS,
-    **stream.HANDLERS,
-}
 DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
-
-ContentHandler = Callable[[Any, Any, Any, bytes, bytes], MethodBase | None]
-
-# Methods with content but for basic.publish, which takes a way of its own. A handler is given
-# connection, channel, method, the payload of the header frame, undecoded, and the body.
-CONTENT_HANDLERS: dict[str, ContentHandler] = {
-    **selftest.CONTENT_HANDLERS,
-    **tunnel.CONTENT_HANDLERS,
-    **control_file.CONTENT_HANDLERS,
-    **stream.CONTENT_HANDLERS,
-}
-
-# Those whose bodies do not go through memory: called with connection, channel, the payload of the
-# header frame, undecoded, and the size of the body, they return what takes it.
-SINKS: dict[str, Callable[[Any, Any, bytes, int], Any]] = {"file.stage": control_file.begin_stage}
 
 
 class ContentHeaders:
@@ -122,6 +98,9 @@ class V0xContext(Context):
     def __init__(self, **shared: Any) -> None:
         """``shared`` is what a :class:`Context` takes."""
         super().__init__(**shared)
+        self.methods = Methods()
+        for register in PLUG_INS:
+            register(self.methods)
         self.checkpoints = Checkpoints()
         self.tickets = Tickets(self.offers.realms)
         self.suspensions = Suspensions(self.offers.resume_ms)
@@ -132,7 +111,7 @@ class V0xContext(Context):
 
     def control(self, connection: Any, channel: Any, method: MethodBase) -> MethodBase | None:
         """Handle a method; return the answer, if there is one to send at once."""
-        handler = HANDLERS.get(method.NAME)
+        handler = self.methods.handlers.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         self.events.actor = connection.user
@@ -172,7 +151,7 @@ class V0xContext(Context):
         self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
     ) -> MethodBase | None:
         """Handle a method with its content; return the answer, if there is one to send at once."""
-        handler = CONTENT_HANDLERS.get(method.NAME)
+        handler = self.methods.content_handlers.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         self.tickets.check_method(connection, channel, method)
@@ -180,9 +159,9 @@ class V0xContext(Context):
 
     def sink(
         self, connection: Any, channel: Any, method: MethodBase, header: bytes, body_size: int
-    ) -> Any:
+    ) -> Sink | None:
         """Return what takes the body of a content instead of memory, or None."""
-        make = SINKS.get(method.NAME)
+        make = self.methods.sinks.get(method.NAME)
         return None if make is None else make(connection, channel, header, body_size)
 
     def translate(self, error: ModelError) -> AmqpError:
@@ -229,8 +208,8 @@ class V0xContext(Context):
         self.telling.channel_closed(connection, channel.number)
         if connection.tickets:
             self.tickets.end_channel(connection, channel)
-        control_file.end_channel(channel)
-        stream.end_channel(channel)
+        for state in states_of(channel):
+            state.end()
         basic.end_channel(connection, channel)
         message_0_9.end_channel(channel)
         if connection.vhost is not None:

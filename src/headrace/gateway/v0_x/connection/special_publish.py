@@ -20,6 +20,7 @@ if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut, get32
 
+from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
@@ -387,8 +388,8 @@ class SpecialPublisher:
             if settles:
                 for tag in sorted(settles):
                     channel.settle_one(tag, settles[tag])
-            if channel.files is not None:
-                channel.files.commit()
+            for state in states_of(channel):
+                state.commit()
         finally:
             channel.tx = True
             store.commit()

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
 from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
@@ -453,8 +454,8 @@ def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> Method
     channel.tx_publishes = None
     channel.tx_settles = None
     channel.tx_octets = 0
-    if channel.files is not None:
-        channel.files.forget()
+    for state in states_of(channel):
+        state.rollback()
     return TxRollbackOk()
 
 

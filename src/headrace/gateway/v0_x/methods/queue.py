@@ -29,7 +29,7 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.connection.context import Handler
+    from headrace.gateway.v0_x.methods.table import Handler
 
 OFFSET_QUERY = "x-stream-offset-query"
 COUNT_MAX = 0xFFFFFFFF

@@ -1,37 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file class of 0-8 and 0-9: its methods, and what :class:`FileDesk` says in them."""
+"""The file class on a channel of 0-8 or 0-9."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.content_classes.file_message import with_body_size
-from headrace.gateway.content_classes.files import FileConsumer, FileDesk, Limits
+from headrace.gateway.content_classes.files import FileClass, Limits
 from headrace.gateway.v0_x.channel.channel import check_branch
-from headrace.gateway.v0_x.methods.file_and_stream import (
-    OnChannel,
-    add_consumer,
-    cancel_consumer,
-    check_consumer,
-)
-from headrace.model.message import KIND_FILE
-from headrace.protocol.codec_0_x import (
-    ChannelFlow,
-    FileAck,
-    FileCancel,
-    FileCancelOk,
-    FileConsume,
-    FileConsumeOk,
-    FileOpen,
-    FileOpenOk,
-    FilePublish,
-    FileQos,
-    FileQosOk,
-    FileReject,
-    FileStage,
-    MethodBase,
-    encode_method,
-)
+from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
+from headrace.protocol.codec_0_x import ChannelFlow, FileStage, MethodBase, encode_method
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import Feed
 from headrace.protocol.v0_x.channel import FOR_BODY
@@ -43,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.gateway.content_classes.file_intake import Sink
     from headrace.gateway.content_classes.files import Sending
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 
 class BodyFeed(Feed):
@@ -76,30 +57,18 @@ class BodyFeed(Feed):
         self.reader.close()
 
 
-class ChannelFiles(OnChannel, FileDesk):
+class ChannelFiles(ChannelPort, FileClass):
     """The files of one channel."""
 
     takes_channel = True
 
-    def __init__(self, connection: Any, channel: Channel) -> None:
-        if connection.file_limits is None:
-            connection.file_limits = Limits()
-        FileDesk.__init__(
-            self,
-            connection.vhost,
-            connection.user.name,
-            connection.number,
-            connection.file_limits,
-        )
+    def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
+        shared = state_of(connection, Limits, Limits)
+        FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
         self.connection = connection
         self.channel = channel
         self.reader: Any = None  # Of the body that is being sent.
         self.flowing = True  # What channel.flow was before a body took the channel.
-
-    def say(self, method: MethodBase) -> None:
-        """Send a method."""
-        if not self.ended and not self.connection.ended:
-            self.connection.reply(self.channel.number, method)
 
     def say_stage(self, sending: Sending, staged: int) -> None:
         size = sending.message.body_size
@@ -108,13 +77,14 @@ class ChannelFiles(OnChannel, FileDesk):
 
     def say_body(
         self,
-        method: MethodBase,
+        method: object,
         header: bytes,
         reader: Any,
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
         """Send a method with content from the disk; until its end the channel says nothing else."""
+        assert isinstance(method, MethodBase)
         connection, number = self.connection, self.channel.number
         self.pause()
         self.reader = reader
@@ -134,7 +104,7 @@ class ChannelFiles(OnChannel, FileDesk):
             connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
 
     def say_flow(self, active: bool) -> None:
-        self.say(ChannelFlow(active=active))
+        self.reply(ChannelFlow(active=active))
 
     def say_error(self, error: Exception) -> None:
         if self.ended or self.connection.ended:
@@ -169,16 +139,19 @@ class ChannelFiles(OnChannel, FileDesk):
             self.channel.flow = self.flowing
         self.channel.owed = None
 
-    def move_to(self, connection: Any) -> None:
-        """The channel is resumed over another connection."""
+    def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection
         self.number = connection.number
-        if connection.file_limits is None:
-            connection.file_limits = Limits()
-        self.share(connection.file_limits)
+        self.share(state_of(connection, Limits, Limits))
+
+    def commit(self) -> None:
+        FileClass.commit(self)
+
+    def rollback(self) -> None:
+        self.forget()
 
     def end(self) -> None:
-        FileDesk.end(self)
+        FileClass.end(self)
         if self.reader is not None:
             self.reader.close()
 
@@ -197,91 +170,20 @@ class ChannelFiles(OnChannel, FileDesk):
         return check_branch(self.channel) if self.channel.dtx else None
 
 
-def desk_of(connection: Any, channel: Any) -> ChannelFiles:
-    """Return what keeps a channel's files."""
-    if channel.files is None:
-        channel.files = ChannelFiles(connection, channel)
-    desk: ChannelFiles = channel.files
-    return desk
+def files_of(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
+    """Return the files of a channel."""
+    return state_of(channel, ChannelFiles, partial(ChannelFiles, connection, channel))
 
 
-def qos(connection: Any, channel: Channel, method: FileQos) -> MethodBase:
-    """Limit the files that may be on their way or unsettled, on the channel or everywhere."""
-    desk = desk_of(connection, channel)
-    desk.qos(method.prefetch_size, method.prefetch_count, method.global_)
-    return FileQosOk()
+def begin_stage(
+    connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
+) -> Sink:
+    """The header of a file.stage came; the sink returned takes the body."""
+    return files_of(connection, channel).intake.begin(header, body_size, connection.version)
 
 
-def consume(connection: Any, channel: Any, method: FileConsume) -> None:
-    """Start a consumer of files."""
-    lane, tag = check_consumer(connection, channel, method, KIND_FILE)
-    consumer = FileConsumer(desk_of(connection, channel), lane, tag, method.no_ack)
-    add_consumer(connection, channel, consumer, method, FileConsumeOk(consumer_tag=tag))
-
-
-def cancel(connection: Any, channel: Any, method: FileCancel) -> MethodBase | None:
-    """End a consumer; what it holds stays unsettled on the channel."""
-    cancel_consumer(connection, channel, method.consumer_tag, FileConsumer)
-    return None if method.no_wait else FileCancelOk(consumer_tag=method.consumer_tag)
-
-
-def open_file(connection: Any, channel: Any, method: FileOpen) -> None:
-    """The client wants to stage a file."""
-    connection.publishes = True
-    desk_of(connection, channel).intake.open(method.identifier, method.content_size)
-
-
-def open_ok(connection: Any, channel: Any, method: FileOpenOk) -> None:
-    """The client is ready for a file of ours."""
-    desk_of(connection, channel).open_ok(method.staged_size)
-
-
-def begin_stage(connection: Any, channel: Any, header: bytes, body_size: int) -> Sink:
-    """The header of a file.stage came; what is returned takes the body."""
-    return desk_of(connection, channel).intake.begin(header, body_size, connection.version)
-
-
-def stage(connection: Any, channel: Any, method: FileStage, header: bytes, body: bytes) -> None:
-    """All of a body came."""
-    desk_of(connection, channel).intake.staged()
-
-
-def publish(connection: Any, channel: Any, method: FilePublish) -> None:
-    """The client publishes what it staged."""
-    connection.publishes = True
-    desk_of(connection, channel).intake.publish(
-        method.exchange,
-        method.routing_key,
-        method.mandatory,
-        method.immediate,
-        method.identifier,
-    )
-
-
-def ack(connection: Any, channel: Any, method: FileAck) -> None:
-    """The client accepts files."""
-    desk_of(connection, channel).ack(method.delivery_tag, method.multiple)
-
-
-def reject(connection: Any, channel: Any, method: FileReject) -> None:
-    """The client cannot take a file."""
-    desk_of(connection, channel).reject(method.delivery_tag, method.requeue)
-
-
-def end_channel(channel: Any) -> None:
-    """The channel is over."""
-    if channel.files is not None:
-        channel.files.end()
-
-
-HANDLERS: dict[str, Any] = {
-    "file.qos": qos,
-    "file.consume": consume,
-    "file.cancel": cancel,
-    "file.open": open_file,
-    "file.open-ok": open_ok,
-    "file.publish": publish,
-    "file.ack": ack,
-    "file.reject": reject,
-}
-CONTENT_HANDLERS: dict[str, Any] = {"file.stage": stage}
+def stage(
+    connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
+) -> None:
+    """The whole body came."""
+    files_of(connection, channel).intake.staged()

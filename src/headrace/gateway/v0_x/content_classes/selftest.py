@@ -7,9 +7,8 @@ which it names them, and 0, which a client that fills in nothing sends, is the f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -24,6 +23,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ADD, MIN, MAX = 1, 2, 3
 U32 = 0xFFFFFFFF

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state that plug-ins keep on channels, sessions and connections.
+
+A channel knows none of the features that few clients use. It has one slot, ``plug_ins``, which is
+None until the first of them is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+
+State = TypeVar("State")
+
+
+class Slot(Protocol):
+    """A channel, a session or a connection."""
+
+    plug_ins: dict[type, object] | None
+
+
+class ChannelState:
+    """What a plug-in keeps for one channel or session; the channel calls these methods."""
+
+    def commit(self) -> None:
+        """The transaction of the channel commits."""
+
+    def rollback(self) -> None:
+        """The transaction of the channel is rolled back."""
+
+    def suspend(self) -> None:
+        """The connection is lost; the channel may be resumed over another one."""
+
+    def move_to(self, connection: GatewayConnection) -> None:
+        """The channel is resumed over another connection."""
+
+    def end(self) -> None:
+        """The channel is closed."""
+
+
+def state_of(owner: Slot, kind: type[State], make: Callable[[], State]) -> State:
+    """Return the state of one kind that a plug-in keeps on ``owner``; make it on first use."""
+    states = owner.plug_ins
+    if states is None:
+        states = owner.plug_ins = {}
+    found = states.get(kind)
+    if found is None:
+        found = states[kind] = make()
+    assert isinstance(found, kind)
+    return found
+
+
+def states_of(owner: Slot) -> list[ChannelState]:
+    """Return the states of all plug-ins on a channel or session."""
+    states = owner.plug_ins
+    if states is None:
+        return []
+    return [state for state in states.values() if isinstance(state, ChannelState)]

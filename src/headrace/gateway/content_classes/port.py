@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The port of a channel or session that the file and stream classes use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.protocol import codec_0_10, codec_0_x
+
+    ConsumeMethod = (
+        codec_0_x.FileConsume
+        | codec_0_x.StreamConsume
+        | codec_0_10.FileConsume
+        | codec_0_10.StreamConsume
+    )
+    CancelMethod = (
+        codec_0_x.FileCancel
+        | codec_0_x.StreamCancel
+        | codec_0_10.FileCancel
+        | codec_0_10.StreamCancel
+    )
+
+
+class Publishing(Protocol):
+    """A connection that remembers that its client publishes."""
+
+    publishes: bool
+
+
+class ContentClassPort:
+    """One content class on one channel or session; each family of versions fills it in."""
+
+    codec: ModuleType  # Has the family's classes of methods, by the same names.
+    ended = False
+
+    def link(self) -> Publishing:
+        """Return the connection."""
+        raise NotImplementedError
+
+    def reply(self, method: object) -> None:
+        """Send a method without content."""
+        raise NotImplementedError
+
+    def ready(self, lane: Queue) -> bool:
+        """Return True if the client takes deliveries now; if not, ``lane`` is drained later."""
+        raise NotImplementedError
+
+    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
+        """Return the queues of a publish; refuse what the user may not do."""
+        raise NotImplementedError
+
+    def priority_of(self, header: bytes) -> int:
+        """Return the priority in a content header; refuse one that is malformed."""
+        raise NotImplementedError
+
+    def consumers(self) -> Iterable[Consumer]:
+        """Return the consumers of this channel or session."""
+        raise NotImplementedError
+
+    def consumer_gone(self, consumer: Consumer) -> None:
+        """The queue of a consumer was deleted."""
+        raise NotImplementedError
+
+    def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
+        """Return the lane for one kind of content that a new consumer takes from, and its tag."""
+        raise NotImplementedError
+
+    def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
+        """Start a consumer, after the answer if there is one."""
+        raise NotImplementedError
+
+    def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
+        """End a consumer of one class; an unknown tag is no error."""
+        raise NotImplementedError
+
+    def say_cancelled(self, method: CancelMethod, name: str) -> None:
+        """Answer a cancel with the method ``name``; 0-10 has no such answer."""

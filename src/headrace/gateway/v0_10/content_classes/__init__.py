@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes file and stream of 0-10, a plug-in of the gateway."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.gateway.content_classes import files as all_files
+from headrace.gateway.content_classes import packets as all_packets
+from headrace.gateway.v0_10.content_classes import files, packets
+from headrace.gateway.v0_10.content_classes.session_port import error_0_10
+from headrace.protocol.errors import AmqpError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.v0_10.commands.table import Commands, Handler
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.protocol.codec_0_10 import Command
+
+Class = TypeVar("Class")
+
+
+def register(commands: Commands) -> None:
+    """Add the handlers of these classes."""
+    handlers: dict[str, Handler] = {
+        **{n: on_session(files.files_of, handle) for n, handle in all_files.HANDLERS.items()},
+        **{n: on_session(packets.packets_of, handle) for n, handle in all_packets.HANDLERS.items()},
+        "file.stage": files.stage,
+        "file.publish": files.publish,
+        "stream.publish": packets.publish,
+    }
+    for name, handler in handlers.items():
+        commands.handlers[name] = in_0_10(handler)
+    commands.sink = files.begin_stage
+
+
+def on_session(
+    find: Callable[[Session010], Class], handle: Callable[[Class, Command], None]
+) -> Handler:
+    """Return the handler that finds a class on the session and calls ``handle``."""
+
+    def handler(session: Session010, command: Command, header: bytes, parts: object) -> None:
+        handle(find(session), command)
+
+    return handler
+
+
+def in_0_10(handler: Handler) -> Handler:
+    """Let a handler raise the errors of 0-x."""
+
+    @wraps(handler)
+    def handle(
+        session: Session010, command: Command, header: bytes, parts: tuple[bytes, ...]
+    ) -> bool | None:
+        try:
+            return handler(session, command, header, parts)
+        except AmqpError as error:
+            raise error_0_10(error) from error
+
+    return handle

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of 0-10 as the file and stream classes use it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.gateway.connection.plug_in_state import ChannelState
+from headrace.gateway.content_classes.lanes import choose
+from headrace.gateway.content_classes.port import ContentClassPort
+from headrace.gateway.conversion.headers import other_properties
+from headrace.gateway.v0_10.arguments import plain
+from headrace.gateway.v0_10.errors import fault, translate
+from headrace.gateway.v0_10.queue_names import queue_of
+from headrace.model.errors import ModelError
+from headrace.model.queue.content_lanes import home_of, lane_of
+from headrace.protocol import codec_0_10
+from headrace.protocol.codec_0_10 import Command, FileConsume, StreamConsume
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.errors_0_10 import ExecutionError
+from headrace.spec.reply import ReplyCode
+from headrace.spec.reply_0_10 import ExecutionCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.gateway.content_classes.port import ConsumeMethod
+    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+
+log = logging.getLogger(__name__)
+
+CONSUMERS_MAX = 65535  # Of files and packets, on one session.
+CODES: dict[ReplyCode, ExecutionCode] = {
+    ReplyCode.CONTENT_TOO_LARGE: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+    ReplyCode.RESOURCE_ERROR: ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+    ReplyCode.NOT_IMPLEMENTED: ExecutionCode.NOT_IMPLEMENTED,
+}
+
+
+class SessionPort(ContentClassPort, ChannelState):
+    """A content class on a session."""
+
+    session: Session010
+    codec = codec_0_10
+
+    def link(self) -> Connection010:
+        connection: Connection010 | None = self.session.connection
+        assert connection is not None  # A command came over it.
+        return connection
+
+    def reply(self, method: object) -> None:
+        assert isinstance(method, Command)
+        if not self.ended:
+            self.session.send_command(method)
+
+    def ready(self, lane: Queue) -> bool:
+        session = self.session
+        connection = session.connection
+        if connection is None or connection.ended or session.sent.resuming:
+            return False
+        if getattr(connection.transport, "closed", False):
+            return False  # The session may go on over another one.
+        if connection.is_full():
+            if connection.starving is None:
+                connection.starving = {}
+            connection.starving[lane] = None
+            if connection.transport is not None:
+                connection.transport.watch_output()
+            return False
+        return True
+
+    def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
+        session = self.session
+        session.check_access("write", "exchange", exchange or "amq.default")
+        session.check_topic("write", exchange, routing_key)
+        session.vhost.check_publishable(exchange)
+        queues: Iterable[Queue] = session.vhost.route(
+            exchange,
+            routing_key,
+            lambda: other_properties(header).headers or {},
+            publisher=session.number,
+        ).queues
+        return queues
+
+    def priority_of(self, header: bytes) -> int:
+        return other_properties(header).priority or 0
+
+    def consumers(self) -> Iterable[Consumer]:
+        consumers: dict[str, Consumer] = self.session.consumers or {}
+        return consumers.values()
+
+    def consumer_gone(self, consumer: Consumer) -> None:
+        if self.session.consumers is not None:
+            self.session.consumers.pop(consumer.tag, None)
+
+    def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
+        assert isinstance(method, FileConsume | StreamConsume)
+        session = self.session
+        try:
+            queue = queue_of(session, method.queue)
+            session.check_access("read", "queue", queue.name)
+        except ModelError as error:
+            raise translate(error, method, "queue") from None
+        if session.consumers is None:
+            session.consumers = {}
+        tag = method.consumer_tag or ""
+        if not tag.strip():
+            raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "a tag is empty", method, "consumer_tag")
+        if tag in session.consumers:
+            text = f"there is a consumer '{tag}' on this session"
+            raise fault(ExecutionCode.NOT_ALLOWED, text, method, "consumer_tag")
+        if len(session.consumers) >= CONSUMERS_MAX:
+            text = f"more than {CONSUMERS_MAX} consumers"
+            raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
+        if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
+            text, field = f"queue '{queue.name}' has other consumers", "queue"
+            field = "exclusive" if method.exclusive else "queue"
+            raise fault(ExecutionCode.RESOURCE_LOCKED, text, method, field)
+        queue.used_ms = session.counters.now_ms
+        return lane_of(queue, kind), tag
+
+    def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
+        assert isinstance(method, FileConsume | StreamConsume)
+        session = self.session
+        consumer.exclusive = method.exclusive
+        consumer.no_local = method.no_local
+        try:
+            choose(consumer, plain(method.arguments or {}))
+            session.vhost.check_consumer(consumer)
+        except ModelError as error:
+            raise translate(error, method, "arguments") from None
+        assert session.consumers is not None  # By `check_consumer`.
+        session.consumers[consumer.tag] = consumer
+        if not method.nowait:
+            self.reply(confirm)
+        consumer.queue.add_consumer(consumer)
+        consumer.queue.drain()
+
+    def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
+        consumer = (self.session.consumers or {}).get(tag or "")
+        if isinstance(consumer, kind):
+            self._end_consumer(consumer)
+
+    def end_consumers(self, kind: type[Consumer]) -> None:
+        """End the consumers of one class."""
+        for consumer in list(self.consumers()):
+            if isinstance(consumer, kind):
+                self._end_consumer(consumer)
+
+    def _end_consumer(self, consumer: Consumer) -> None:
+        """End a consumer; an auto-delete queue may go with it."""
+        self.consumer_gone(consumer)
+        lane = consumer.queue
+        lane.remove_consumer(consumer)
+        lane.drain()
+        self.session.leave_queue(home_of(lane))
+
+
+def error_0_10(error: Exception) -> ExecutionError:
+    """Return the error of 0-10 for one of the content classes."""
+    if isinstance(error, ExecutionError):
+        return error
+    if isinstance(error, ModelError):
+        return translate(error)
+    if isinstance(error, AmqpError):
+        return ExecutionError(CODES.get(error.code, ExecutionCode.INTERNAL_ERROR), error.text)
+    log.error("a file cannot be handled", exc_info=error)
+    return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")

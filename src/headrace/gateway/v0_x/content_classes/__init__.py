@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The classes file, stream, tunnel and test of 0-8 and 0-9, a plug-in of the gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.gateway.content_classes import files as all_files
+from headrace.gateway.content_classes import packets as all_packets
+from headrace.gateway.v0_x.content_classes import files, packets, selftest, tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler, Methods
+    from headrace.protocol.codec_0_x import MethodBase
+
+Class = TypeVar("Class")
+
+
+def register(methods: Methods) -> None:
+    """Add the handlers of these classes."""
+    for name, on_file in all_files.HANDLERS.items():
+        methods.handlers[name] = on_channel(files.files_of, on_file)
+    for name, on_packet in all_packets.HANDLERS.items():
+        methods.handlers[name] = on_channel(packets.packets_of, on_packet)
+    methods.handlers.update(selftest.HANDLERS)
+    methods.content_handlers.update(selftest.CONTENT_HANDLERS)
+    methods.content_handlers["tunnel.request"] = tunnel.request
+    methods.content_handlers["file.stage"] = files.stage
+    methods.content_handlers["stream.publish"] = packets.publish
+    methods.sinks["file.stage"] = files.begin_stage
+
+
+def on_channel(
+    find: Callable[[GatewayConnection, Channel], Class], handle: Callable[[Class, MethodBase], None]
+) -> Handler:
+    """Return the handler that finds a class on the channel and calls ``handle``."""
+
+    def handler(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+        handle(find(connection, channel), method)
+
+    return handler
