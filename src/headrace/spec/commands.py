@@ -83,7 +83,7 @@ class Field10:
 
     name: str
     type: str  # The base type.
-    domain: str = ""  # The name of its domain, when that has choices.
+    domain: str = ""  # Its domain, if that has choices.
     required: bool = False
     default: bool = False  # Of a bit.
 
@@ -106,7 +106,7 @@ def _fields_of(text: str) -> tuple[Field10, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """One struct: `size` and `pack` are the octets of its size and of its packing flags."""
+    """A struct; `size` and `pack` are the bytes of its size and of its packing flags."""
 
     name: str
     code: Code | None
@@ -116,13 +116,13 @@ class Struct:
 
     @property
     def fields(self) -> tuple[Field10, ...]:
-        """The fields, read anew at each call: a broker needs those of a few rows."""
+        """Return the fields, parsed at each call: a broker needs those of few rows."""
         return _fields_of(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One control or command. Both have packing flags of 2 octets and no size."""
+    """A control or command; both have 2 bytes of packing flags and no size."""
 
     name: str
     code: Code
@@ -130,13 +130,13 @@ class Command:
     receiver: Receiver
     control: bool = False
     replies: str = ""
-    result: str = ""  # The struct that execution.result carries.
+    result: str = ""  # The struct in execution.result.
     segments: str = ""  # The structs of its header segment; a body follows it.
-    extension: bool = False  # It is none of the standard's.
+    extension: bool = False  # Not in the standard.
 
     @property
     def fields(self) -> tuple[Field10, ...]:
-        """The fields, read anew at each call: a broker needs those of a few rows."""
+        """Return the fields, parsed at each call: a broker needs those of few rows."""
         return _fields_of(self.arguments)
 
 

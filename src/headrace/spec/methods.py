@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method of AMQP 0-8, 0-9 and 0-9-1, and the extensions of each that clients use.
+"""Every method of AMQP 0-8, 0-9 and 0-9-1, and the extensions that clients use.
 
 A row names the versions it belongs to; where versions differ there are several rows of one name.
-Ids are unique only within a version (10,50 is `redirect` in 0-8 and `close` later), so every
-lookup is per version. An argument keeps one name over all versions: what 0-9-1 calls `reserved`
-has the name it had before (`ticket`, `insist`), `nowait` is `no-wait`, and the `filter` of
-`consume` is `arguments`, as in 0-9-1. The grammar of `tunnel` in 0-9 has the server send requests
-too, so both peers may receive them.
+Ids are unique only within a version (10,50 is `redirect` in 0-8 and `close` later), so every lookup
+is per version. An argument has the same name in all versions: what 0-9-1 calls `reserved` has its
+earlier name (`ticket`, `insist`), `nowait` is `no-wait`, and the `filter` of `consume` is
+`arguments`, as in 0-9-1. In the grammar of `tunnel` in 0-9 the server sends requests, too, so both
+peers may receive them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ METHODS: tuple[Method, ...] = (
     Method("channel.ping", (20, 60), "", only(V0_9), EITHER, replies="ok"),
     Method("channel.pong", (20, 70), "", only(V0_9), EITHER, replies="ok"),
     Method("channel.ok", (20, 80), "", only(V0_9), EITHER),
-    # access; 0-9-1 has it no more, but some of its clients still ask
+    # access; not in 0-9-1, but some of its clients use it
     Method("access.request", (30, 10),
            "realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit",
            until(V0_9), SERVER, replies="request-ok"),
@@ -356,7 +356,7 @@ METHODS: tuple[Method, ...] = (
 
 
 def dialect(version: Version) -> dict[MethodId, Method]:
-    """The methods that one version speaks, by id."""
+    """Return the methods of one version by id."""
     methods: dict[MethodId, Method] = {}
     for method in METHODS:
         if version in method.versions:

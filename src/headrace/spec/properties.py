@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of AMQP 0-8, 0-9 and 0-9-1 that carry content, and their properties."""
+"""The content classes of AMQP 0-8, 0-9 and 0-9-1, and their properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headrace.spec.tables import V0_8, V0_9, ContentClass, Version, only, since,
 
 # fmt: off
 CONTENT_CLASSES: tuple[ContentClass, ...] = (
-    # 0-9-1 reserves the last property of `basic`; before it was `cluster-id`.
+    # 0-9-1 reserves the last property of `basic`, which was `cluster-id`.
     ContentClass("basic", 60,
                  "content-type:shortstr content-encoding:shortstr headers:table "
                  "delivery-mode:octet priority:octet correlation-id:shortstr reply-to:shortstr "
@@ -33,5 +33,5 @@ CONTENT_CLASSES: tuple[ContentClass, ...] = (
 
 
 def content_classes(version: Version) -> dict[int, ContentClass]:
-    """The content classes that one version speaks, by class id."""
+    """Return the content classes of one version by class id."""
     return {row.id: row for row in CONTENT_CLASSES if version in row.versions}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reply codes, what each of them closes, and the versions that define it."""
+"""Reply codes: what each of them closes, and the versions that define it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import Enum
 
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version, only, since, until
 
-REPLY_SUCCESS = 200  # The only reply code that is no error: an orderly close.
+REPLY_SUCCESS = 200  # The only reply code that is no error: a regular close.
 
 
 class Scope(Enum):
-    """What an error closes."""
+    """The scope that an error closes."""
 
     CHANNEL = "channel"  # A "soft error" of the standard.
     CONNECTION = "connection"  # A "hard error".
@@ -22,7 +22,8 @@ class ReplyCode(Enum):
 
     NOT_DELIVERED = 310, Scope.CHANNEL, until(V0_9)
     CONTENT_TOO_LARGE = 311, Scope.CHANNEL, since(V0_8)
-    NO_ROUTE = 312, Scope.CHANNEL, since(V0_9)  # 0-9-1 lost the name; basic.return still uses it.
+    # 0-9-1 dropped the name; basic.return still uses the code.
+    NO_ROUTE = 312, Scope.CHANNEL, since(V0_9)
     NO_CONSUMERS = 313, Scope.CHANNEL, since(V0_9)
     CONNECTION_FORCED = 320, Scope.CONNECTION, since(V0_8)
     INVALID_PATH = 402, Scope.CONNECTION, since(V0_8)
@@ -47,7 +48,7 @@ class ReplyCode(Enum):
 
     @classmethod
     def by_number(cls, number: int) -> ReplyCode | None:
-        """The error of that number; None for 200 and for numbers of no standard."""
+        """Return the error of a number; None for 200 and unknown numbers."""
         return _BY_NUMBER.get(number)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes and choices of AMQP 0-10: what its domains define."""
+"""The enumerations of AMQP 0-10's domains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class CloseCode(IntEnum):
-    """Why a connection closes (connection.close-code)."""
+    """The reason of a connection's close (connection.close-code)."""
 
     NORMAL = 200
     CONNECTION_FORCED = 320
@@ -16,7 +16,7 @@ class CloseCode(IntEnum):
 
 
 class DetachCode(IntEnum):
-    """Why a session is detached (session.detach-code)."""
+    """The reason of a session's detach (session.detach-code)."""
 
     NORMAL = 0
     SESSION_BUSY = 1
@@ -26,7 +26,7 @@ class DetachCode(IntEnum):
 
 
 class ExecutionCode(IntEnum):
-    """Why a command failed (execution.error-code)."""
+    """The reason of a command's failure (execution.error-code)."""
 
     UNAUTHORIZED_ACCESS = 403
     NOT_FOUND = 404
@@ -44,7 +44,7 @@ class ExecutionCode(IntEnum):
 
 
 class SegmentType(IntEnum):
-    """What a segment holds."""
+    """The contents of a segment."""
 
     CONTROL = 0
     COMMAND = 1
@@ -67,14 +67,14 @@ class AcceptMode(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """Whether a transfer takes the message from its queue (message.acquire-mode)."""
+    """Whether a transfer acquires the message (message.acquire-mode)."""
 
     PRE_ACQUIRED = 0
     NOT_ACQUIRED = 1
 
 
 class RejectCode(IntEnum):
-    """Why a message was rejected (message.reject-code)."""
+    """The reason of a reject (message.reject-code)."""
 
     UNSPECIFIED = 0
     UNROUTABLE = 1
@@ -104,21 +104,21 @@ class DeliveryPriority(IntEnum):
 
 
 class FlowMode(IntEnum):
-    """How credit comes back (message.flow-mode)."""
+    """How credit is renewed (message.flow-mode)."""
 
     CREDIT = 0
     WINDOW = 1
 
 
 class CreditUnit(IntEnum):
-    """What credit counts (message.credit-unit)."""
+    """The unit of credit (message.credit-unit)."""
 
     MESSAGE = 0
     BYTE = 1
 
 
 class XaStatus(IntEnum):
-    """How a distributed transaction stands (dtx.xa-status)."""
+    """The state of a distributed transaction (dtx.xa-status)."""
 
     XA_OK = 0
     XA_RBROLLBACK = 1
@@ -131,7 +131,7 @@ class XaStatus(IntEnum):
 
 
 class ReturnCode(IntEnum):
-    """Why a file or stream message came back (file.return-code, stream.return-code)."""
+    """The reason of a returned file or stream message (file.return-code, stream.return-code)."""
 
     CONTENT_TOO_LARGE = 311
     NO_ROUTE = 312

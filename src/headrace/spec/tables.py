@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a table of the standards: versions, methods, fields, content classes."""
+"""The rows of the standards' tables: versions, methods, fields, content classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MethodId = tuple[int, int]
 
 
 class Version(Enum):
-    """A version of AMQP, with the eight bytes that ask for it."""
+    """A version of AMQP."""
 
     V0_8 = b"AMQP\x01\x01\x08\x00"
     V0_9 = b"AMQP\x01\x01\x00\x09"
@@ -19,36 +19,36 @@ class Version(Enum):
 
     @property
     def header(self) -> bytes:
-        """The protocol header of this version."""
+        """Return the protocol header of this version."""
         return self.value
 
     @property
     def label(self) -> str:
-        """The version as people write it: `0-9-1`."""
+        """Return the usual text of the version: `0-9-1`."""
         return self.name[1:].replace("_", "-")
 
 
 V0_8, V0_9, V0_9_1, V0_10 = Version
-VERSIONS_0_X = (V0_8, V0_9, V0_9_1)  # The versions that share frames, methods and type tags.
+VERSIONS_0_X = (V0_8, V0_9, V0_9_1)  # They share frames, methods and type tags.
 
 
 def since(version: Version) -> tuple[Version, ...]:
-    """`version` and the later ones of the 0-x family."""
+    """Return `version` and the later ones of the 0-x family."""
     return VERSIONS_0_X[VERSIONS_0_X.index(version) :]
 
 
 def until(version: Version) -> tuple[Version, ...]:
-    """`version` and the earlier ones of the 0-x family."""
+    """Return `version` and the earlier ones of the 0-x family."""
     return VERSIONS_0_X[: VERSIONS_0_X.index(version) + 1]
 
 
 def only(version: Version) -> tuple[Version, ...]:
-    """`version` alone."""
+    """Return `version` alone."""
     return (version,)
 
 
 class Receiver(Enum):
-    """Who may receive a method."""
+    """The peers that may receive a method."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -75,7 +75,7 @@ FIELD_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One argument of a method or one content property."""
+    """An argument of a method, or a content property."""
 
     name: str  # As in the standard: "routing-key".
     type: str
@@ -85,13 +85,13 @@ class Field:
 
 
 def fields_of(text: str) -> tuple[Field, ...]:
-    """The fields of "name:type name:type"."""
+    """Parse fields written as "name:type name:type"."""
     return tuple(Field(*word.split(":")) for word in text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row: a method as the named versions speak it. Arguments come in wire order."""
+    """A method as the named versions have it; arguments are in wire order."""
 
     name: str
     id: MethodId
@@ -100,24 +100,24 @@ class Method:
     receiver: Receiver
     replies: str = ""
     content: bool = False
-    extension: bool = False  # Not in the standard, but spoken by the field.
-    appended: int = 0  # Last arguments that the field appends to the standard's; may be absent.
+    extension: bool = False  # Not in the standard, but in use.
+    appended: int = 0  # Number of last arguments that are extensions and may be absent.
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The arguments, read anew at each call: a broker needs those of a few rows."""
+        """Return the arguments, parsed at each call: a broker needs those of few rows."""
         return fields_of(self.arguments)
 
     @property
     def reply_names(self) -> tuple[str, ...]:
-        """Full names of the methods that answer this one."""
+        """Return the full names of the methods that answer this one."""
         prefix = self.name.split(".")[0]
         return tuple(f"{prefix}.{reply}" for reply in self.replies.split())
 
 
 @dataclass(frozen=True, slots=True)
 class ContentClass:
-    """A class that carries content, and its properties in flag order (bit 15 first)."""
+    """A content class, with its properties in flag order (bit 15 first)."""
 
     name: str
     id: int
@@ -126,5 +126,5 @@ class ContentClass:
 
     @property
     def properties(self) -> tuple[Field, ...]:
-        """The properties, read anew at each call."""
+        """Return the properties, parsed at each call."""
         return fields_of(self.arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds-checked reading and packing of the string types."""
+"""Bounds-checked reading and packing of strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SHORTSTR_BYTES_MAX = 255  # 4.2.5.3: one octet of length.
 
 
 def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
-    """The short string at `at`, and the position after it."""
+    """Return the short string at `at`, and the position after it."""
     if at >= len(data):
         raise MalformedError("a short string is cut off")
     end = at + 1 + data[at]
@@ -22,7 +22,7 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
-    """The long string at `at`, and the position after it."""
+    """Return the long string at `at`, and the position after it."""
     start = at + 4
     if start > len(data):
         raise MalformedError("a long string is cut off")
@@ -33,7 +33,7 @@ def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def pack_shortstr(text: str) -> bytes:
-    """`text` as a short string; ValueError when it is too long."""
+    """Return `text` as a short string; ValueError if it is too long."""
     raw = text.encode()
     if len(raw) > SHORTSTR_BYTES_MAX:
         raise ValueError(f"a short string holds {SHORTSTR_BYTES_MAX} bytes, not {len(raw)}")
@@ -41,5 +41,5 @@ def pack_shortstr(text: str) -> bytes:
 
 
 def pack_longstr(raw: bytes) -> bytes:
-    """`raw` as a long string."""
+    """Return `raw` as a long string."""
     return len(raw).to_bytes(4, "big") + raw

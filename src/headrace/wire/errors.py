@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wire room raises when bytes are not what they claim to be."""
+"""Errors of the wire room."""
 
 from __future__ import annotations
 
 
 class MalformedError(ValueError):
-    """Bytes that the standard does not allow."""
+    """The bytes violate the standard."""

@@ -18,7 +18,7 @@ from headrace.wire.errors import MalformedError
 FRAME_METHOD = 1
 FRAME_HEADER = 2
 FRAME_BODY = 3
-FRAME_OOB_METHOD = 4  # Up to 0-9 only, like the next three.
+FRAME_OOB_METHOD = 4  # The next four are in versions up to 0-9 only.
 FRAME_OOB_HEADER = 5
 FRAME_OOB_BODY = 6
 FRAME_TRACE = 7
@@ -27,7 +27,7 @@ FRAME_HEARTBEAT = 8
 FRAME_END = 206
 FRAME_HEAD_SIZE = 7
 FRAME_OVERHEAD = 8  # Head and end.
-FRAME_MIN_SIZE = 4096  # 4.2.3: what both peers accept before they have negotiated.
+FRAME_MIN_SIZE = 4096  # 4.2.3: accepted by both peers before negotiation.
 
 _HEAD = struct.Struct(">BHI")
 _END = b"\xce"
@@ -36,7 +36,7 @@ HEARTBEAT = _HEAD.pack(FRAME_HEARTBEAT, 0, 0) + _END
 
 
 class Frame(NamedTuple):
-    """One frame, and the position after it."""
+    """A frame, and the position after it."""
 
     type: int
     channel: int
@@ -45,12 +45,12 @@ class Frame(NamedTuple):
 
 
 def encode_frame(type_: int, channel: int, payload: bytes) -> bytes:
-    """One whole frame."""
+    """Return a whole frame."""
     return _HEAD.pack(type_, channel, len(payload)) + payload + _END
 
 
 def decode_frame(data: bytes, at: int, frame_max: int) -> Frame | None:
-    """The frame at `at`, or None when it has not arrived whole. `frame_max` counts envelope too."""
+    """Return the frame at `at`; None if it is incomplete. `frame_max` includes the envelope."""
     start = at + FRAME_HEAD_SIZE
     if start > len(data):
         return None
@@ -66,7 +66,7 @@ def decode_frame(data: bytes, at: int, frame_max: int) -> Frame | None:
 
 
 def body_frames(channel: int, body: bytes, frame_max: int) -> bytes:
-    """`body` as as many body frames as `frame_max` demands; none for an empty body."""
+    """Return `body` as body frames of at most `frame_max` bytes; none for an empty body."""
     step = frame_max - FRAME_OVERHEAD
     return b"".join(
         encode_frame(FRAME_BODY, channel, body[at : at + step]) for at in range(0, len(body), step)

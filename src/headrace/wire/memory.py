@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copying, cutting and numbers in network order, by index.
 
-The sibling ``.pxd`` holds the same functions as inline C for the compiled build. Callers check
-every offset against the end of their frame before they call: nothing here checks bounds.
+The sibling ``.pxd`` has the same functions as inline C for the compiled build. Nothing here checks
+bounds: callers check every offset against the end of their frame first.
 """
 
 import sys
@@ -16,22 +16,22 @@ def copy(dst: bytearray, at: int, src: Octets, lo: int, hi: int) -> None:
 
 
 def cut(src: Octets, lo: int, hi: int) -> bytes:
-    """Return ``src[lo:hi]`` as bytes of its own."""
+    """Return ``src[lo:hi]`` as new bytes."""
     return bytes(src[lo:hi])
 
 
 def same(key: bytes, src: Octets, lo: int, hi: int) -> bool:
-    """Tell whether ``src[lo:hi]`` equals ``key``."""
+    """Return True if ``src[lo:hi]`` equals ``key``."""
     return key == src[lo:hi]
 
 
 def start(octets: memoryview) -> memoryview:
-    """Return where a buffer begins, for the functions here."""
+    """Return the start of a buffer, for the functions here."""
     return octets
 
 
 def native(src: memoryview, index: int, width: int) -> int:
-    """Read a signed number of ``width`` (4 or 8) octets, in the machine's order, by its index."""
+    """Read a signed number of ``width`` (4 or 8) bytes in the machine's order, by its index."""
     at = index * width
     return int.from_bytes(src[at : at + width], sys.byteorder, signed=True)
 

@@ -39,14 +39,14 @@ if not cython.compiled:
 
 
 CLASS_BASIC = 60
-PROPERTIES_AT = 14  # Where the first property starts.
+PROPERTIES_AT = 14  # Position of the first property.
 
 
 class BasicScan:
-    """Where the properties of one header are. `…_at` is -1 when the property is absent.
+    """Positions of the properties in one header; `…_at` is -1 if a property is absent.
 
-    For a string `…_at` is the position of its first octet and `…_len` its size; for the headers,
-    `headers_at` is the position of the table's size and `headers_end` the one after the table.
+    For a string `…_at` is the position of its first byte and `…_len` its size; for the headers,
+    `headers_at` is the position of the table's size and `headers_end` the position after the table.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class BasicScan:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: no property is present."""
+        """Set every property to absent."""
         self.flags = 0
         self.body_size = 0
         self.delivery_mode = 0
@@ -114,7 +114,7 @@ class BasicScan:
 
 
 def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the size of the short string at `at`, or -1 when it is cut off or not UTF-8."""
+    """Return the size of the short string at `at`; -1 if it is truncated or not UTF-8."""
     if at >= end:
         return -1
     size = d[at]
@@ -124,12 +124,12 @@ def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
 
 
 def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
-    """Fill `out` from the header payload d[at..end]; False when that is malformed."""
+    """Fill `out` from the header payload d[at..end]; return False if that is malformed."""
     out.clear()
     if at < 0 or end - at < 14 or get16(d, at) != 60 or get16(d, at + 2) != 0:
         return False
     flags = get16(d, at + 12)
-    if flags & 3:  # No property has bit 1; bit 0 would announce more flags.
+    if flags & 3:  # No property has bit 1; bit 0 would announce further flags.
         return False
     out.body_size = get64(d, at + 4)
     at += 14
@@ -235,7 +235,7 @@ def scan_basic(d: bytes | bytearray, at: int, end: int, out: BasicScan) -> bool:
 
 
 def property_range(payload: bytes, flag: int) -> tuple[int, int]:
-    """Return where the encoded property `flag` starts and ends; an absent one is empty."""
+    """Return start and end of the encoded property `flag`; an absent one is empty."""
     scan = BasicScan()
     if not scan_basic(payload, 0, len(payload), scan):
         raise MalformedError("a content header is malformed")
@@ -251,7 +251,7 @@ def property_range(payload: bytes, flag: int) -> tuple[int, int]:
 
 
 def with_property(payload: bytes, flag: int, encoded: bytes) -> bytes:
-    """Return the header with the property `flag` set to `encoded`, whether or not it was there."""
+    """Return the header with the property `flag` set to `encoded`."""
     start, end = property_range(payload, flag)
     return _with_flags(payload, get16(payload, 12) | flag, start, end, encoded)
 
@@ -265,9 +265,9 @@ def without_property(payload: bytes, flag: int) -> bytes:
 
 
 def with_header_entry(payload: bytes, entry: bytes) -> bytes:
-    """Return the header with one more entry (key, tag, value) in its headers table.
+    """Return the header with an entry (key, tag, value) added to its headers table.
 
-    An entry of the same key is replaced, and the table made when there is none.
+    An entry with the same key is replaced, and a missing table is made.
     """
     start, end = property_range(payload, HAS_HEADERS)
     kept = _entries_without(payload, start, end, entry[1 : 1 + entry[0]]) + entry
@@ -276,12 +276,12 @@ def with_header_entry(payload: bytes, entry: bytes) -> bytes:
 
 
 def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
-    """Return ``data`` with one more entry in the header whose frame starts at ``at``.
+    """Return ``data`` with an entry added to the header whose frame starts at ``at``.
 
-    As :func:`with_header_entry`, for many in a row.
+    Like :func:`with_header_entry`, for many in a row.
 
     Raises:
-        MalformedError: the header is, or it would be with the entry.
+        MalformedError: the header is malformed, or would be with the entry.
     """
     scan = BasicScan.__new__(BasicScan)
     start = at + 7
@@ -289,12 +289,12 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
     if end >= len(data) or not scan_basic(data, start, end, scan):
         raise MalformedError("a content header is malformed")
     flags = scan.flags
-    lo = start + 14  # Where the entries are,
+    lo = start + 14  # Start of the entries,
     if scan.content_type_at >= 0:
         lo = scan.content_type_at + scan.content_type_len
     if scan.content_encoding_at >= 0:
         lo = scan.content_encoding_at + scan.content_encoding_len
-    hi = resume = lo  # where they end, and what follows the table begins.
+    hi = resume = lo  # their end, and where the rest begins.
     if flags & HAS_HEADERS:
         lo += 4
         hi = resume = scan.headers_end
@@ -341,7 +341,7 @@ def _with_flags(payload: bytes, flags: int, start: int, end: int, middle: bytes)
 
 
 def _property_end(payload: bytes, at: int, flag: int) -> int:
-    """Return where the property `flag` at `at` ends. The header was scanned before."""
+    """Return where the property `flag` at `at` ends; the header was scanned before."""
     if flag == HAS_HEADERS:
         return at + 4 + get32(payload, at)
     if flag in (HAS_DELIVERY_MODE, HAS_PRIORITY):
@@ -352,7 +352,7 @@ def _property_end(payload: bytes, at: int, flag: int) -> int:
 
 
 def _entries_without(payload: bytes, start: int, end: int, key: bytes) -> bytes:
-    """Return the entries of the table payload[start..end] but those of `key`."""
+    """Return the entries of the table payload[start..end] without those of `key`."""
     parts: list[bytes] = []
     at = start + 4
     while at < end:

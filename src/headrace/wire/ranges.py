@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of command ids and of octets, as ranges (AMQP 0-10: sequence-no, sequence-set, byte-ranges).
+"""Sets of command ids and of bytes, as ranges (AMQP 0-10: sequence-no, sequence-set, byte-ranges).
 
 Command ids are 32-bit serial numbers of RFC 1982: they wrap around, and only numbers less than half
 the circle apart can be compared. A sequence-set lies within one half of the circle.
@@ -12,8 +12,8 @@ from headrace.wire.errors import MalformedError
 
 SERIAL_MASK = 0xFFFFFFFF
 SERIAL_HALF = 0x80000000  # Numbers this far apart have no order.
-RANGES_MAX = 8191  # Ranges of one sequence-set: 8 octets each in a size of 16 bits.
-BYTE_RANGES_MAX = 4095  # Ranges of one byte-ranges: 16 octets each in a size of 16 bits.
+RANGES_MAX = 8191  # Of one sequence-set: 8 bytes each in a 16-bit size.
+BYTE_RANGES_MAX = 4095  # Of one byte-ranges: 16 bytes each in a 16-bit size.
 
 _MASK = SERIAL_MASK
 _HALF = SERIAL_HALF
@@ -25,13 +25,13 @@ _WIDE_PAIR = struct.Struct(">QQ")
 
 
 def serial_lt(a: int, b: int) -> bool:
-    """Return whether serial number `a` comes before `b`; no when half a circle apart."""
+    """Return True if serial number `a` is before `b`; False if they are half a circle apart."""
     distance = (b - a) & SERIAL_MASK
     return 0 < distance < SERIAL_HALF
 
 
 def serial_le(a: int, b: int) -> bool:
-    """Return whether serial number `a` is `b` or comes before it."""
+    """Return True if serial number `a` is `b` or before it."""
     return ((b - a) & SERIAL_MASK) < SERIAL_HALF
 
 
@@ -47,14 +47,14 @@ def serial_distance(a: int, b: int) -> int:
 
 
 class SequenceSet:
-    """A set of serial numbers, kept as closed ranges in ascending order that do not touch.
+    """A set of serial numbers, as closed, ascending ranges that do not touch.
 
-    Every operation raises ValueError when the set would need more than RANGES_MAX ranges or more
-    than half of the circle.
+    Every operation raises ValueError if the set would need more than RANGES_MAX ranges or more than
+    half of the circle.
     """
 
-    # `_lo` and `_hi` hold the ends of the ranges, unwrapped: they ascend as plain numbers, the
-    # first lies in 0..2**32-1, and the last may lie beyond.
+    # The ends of the ranges, unwrapped: they ascend as plain numbers, the first is in 0..2**32-1,
+    # and the last may be beyond.
     __slots__ = ("_hi", "_lo")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
@@ -82,7 +82,7 @@ class SequenceSet:
             return
         lo = self._near(lo)
         hi = lo + size
-        if lo == his[last] + 1 and hi - los[0] < _HALF:  # What a peer does in good order.
+        if lo == his[last] + 1 and hi - los[0] < _HALF:  # The usual case.
             his[last] = hi
             return
         first = _after(his, lo - 1)  # The first range that may touch.
@@ -106,11 +106,11 @@ class SequenceSet:
             self._rebase()
 
     def remove(self, number: int) -> None:
-        """Remove one number, if it is there."""
+        """Remove one number, if it is in the set."""
         self.remove_range(number, number)
 
     def remove_range(self, lo: int, hi: int) -> None:
-        """Remove the numbers from `lo` to `hi`, both included, as far as they are there."""
+        """Remove the numbers from `lo` to `hi`, both included."""
         lo &= _MASK
         size = ((hi & _MASK) - lo) & _MASK
         if size >= _HALF:
@@ -170,7 +170,7 @@ class SequenceSet:
         return self.difference(self.difference(other))
 
     def copy(self) -> "SequenceSet":
-        """Return a set of its own with the same numbers."""
+        """Return a copy of the set."""
         made = SequenceSet()
         made._lo = self._lo[:]
         made._hi = self._hi[:]
@@ -182,7 +182,7 @@ class SequenceSet:
         self._hi.clear()
 
     def contains(self, number: int) -> bool:
-        """Return whether `number` is in the set."""
+        """Return True if `number` is in the set."""
         if not self._lo:
             return False
         number = self._near(number & _MASK)
@@ -202,7 +202,7 @@ class SequenceSet:
         return [(lo & SERIAL_MASK, his[n] & SERIAL_MASK) for n, lo in enumerate(self._lo)]
 
     def numbers(self) -> Iterator[int]:
-        """Yield every number, ascending. A peer chose how many: see `count` first."""
+        """Yield every number, ascending; a peer chose how many: check `count` first."""
         for n, lo in enumerate(self._lo):
             for number in range(lo, self._hi[n] + 1):
                 yield number & SERIAL_MASK
@@ -212,13 +212,13 @@ class SequenceSet:
         return sum(self._hi) - sum(self._lo) + len(self._lo)
 
     def lowest(self) -> int:
-        """Return the first number; ValueError when there is none."""
+        """Return the first number; ValueError if the set is empty."""
         if not self._lo:
             raise ValueError("the set is empty")
         return self._lo[0] & SERIAL_MASK
 
     def highest(self) -> int:
-        """Return the last number; ValueError when there is none."""
+        """Return the last number; ValueError if the set is empty."""
         if not self._hi:
             raise ValueError("the set is empty")
         return self._hi[len(self._hi) - 1] & SERIAL_MASK
@@ -239,25 +239,25 @@ class SequenceSet:
         return f"SequenceSet({self.ranges()!r})"
 
     def encode(self) -> bytes:
-        """Return the set as a sequence-set: size in octets, then the pairs."""
+        """Return the set as a sequence-set: size in bytes, then the pairs."""
         parts = [_PAIR.pack(lo, hi) for lo, hi in self.ranges()]
         return _U16.pack(8 * len(parts)) + b"".join(parts)
 
     def _near(self, number: int) -> int:
-        """Return the unwrapped number less than half a circle from the first of the set."""
+        """Return `number` unwrapped, less than half a circle from the first of the set."""
         base = self._lo[0]
         distance = (number - base) & _MASK
         return base + (distance if distance < _HALF else distance - _MASK - 1)
 
     def _rebase(self) -> None:
-        """Bring the first number back into 0..2**32-1."""
+        """Move the first number back into 0..2**32-1."""
         shift = (self._lo[0] & _MASK) - self._lo[0]
         self._lo = [lo + shift for lo in self._lo]
         self._hi = [hi + shift for hi in self._hi]
 
 
 def _after(ends: list[int], number: int) -> int:
-    """Return the place of the first of the ascending `ends` that is not less than `number`."""
+    """Return the index of the first of the ascending `ends` that is not less than `number`."""
     low = 0
     high = len(ends)
     while low < high:
@@ -307,12 +307,12 @@ def decode_sequence_set(d: bytes, at: int = 0) -> tuple[SequenceSet, int]:
 
 
 class ByteRanges:
-    """Ranges of octets within a command: closed, ascending, neither overlapping nor touching."""
+    """Ranges of bytes in a command: closed, ascending, neither overlapping nor touching."""
 
     __slots__ = ("ranges",)
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        """Take ranges in any order; those that touch become one. ValueError beyond the bounds."""
+        """Take ranges in any order and join those that touch; ValueError beyond the bounds."""
         made: list[tuple[int, int]] = []
         highest = 0
         for lo, hi in sorted(ranges):
@@ -346,13 +346,17 @@ class ByteRanges:
         return f"ByteRanges({list(self.ranges)!r})"
 
     def encode(self) -> bytes:
-        """Return the ranges as a byte-ranges: size in octets, then the pairs."""
+        """Return the ranges as a byte-ranges: size in bytes, then the pairs."""
         parts = [_WIDE_PAIR.pack(lo, hi) for lo, hi in self.ranges]
         return _U16.pack(16 * len(parts)) + b"".join(parts)
 
 
 def decode_byte_ranges(d: bytes, at: int = 0) -> tuple[ByteRanges, int]:
-    """Return the byte-ranges at `at` and the position after it; MalformedError unless in order."""
+    """Return the byte-ranges at `at` and the position after it.
+
+    Raises:
+        MalformedError: the ranges are not in order.
+    """
     if at + 2 > len(d):
         raise MalformedError("byte-ranges are cut off")
     size = _U16.unpack_from(d, at)[0]

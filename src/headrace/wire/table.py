@@ -28,9 +28,9 @@ from headrace.wire.errors import MalformedError
 if not cython.compiled:
     from headrace.wire.memory import get32
 
-TABLE_DEPTH_MAX = 32  # Tables and arrays inside each other; the outermost counts.
+TABLE_DEPTH_MAX = 32  # Nested tables and arrays, the outermost included.
 TABLE_ENTRIES_MAX = 65536  # Values in one outermost table, at any depth.
-TABLE_BYTES_MAX = 1 << 20  # Octets of one outermost table.
+TABLE_BYTES_MAX = 1 << 20  # Bytes of one outermost table.
 
 _DEPTH_MAX = TABLE_DEPTH_MAX
 _ENTRIES_MAX = TABLE_ENTRIES_MAX
@@ -38,61 +38,61 @@ _BYTES_MAX = TABLE_BYTES_MAX
 
 
 class Timestamp(int):
-    """Seconds since 1970 that `datetime` cannot hold; decoded and encoded as they are."""
+    """Seconds since 1970 beyond the range of `datetime`; encoded as decoded."""
 
     __slots__ = ()
     WIRE_TYPE = "timestamp"
 
 
-# Numbers of the widths that a plain `int` (I, or l where it must be) or `float` (d) does not take:
-# they are the numbers they are, and go back onto the wire as wide as they came. WIRE_TYPE is what
-# error texts call them.
+# Numbers of widths other than those of a plain `int` (I, or l if necessary) or `float` (d). They
+# are numbers, and are encoded with the width they were decoded with. WIRE_TYPE is their name in
+# error texts.
 
 
 class Byte(int):
-    """A whole number of 8 bits with a sign, tag `b`."""
+    """A signed 8-bit integer, tag `b`."""
 
     __slots__ = ()
     WIRE_TYPE = "byte"
 
 
 class UnsignedByte(int):
-    """A whole number of 8 bits, tag `B`."""
+    """An unsigned 8-bit integer, tag `B`."""
 
     __slots__ = ()
     WIRE_TYPE = "unsignedbyte"
 
 
 class Short(int):
-    """A whole number of 16 bits with a sign, tag `s`."""
+    """A signed 16-bit integer, tag `s`."""
 
     __slots__ = ()
     WIRE_TYPE = "short"
 
 
 class UnsignedShort(int):
-    """A whole number of 16 bits, tag `u`."""
+    """An unsigned 16-bit integer, tag `u`."""
 
     __slots__ = ()
     WIRE_TYPE = "unsignedshort"
 
 
 class UnsignedInt(int):
-    """A whole number of 32 bits, tag `i`."""
+    """An unsigned 32-bit integer, tag `i`."""
 
     __slots__ = ()
     WIRE_TYPE = "unsignedint"
 
 
 class Long(int):
-    """A whole number of 64 bits with a sign, tag `l`, though fewer would hold it."""
+    """A signed 64-bit integer, tag `l`, even if fewer bits would hold it."""
 
     __slots__ = ()
     WIRE_TYPE = "long"
 
 
 class Single(float):
-    """A floating point number of 32 bits, tag `f`."""
+    """A 32-bit floating point number, tag `f`."""
 
     __slots__ = ()
     WIRE_TYPE = "float"
@@ -140,7 +140,7 @@ _WIDTHS: dict[type, tuple[bytes, struct.Struct]] = {
 
 
 def check_table(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the position after the table at `at` in d[..end], or -1 when it is malformed."""
+    """Return the position after the table at `at` in d[..end]; -1 if it is malformed."""
     if at < 0 or end - at < 4:
         return -1
     size = get32(d, at)
@@ -154,7 +154,7 @@ def check_table(d: bytes | bytearray, at: int, end: int) -> int:
 def _check_entries(
     d: bytes | bytearray, at: int, end: int, depth: int, named: bool, count: int
 ) -> int:
-    """Return the number of values seen so far, or -1. A table is `named`, an array is not."""
+    """Return the number of values seen so far, or -1; a table is `named`, an array is not."""
     if depth > _DEPTH_MAX:
         return -1
     while at < end:
@@ -201,7 +201,7 @@ def _check_entries(
 
 
 def value_end(d: bytes | bytearray, at: int) -> int:
-    """Return the position after the tagged value at `at`, which has been checked."""
+    """Return the position after the checked tagged value at `at`."""
     tag = d[at]
     at += 1
     if tag == 83 or tag == 120 or tag == 70 or tag == 65:  # S x F A
@@ -220,10 +220,9 @@ def value_end(d: bytes | bytearray, at: int) -> int:
 
 
 def string_entry(data: bytes, at: int, key: bytes) -> bytes | None:
-    """Return the string or octets of `key` in the table whose size is at `at`; None when none is.
+    """Return the string or bytes of `key` in the table whose size is at `at`; None without it.
 
-    The table has been checked. Of several entries of that name the last one counts, as in
-    `decode_table`.
+    The table was checked. Of several entries with the key the last counts, as in `decode_table`.
     """
     found: bytes | None = None
     end = at + 4 + get32(data, at)
@@ -240,7 +239,7 @@ def string_entry(data: bytes, at: int, key: bytes) -> bytes | None:
 
 
 def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
-    """Return whether d[at..end] is UTF-8 as RFC 3629 and Python have it."""
+    """Return True if d[at..end] is UTF-8 as in RFC 3629 and Python."""
     while at < end:
         first = d[at]
         at += 1
@@ -253,7 +252,7 @@ def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
         elif 0xE0 <= first <= 0xEF:
             more = 2
             if first == 0xE0:
-                low = 0xA0  # Nothing overlong.
+                low = 0xA0  # No overlong forms.
             elif first == 0xED:
                 high = 0x9F  # No surrogates.
         elif 0xF0 <= first <= 0xF4:
@@ -261,7 +260,7 @@ def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
             if first == 0xF0:
                 low = 0x90
             elif first == 0xF4:
-                high = 0x8F  # Nothing beyond U+10FFFF.
+                high = 0x8F  # Nothing above U+10FFFF.
         else:
             return False
         if more > end - at:
@@ -282,7 +281,7 @@ def check_utf8(d: bytes | bytearray, at: int, end: int) -> bool:
 
 
 def decode_table(data: bytes, at: int = 0) -> tuple[Table, int]:
-    """Return the table at `at` and the position after it; MalformedError when it is none."""
+    """Return the table at `at` and the position after it; MalformedError if it is malformed."""
     end = check_table(data, at, len(data))
     if end < 0:
         raise MalformedError("a field table is malformed or beyond the limits")
@@ -290,7 +289,7 @@ def decode_table(data: bytes, at: int = 0) -> tuple[Table, int]:
 
 
 def decode_array(data: bytes, at: int = 0) -> tuple[list[Value], int]:
-    """Return the array at `at` and the position after it; MalformedError when it is none."""
+    """Return the array at `at` and the position after it; MalformedError if it is malformed."""
     end = at + 4
     if at < 0 or end > len(data):
         raise MalformedError("a field array is cut off")
@@ -305,7 +304,7 @@ def decode_array(data: bytes, at: int = 0) -> tuple[list[Value], int]:
 
 
 def decode_timestamp(seconds: int) -> datetime | Timestamp:
-    """Return a moment in UTC, or the bare number when the calendar ends before it."""
+    """Return a datetime in UTC, or the number if no datetime holds it."""
     if seconds > _SECONDS_MAX:
         return Timestamp(seconds)
     return EPOCH + timedelta(seconds=seconds)
@@ -330,7 +329,7 @@ def _decode_items(data: bytes, at: int, end: int) -> list[Value]:
 
 
 def _decode_value(data: bytes, at: int) -> tuple[Value, int]:
-    """Return the tagged value at `at`, which has been checked, and the position after it."""
+    """Return the checked tagged value at `at` and the position after it."""
     tag = data[at]
     at += 1
     if tag == 83 or tag == 120:
@@ -386,22 +385,22 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 
 def encode_table(table: Mapping[str, Value]) -> bytes:
-    """Return `table` with its size before it; ValueError or TypeError when it cannot be sent."""
+    """Return `table` with its size; ValueError or TypeError if it cannot be encoded."""
     return _within_limits(_encode_table(table, 1))
 
 
 def encode_array(items: Sequence[Value]) -> bytes:
-    """Return `items` with their size before them; ValueError or TypeError as for a table."""
+    """Return `items` with their size; ValueError or TypeError as for a table."""
     return _within_limits(_encode_array(items, 1))
 
 
 def encode_entry(key: str, value: Value) -> bytes:
-    """Return one entry of a table: key, tag and value."""
+    """Return an entry of a table: key, tag and value."""
     return _encode_key(key) + _encode_value(value, 1)
 
 
 def encode_timestamp(moment: datetime | int) -> int:
-    """Return whole seconds since 1970; a moment without a zone is refused."""
+    """Return whole seconds since 1970; a datetime needs a time zone."""
     if not isinstance(moment, datetime):
         seconds = int(moment)
     elif moment.tzinfo is None:
@@ -445,7 +444,7 @@ def _encode_array(items: Sequence[Value], depth: int) -> bytes:
 
 
 def _encode_value(value: Value, depth: int) -> bytes:
-    """Return tag and value; a plain whole number takes the smaller of I and l that holds it."""
+    """Return tag and value; a plain integer takes the smaller of I and l that holds it."""
     if isinstance(value, str):
         raw = value.encode()
         return b"S" + _U32.pack(len(raw)) + raw

@@ -34,14 +34,14 @@ if not cython.compiled:
     from headrace.wire.memory import get16, get32
     from headrace.wire.table import check_utf8
 
-MAP_DEPTH_MAX = 32  # Maps, lists and arrays inside each other; the outermost counts.
+MAP_DEPTH_MAX = 32  # Nested maps, lists and arrays, the outermost included.
 MAP_ENTRIES_MAX = 65536  # Values in one outermost map, list or array, at any depth.
-MAP_BYTES_MAX = 1 << 20  # Octets of one outermost map, list, array or struct32.
+MAP_BYTES_MAX = 1 << 20  # Bytes of one outermost map, list, array or struct32.
 
 _DEPTH_MAX = MAP_DEPTH_MAX
 _ENTRIES_MAX = MAP_ENTRIES_MAX
 _BYTES_MAX = MAP_BYTES_MAX
-_FEW_KEYS = 16  # Up to here keys are compared one with another, beyond in a set.
+_FEW_KEYS = 16  # Up to this number keys are compared in pairs, beyond it in a set.
 
 _U16 = struct.Struct(">H")
 _U32 = struct.Struct(">I")
@@ -58,178 +58,178 @@ _TAGGED_F64 = struct.Struct(">Bd")
 
 
 class Int8(int):
-    """A signed whole number of 8 bits."""
+    """A signed 8-bit integer."""
 
     CODE = 0x01
     __slots__ = ()
 
 
 class UInt8(int):
-    """A whole number of 8 bits."""
+    """An unsigned 8-bit integer."""
 
     CODE = 0x02
     __slots__ = ()
 
 
 class Int16(int):
-    """A signed whole number of 16 bits."""
+    """A signed 16-bit integer."""
 
     CODE = 0x11
     __slots__ = ()
 
 
 class UInt16(int):
-    """A whole number of 16 bits."""
+    """An unsigned 16-bit integer."""
 
     CODE = 0x12
     __slots__ = ()
 
 
 class UInt32(int):
-    """A whole number of 32 bits."""
+    """An unsigned 32-bit integer."""
 
     CODE = 0x22
     __slots__ = ()
 
 
 class Int64(int):
-    """A signed whole number of 64 bits."""
+    """A signed 64-bit integer."""
 
     CODE = 0x31
     __slots__ = ()
 
 
 class UInt64(int):
-    """A whole number of 64 bits."""
+    """An unsigned 64-bit integer."""
 
     CODE = 0x32
     __slots__ = ()
 
 
 class Float32(float):
-    """A floating point number of 32 bits."""
+    """A 32-bit floating point number."""
 
     CODE = 0x23
     __slots__ = ()
 
 
 class Char(str):
-    """One character of ISO 8859-15 in one octet."""
+    """A character of ISO 8859-15 in one byte."""
 
     CODE = 0x04
     __slots__ = ()
 
 
 class CharUtf32(str):
-    """One character in UTF-32."""
+    """A character in UTF-32."""
 
     CODE = 0x27
     __slots__ = ()
 
 
 class Str8(str):
-    """Up to 255 octets of UTF-8."""
+    """Up to 255 bytes of UTF-8."""
 
     CODE = 0x85
     __slots__ = ()
 
 
 class Str8Latin(str):
-    """Up to 255 octets of ISO 8859-15."""
+    """Up to 255 bytes of ISO 8859-15."""
 
     CODE = 0x84
     __slots__ = ()
 
 
 class Str8Utf16(str):
-    """Up to 255 octets of UTF-16 in network order."""
+    """Up to 255 bytes of UTF-16 in network order."""
 
     CODE = 0x86
     __slots__ = ()
 
 
 class Str16Latin(str):
-    """Up to 65,535 octets of ISO 8859-15."""
+    """Up to 65,535 bytes of ISO 8859-15."""
 
     CODE = 0x94
     __slots__ = ()
 
 
 class Str16Utf16(str):
-    """Up to 65,535 octets of UTF-16 in network order."""
+    """Up to 65,535 bytes of UTF-16 in network order."""
 
     CODE = 0x96
     __slots__ = ()
 
 
 class Bin8(bytes):
-    """One octet."""
+    """1 byte."""
 
     CODE = 0x00
 
 
 class Bin16(bytes):
-    """2 octets."""
+    """2 bytes."""
 
     CODE = 0x10
 
 
 class Bin32(bytes):
-    """4 octets."""
+    """4 bytes."""
 
     CODE = 0x20
 
 
 class Bin64(bytes):
-    """8 octets."""
+    """8 bytes."""
 
     CODE = 0x30
 
 
 class Bin128(bytes):
-    """16 octets."""
+    """16 bytes."""
 
     CODE = 0x40
 
 
 class Bin256(bytes):
-    """32 octets."""
+    """32 bytes."""
 
     CODE = 0x50
 
 
 class Bin512(bytes):
-    """64 octets."""
+    """64 bytes."""
 
     CODE = 0x60
 
 
 class Bin1024(bytes):
-    """128 octets."""
+    """128 bytes."""
 
     CODE = 0x70
 
 
 class Bin40(bytes):
-    """5 octets."""
+    """5 bytes."""
 
     CODE = 0xC0
 
 
 class Bin72(bytes):
-    """9 octets."""
+    """9 bytes."""
 
     CODE = 0xD0
 
 
 class VBin8(bytes):
-    """Up to 255 octets."""
+    """Up to 255 bytes."""
 
     CODE = 0x80
 
 
 class VBin16(bytes):
-    """Up to 65,535 octets."""
+    """Up to 65,535 bytes."""
 
     CODE = 0x90
 
@@ -241,7 +241,7 @@ class Dec64(Decimal):
 
 
 class Bit:
-    """A bit: its presence is its value. `BIT` is the only one."""
+    """A bit, whose presence is its value; `BIT` is the only one."""
 
     CODE = 0xF1
     __slots__ = ()
@@ -257,7 +257,7 @@ BIT = Bit()
 
 
 class Array(list["Value"]):
-    """Values of one type; `code` is the code of that type, which an empty array has too."""
+    """Values of one type, whose code is `code`; an empty array has one, too."""
 
     CODE = 0xAA
 
@@ -281,7 +281,7 @@ class Array(list["Value"]):
 
 @dataclass(frozen=True, slots=True)
 class Struct32:
-    """A struct with a size of 32 bits, as octets: packing flags and fields."""
+    """A struct with a 32-bit size, as bytes: packing flags and fields."""
 
     CODE = 0xAB
     class_code: int
@@ -291,10 +291,10 @@ class Struct32:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value whose octets are carried as they are.
+    """A value whose bytes are kept as they are.
 
-    It has a type that the standard does not define, or a string type whose octets are not of its
-    encoding. `payload` is without the size.
+    Its type is not in the standard, or it is a string that violates its encoding. `payload` is
+    without the size.
     """
 
     code: int
@@ -356,7 +356,7 @@ _WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # By the upper half of the code.
 
 
 def check_map(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the position after the map at `at` in d[..end], or -1 when it is malformed."""
+    """Return the position after the map at `at` in d[..end]; -1 if it is malformed."""
     if at < 0 or end - at < 4:
         return -1
     size = get32(d, at)
@@ -383,7 +383,7 @@ def check_value(d: bytes | bytearray, code: int, at: int, end: int) -> int:
 
 
 def value_size(d: bytes | bytearray, code: int, at: int, end: int) -> int:
-    """Return the octets of a value of type `code` at `at` in d[..end], its size included, or -1."""
+    """Return the size of a value of type `code` at `at` in d[..end], with its size field, or -1."""
     width = code >> 4
     if width < 8:
         size = 1 << width
@@ -416,7 +416,7 @@ def value_size(d: bytes | bytearray, code: int, at: int, end: int) -> int:
 def _check_container(
     d: bytes | bytearray, at: int, end: int, kind: int, depth: int, seen: int
 ) -> int:
-    """Return how many values were seen so far, or -1. `at` is after the size of the container."""
+    """Return the number of values seen so far, or -1; `at` is after the size of the container."""
     if at == end:
         return seen  # Some peers send an empty one without its count.
     if depth > _DEPTH_MAX:
@@ -468,7 +468,7 @@ def _check_container(
 
 
 def _has_key(d: bytes | bytearray, at: int, end: int, size: int) -> bool:
-    """Return whether a key before `end` is the one at `end`; `size` includes its size octet."""
+    """Return True if a key before `end` equals the one at `end`; `size` includes its size byte."""
     while at < end:
         if d[at] == d[end]:
             place = 1
@@ -484,7 +484,7 @@ def _has_key(d: bytes | bytearray, at: int, end: int, size: int) -> bool:
 
 
 def _distinct(d: bytes | bytearray, at: int, end: int) -> bool:
-    """Return whether all keys of the entries in d[at..end], which are sound, differ."""
+    """Return True if all keys of the checked entries in d[at..end] differ."""
     keys: set[bytes] = set()
     count = 0
     while at < end:
@@ -502,7 +502,7 @@ def _distinct(d: bytes | bytearray, at: int, end: int) -> bool:
 
 
 def decode_map(data: bytes, at: int = 0) -> tuple[Map, int]:
-    """Return the map at `at` and the position after it; MalformedError when it is none."""
+    """Return the map at `at` and the position after it; MalformedError if it is malformed."""
     end = check_map(data, at, len(data))
     if end < 0:
         raise MalformedError("a map is malformed or beyond the limits")
@@ -510,7 +510,7 @@ def decode_map(data: bytes, at: int = 0) -> tuple[Map, int]:
 
 
 def decode_list(data: bytes, at: int = 0) -> tuple[list[Value], int]:
-    """Return the list at `at` and the position after it; MalformedError when it is none."""
+    """Return the list at `at` and the position after it; MalformedError if it is malformed."""
     end = check_value(data, 0xA9, at, len(data))
     if end < 0:
         raise MalformedError("a list is malformed or beyond the limits")
@@ -518,7 +518,7 @@ def decode_list(data: bytes, at: int = 0) -> tuple[list[Value], int]:
 
 
 def decode_array(data: bytes, at: int = 0) -> tuple[Array, int]:
-    """Return the array at `at` and the position after it; MalformedError when it is none."""
+    """Return the array at `at` and the position after it; MalformedError if it is malformed."""
     end = check_value(data, 0xAA, at, len(data))
     if end < 0:
         raise MalformedError("an array is malformed or beyond the limits")
@@ -526,7 +526,11 @@ def decode_array(data: bytes, at: int = 0) -> tuple[Array, int]:
 
 
 def decode_value(data: bytes, code: int, at: int = 0) -> tuple[Value, int]:
-    """Return the value of type `code` at `at` and the position after it, or MalformedError."""
+    """Return the value of type `code` at `at` and the position after it.
+
+    Raises:
+        MalformedError: it is malformed.
+    """
     end = check_value(data, code, at, len(data))
     if end < 0:
         raise MalformedError(f"a value of type 0x{code:02x} is malformed or beyond the limits")
@@ -542,7 +546,7 @@ def decode_struct32(data: bytes, at: int = 0) -> tuple[Struct32, int]:
 
 
 def decode_datetime(seconds: int) -> datetime | Timestamp:
-    """Return a moment in UTC, or the bare number when the calendar does not reach it."""
+    """Return a datetime in UTC, or the number if no datetime holds it."""
     try:
         return EPOCH + timedelta(seconds=seconds)
     except OverflowError:
@@ -596,7 +600,7 @@ def _decode_array(data: bytes, at: int, end: int) -> Array:
 
 
 def _decode_value(data: bytes, code: int, at: int, end: int) -> Value:
-    """Return the value of type `code` in data[at..end], which has been checked."""
+    """Return the checked value of type `code` in data[at..end]."""
     text = _STRINGS.get(code)
     if text is not None:
         kind, encoding = text
@@ -659,7 +663,7 @@ def _decode_value(data: bytes, code: int, at: int, end: int) -> Value:
 
 
 def _decode_dec64(data: bytes, at: int, end: int) -> Decimal:
-    """A plain decimal when only 64 bits hold it."""
+    """Return a plain decimal if its digits need 64 bits, else a :class:`Dec64`."""
     unscaled = int.from_bytes(data[at + 1 : end], "big", signed=True)
     value = Decimal(unscaled).scaleb(-data[at])
     if -0x80000000 <= unscaled <= 0x7FFFFFFF:
@@ -671,28 +675,28 @@ def _decode_dec64(data: bytes, at: int, end: int) -> Decimal:
 
 
 def encode_map(values: Mapping[str, Value]) -> bytes:
-    """Return `values` with size and count before them; ValueError or TypeError when unsendable."""
+    """Return `values` with size and count; ValueError or TypeError if they cannot be encoded."""
     return _within_limits(_encode_map(values, 1))
 
 
 def encode_list(items: Sequence[Value]) -> bytes:
-    """Return a list with size and count before its items; ValueError or TypeError as for a map."""
+    """Return a list with size and count; ValueError or TypeError as for a map."""
     return _within_limits(_encode_list(items, 1))
 
 
 def encode_array(items: Array) -> bytes:
-    """Return an array; ValueError or TypeError when an item is not of its type."""
+    """Return an array; ValueError or TypeError if an item has another type."""
     return _within_limits(_encode_array(items, 1))
 
 
 def encode_value(value: Value) -> tuple[int, bytes]:
-    """Return the type code and the octets of a value; ValueError or TypeError when unsendable."""
+    """Return type code and bytes of a value; ValueError or TypeError if it cannot be encoded."""
     tagged = _encode_value(value, 1)
     return tagged[0], tagged[1:]
 
 
 def encode_struct32(value: Struct32) -> bytes:
-    """Return a struct32 with its size, class and code before its octets."""
+    """Return a struct32 with its size, class and code."""
     size = len(value.payload) + 2
     if size > MAP_BYTES_MAX:
         raise ValueError(f"a struct of {size} octets exceeds {MAP_BYTES_MAX}")
@@ -700,7 +704,7 @@ def encode_struct32(value: Struct32) -> bytes:
 
 
 def encode_datetime(moment: datetime | int) -> int:
-    """Return whole seconds since 1970, negative before; a moment without a zone is refused."""
+    """Return whole seconds since 1970, negative before; a datetime needs a time zone."""
     if not isinstance(moment, datetime):
         seconds = int(moment)
     elif moment.tzinfo is None:
@@ -713,7 +717,7 @@ def encode_datetime(moment: datetime | int) -> int:
 
 
 def code_of(value: Value) -> int:
-    """Return the code of the type that `value` is sent as."""
+    """Return the type code that `value` is encoded with."""
     return _encode_value(value, 1)[0]
 
 
@@ -757,7 +761,7 @@ def _encode_array(items: Array, depth: int) -> bytes:
 
 
 def _encode_as(code: int, value: Value, depth: int) -> bytes:
-    """Return the octets of `value` as an item of an array of type `code`."""
+    """Return the bytes of `value` as an item of an array of type `code`."""
     number = _NUMBERS.get(code)
     if number is not None and isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -778,7 +782,7 @@ def _encode_as(code: int, value: Value, depth: int) -> bytes:
 
 
 def _sized(code: int, raw: bytes) -> bytes:
-    """Return `raw` as a value of type `code`: with its size when the type has one."""
+    """Return `raw` as a value of type `code`, with its size if the type has one."""
     width = code >> 4
     if width < 8:
         fixed = _WIDTHS[width]
@@ -806,7 +810,7 @@ def _sized(code: int, raw: bytes) -> bytes:
 
 
 def _encode_value(value: Value, depth: int) -> bytes:
-    """Return type code and octets."""
+    """Return type code and bytes."""
     kind = type(value)
     if kind is str:
         return b"\x95" + _sized(0x95, value.encode())  # type: ignore[union-attr]  # It is a str.
@@ -865,7 +869,7 @@ def _encode_int(value: int) -> bytes:
 
 
 def _encode_str(value: str) -> bytes:
-    """A string of a class of its own, or of a subclass of `str` that we do not know."""
+    """Encode a string of a class of its own, or of an unknown subclass of `str`."""
     if isinstance(value, Char):
         raw = value.encode("iso8859-15")
         code = 0x04
@@ -879,7 +883,7 @@ def _encode_str(value: str) -> bytes:
 
 
 def _encode_decimal(value: Decimal, bits: int) -> bytes:
-    """Return type code, places and digits, in `bits` bits or more."""
+    """Return type code, places and digits, in at least `bits` bits."""
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
         raise ValueError(f"a map holds no {value}")
@@ -895,7 +899,7 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
 
 
 def _unscaled(value: Decimal, exponent: int) -> int:
-    """Return the digits as a whole number with the sign, whatever the precision of the context."""
+    """Return the digits as a signed integer, whatever the precision of the context."""
     sign, digits, _ = value.as_tuple()
     if len(digits) > 20:
         raise ValueError(f"a decimal does not fit 64 bits: {value}")
