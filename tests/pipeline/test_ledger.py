@@ -123,5 +123,5 @@ def test_files_that_somebody_took_away_are_an_error(tmp_path: Path) -> None:
         with pytest.raises(Crash):
             ledger.add("w", 0, moves)
     (tmp_path / moves[0].source).unlink()
-    with pytest.raises(PipelineError, match="was taken away"):
+    with pytest.raises(PipelineError, match="is missing"):
         ledger.finish("w")

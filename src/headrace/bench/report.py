@@ -32,7 +32,7 @@ class Result:
         return [figure for figure in Figure if self.median(figure) is not None]
 
     def problems(self) -> list[str]:
-        """What went wrong, each once."""
+        """Return the faults found, each once."""
         found = [problem for sample in self.samples for problem in sample.problems]
         return list(dict.fromkeys([self.error, *found] if self.error else found))
 
@@ -107,7 +107,7 @@ def _number(value: float | None) -> str:
 
 
 def _ratio(figure: Figure, ours: float | None, theirs: float | None) -> str:
-    """How many times better the second is."""
+    """Return how many times better the second is."""
     if not ours or not theirs:
         return ""
     ratio = theirs / ours if figure.more_is_better else ours / theirs

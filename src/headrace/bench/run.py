@@ -27,7 +27,7 @@ STEP_S = 0.02
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run of a load did. Rates are per second; durations in microseconds."""
+    """The results of one run of a load. Rates are per second; durations in microseconds."""
 
     seconds: float = 0.0
     published_rate: float = 0.0
@@ -55,7 +55,7 @@ class Outcome:
     confirm_us: dict[str, float] = field(default_factory=dict)  # From publish to confirm.
 
     def problems(self) -> list[str]:
-        """What a correct broker would not have done."""
+        """Return the faults that a correct broker would not show."""
         found = []
         if self.lost:
             found.append(f"{self.lost} messages lost")
@@ -273,7 +273,7 @@ class Run:
         return result
 
     def count_ready(self) -> int:
-        """How many messages wait in the load's queues."""
+        """Return the number of ready messages in the load's queues."""
         link = Link(self.settings)
         try:
             return sum(ready_count(link, queue_name(i)) for i in range(self.load.queues))

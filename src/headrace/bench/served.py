@@ -59,7 +59,7 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the port it listens on."""
         return f"amqp://127.0.0.1:{self.port}/"
 
     def kill_and_start(self) -> tuple[int, float]:
@@ -95,7 +95,7 @@ class Restarted:
         self.command = shlex.split(command)
 
     def kill_and_start(self) -> tuple[int, float]:
-        """Kill whoever listens and run the command."""
+        """Kill the process that listens, and run the command."""
         host, port = self.settings.host, self.settings.port
         pid = find_listener(host, port)
         if not pid:

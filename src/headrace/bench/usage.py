@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a local broker costs: its processor time and memory, by process id."""
+"""The cost of a local broker: its processor time and memory, by process id."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Figure(Enum):
 
 @dataclass(slots=True)
 class Sample:
-    """What one run of one workload found."""
+    """The results of one run of one workload."""
 
     figures: dict[Figure, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

@@ -58,7 +58,7 @@ def deliveries_without_acks(site: Site) -> None:
     "0-9/redelivered#implementation",
 )
 def what_was_not_acknowledged(site: Site) -> None:
-    """What was delivered and not acknowledged comes again, marked as redelivered."""
+    """Deliveries without an ack come again, marked as redelivered."""
     peer = site.peer()
     queue = site.queue()
     peer.declare(queue)
@@ -183,7 +183,7 @@ def a_tag_of_another_channel(site: Site) -> None:
 
 @check("0-9-1/s100", "0-9/basic.consume.exclusive#01")
 def exclusive_consumers(site: Site) -> None:
-    """A queue with consumers gives nobody exclusive access (403)."""
+    """A queue with consumers takes no exclusive one (403)."""
     peer, other = site.peer(), site.peer()
     queue = site.queue()
     peer.declare(queue)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check is, and what it may do to a broker."""
+"""A check, and its access to a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFIX = "headrace.conformance."  # Of all names that checks use.
 
 @dataclass(slots=True)
 class Site:
-    """One broker in one version, for one check: peers, and names that nobody else has."""
+    """One broker in one version, for one check: peers, and names of the check's own."""
 
     settings: Settings
     version: Version

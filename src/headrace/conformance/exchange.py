@@ -89,7 +89,7 @@ def standard_exchanges(site: Site) -> None:
     "0-9/basic.publish.exchange#01",
 )
 def the_default_exchange(site: Site) -> None:
-    """What is published to the exchange without a name reaches the queue of that name."""
+    """A publish to the exchange without a name reaches the queue of that name."""
     peer = site.peer()
     queue = site.queue()
     peer.declare(queue)

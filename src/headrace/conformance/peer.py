@@ -79,7 +79,7 @@ class Content(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """What the broker said when it closed a channel (or, `fatal`, the connection)."""
+    """The broker's close of a channel (or, `fatal`, of the connection)."""
 
     code: int
     text: str
@@ -283,11 +283,11 @@ class Peer:
         return self.call(QueueDeclare(queue=queue, **fields), QueueDeclareOk, channel)  # type: ignore[arg-type]  # The fields of the method.
 
     def count(self, queue: str, channel: int = 1) -> int:
-        """How many messages wait in a queue."""
+        """Return the number of ready messages of a queue."""
         return self.declare(queue, channel, passive=True).message_count
 
     def holds(self, queue: str, count: int, channel: int = 1) -> bool:
-        """Tell whether a queue comes to hold so many messages; some brokers count a bit late."""
+        """Return True once a queue holds so many messages; some brokers count a bit late."""
         deadline = time.monotonic() + self.answer_s / 2
         while self.count(queue, channel) != count:
             if time.monotonic() > deadline:
@@ -375,7 +375,7 @@ def _connect(settings: Settings, window: int) -> socket.socket:
 
 
 def _numbers(version: Version) -> tuple[int, int]:
-    """What connection.start says of its version."""
+    """Return the version numbers in connection.start."""
     return {"0-8": (8, 0), "0-9": (0, 9), "0-9-1": (0, 9)}[version.label]
 
 

@@ -89,7 +89,7 @@ def durable_and_transient_queues(site: Site) -> None:
 
 @check("0-9/queue.declare.durable#pre-existence")
 def durability_stays(site: Site) -> None:
-    """Whether a declaration of a queue that is there is durable is ignored."""
+    """Declaring an existing queue again ignores durable."""
     peer = site.peer()
     queues = (site.queue(), site.queue())
     peer.declare(queues[0], durable=True)
@@ -129,7 +129,7 @@ def an_exclusive_queue_of_others(site: Site) -> None:
 
 @check("0-9/queue.declare.auto-delete#pre-existence")
 def auto_delete_stays(site: Site) -> None:
-    """Whether a declaration of a queue that is there is auto-delete is ignored."""
+    """Declaring an existing queue again ignores auto-delete."""
     peer = site.peer()
     queues = (site.queue(), site.queue())
     peer.declare(queues[0], auto_delete=True)

@@ -24,7 +24,7 @@ VERSIONS = {version.label: version for version in (V0_10, V0_9_1, V0_9, V0_8)}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came out for one rule."""
+    """The verdict on one rule."""
 
     rule: Rule
     titles: tuple[str, ...]  # Of the checks that it was put to.
@@ -38,7 +38,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Report:
-    """What came out for one version."""
+    """The verdicts of one version."""
 
     version: Version
     product: str = ""  # What the broker calls itself; "" when it does not serve the version.
@@ -84,7 +84,7 @@ def report(
     `tell` hears of each check before it runs.
 
     Raises:
-        OSError: nobody answers at the address.
+        OSError: no broker answers at the address.
     """
     product = product_of(settings, version)
     found = Report(version, product)
@@ -112,7 +112,7 @@ def report(
 
 
 def product_of(settings: Settings, version: Version) -> str:
-    """What the broker calls itself in a version; "" when it does not speak it."""
+    """Return the broker's name for itself in a version; "" when it does not speak it."""
     peer = Peer(settings, version)
     try:
         properties = _properties(peer)
@@ -126,7 +126,7 @@ def product_of(settings: Settings, version: Version) -> str:
 
 
 def _properties(peer: Peer) -> Mapping[str, object]:
-    """What the broker says of itself when a connection begins."""
+    """Return the server properties of a new connection."""
     if peer.version is not V0_10:
         return peer.greet().server_properties
     return ControlPeer(peer).greet().heard(ConnectionStart).server_properties or {}

@@ -98,18 +98,18 @@ class SessionPeer:
             self.session.transfer(Message(body, persistent=lasting, **how), key, exchange)
 
     def count(self, queue: str) -> int:
-        """How many messages wait in a queue, which must be there."""
+        """Return the number of ready messages of a queue, which must exist."""
         found = self.session.query_queue(queue)
         if found is None:
             raise BrokenRule(f"queue {queue} is gone")
         return found.message_count or 0
 
     def holds(self, queue: str, count: int) -> bool:
-        """Tell whether a queue comes to hold so many messages; some brokers count a bit late."""
+        """Return True once a queue holds so many messages; some brokers count a bit late."""
         return self.comes(lambda: self.count(queue) == count)
 
     def comes(self, condition: Callable[[], bool]) -> bool:
-        """Tell whether a condition comes to hold."""
+        """Return True once a condition holds."""
         deadline = time.monotonic() + self.answer_s / 2
         while not condition():
             if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class SessionPeer:
         return True
 
     def exists(self, queue: str) -> bool:
-        """Tell whether there is a queue of this name."""
+        """Return True if the queue exists."""
         found: Struct | None = self.session.query_queue(queue)
         return found is not None
 
@@ -164,7 +164,7 @@ class SessionPeer:
         self.call(MessageReject(transfers=_ids(transfers), code=0))
 
     def state(self, queue: str) -> Any:
-        """What queue.query says."""
+        """Return the answer of queue.query."""
         return self.call(QueueQuery(queue=queue))
 
 

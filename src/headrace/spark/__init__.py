@@ -31,7 +31,7 @@ def name_python() -> None:
 
 
 def _same(one: str, other: str) -> bool:
-    """Tell whether two paths are one Python with one set of packages."""
+    """Return True if two paths are one Python with one set of packages."""
     here, there = Path(one).absolute(), Path(other).absolute()
     return here.parent == there.parent and here.resolve() == there.resolve()
 

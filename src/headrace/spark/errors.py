@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with a stream or its group while it is read."""
+"""Errors of streams and groups that are read."""
 
 from __future__ import annotations
 

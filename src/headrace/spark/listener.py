@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What streaming queries do, told while they run: rates, lag and durations of every micro-batch.
+"""Progress of streaming queries while they run: rates, lag and durations of every micro-batch.
 
     from headrace.spark.listener import QueryListener
 
@@ -189,7 +189,7 @@ class QueryListener(StreamingQueryListener):
 
 
 def report_of(progress: StreamingQueryProgress) -> Report:
-    """What the progress of a batch says, with the lag of our sources in it."""
+    """Return the figures of a batch's progress, with the lag of our sources."""
     lag: dict[str, int] = {}
     lost: dict[str, int] = {}
     for source in progress.sources:

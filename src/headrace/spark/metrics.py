@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a `QueryListener` knows, for OpenMetrics: needs the package prometheus_client.
+"""The figures of a `QueryListener` for OpenMetrics; needs the package prometheus_client.
 
 listener = QueryListener()
 spark.streams.addListener(listener)

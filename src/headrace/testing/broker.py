@@ -34,14 +34,14 @@ class BrokerFailed(Exception):
 
 
 class _Address:
-    """Where a broker listens; known once it has started."""
+    """The address of a broker; known once it has started."""
 
     host = "127.0.0.1"
     port = 0
 
     @property
     def url(self) -> str:
-        """What a client connects to: user guest, virtual host /."""
+        """Return the URL for clients: user guest, virtual host /."""
         return self.url_of()
 
     def url_of(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:

@@ -68,7 +68,7 @@ class Branch:
 
 @dataclass
 class History:
-    """What clients did and were told."""
+    """The actions of clients and the answers they got."""
 
     published: set[Key] = field(default_factory=set)
     confirmed: set[Key] = field(default_factory=set)
@@ -106,7 +106,7 @@ def read_body(body: bytes) -> tuple[str, int] | None:
 
 
 def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Say nothing of confirms that a killed broker did not send and nobody waits for any more."""
+    """Silence confirms that a killed broker did not send."""
     if not isinstance(context.get("exception"), ClientError):
         loop.default_exception_handler(context)
 
@@ -426,11 +426,11 @@ class Soak:
         await asyncio.to_thread(self.broker.stop)
 
     def deeds(self) -> int:
-        """How much was done: it grows while the broker serves its clients."""
+        """Return the amount of work done: it grows while the broker serves its clients."""
         return len(self.history.confirmed) + self.history.deliveries
 
     def did_all(self) -> bool:
-        """Whether there is something of each kind to judge, however slow the machine is."""
+        """Return True if there is work of each kind to judge, however slow the machine is."""
         return bool(self.history.settled and self.history.commits) and self.batches.last >= 0
 
     async def until(self, tasks: list[asyncio.Task[None]], happened: Callable[[], bool]) -> None:

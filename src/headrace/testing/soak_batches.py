@@ -21,7 +21,7 @@ LOG = "batches.log"
 
 
 def content(batch: int) -> list[list[bytes]]:
-    """What each task of a batch publishes: the same whenever it is asked."""
+    """Return the messages of each task of a batch, the same at each call."""
     return [
         [b"%d.%d.%d" % (batch, part, n) for n in range((7 * batch + 3 * part) % 40)]
         for part in range(1 + batch % 3)
@@ -48,7 +48,7 @@ class Batches:
             await channel.bind_queue(LOG, EXCHANGE)
 
     async def write(self, connection: Connection) -> None:
-        """Write batches until somebody dies."""
+        """Write batches until a process dies."""
         sink = Sink(connection, SINK)
         state = await sink.begin("soak", uuid.uuid4().hex)
         self.check(-1 if state.last is None else state.last)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run(asked: Fields) -> int:
-    """Run the query until it fails or nobody wants it any more."""
+    """Run the query until it fails or is asked to stop."""
     from pyspark.sql import SparkSession
 
     package = str(Path(headrace.__file__).parent.parent)

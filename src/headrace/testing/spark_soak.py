@@ -106,7 +106,7 @@ class SparkSoak:
 
     @property
     def victims(self) -> tuple[str, ...]:
-        """What can be killed with this master."""
+        """Return the processes that can be killed with this master."""
         return VICTIMS if "cluster" in self.master else VICTIMS[:3]
 
     def run(self, kills: int, victims: tuple[str, ...] = ()) -> int:

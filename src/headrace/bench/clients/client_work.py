@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one client does in a process of its own: `python -m headrace.bench.clients.client_work`.
+"""The work of one client in a process of its own: `python -m headrace.bench.clients.client_work`.
 
 Each function does one operation with one client and returns when the broker has answered all of it.
 Other people's clients are used as their own pages say.
@@ -32,11 +32,11 @@ class Stopwatch:
         self.cpu_s = self.wall_s = 0.0
 
     def begin(self) -> None:
-        """What is done from now on counts."""
+        """Start counting."""
         self.cpu_s, self.wall_s = time.process_time(), time.perf_counter()
 
     def end(self) -> None:
-        """What is done from now on does not count."""
+        """Stop counting."""
         self.cpu_s = time.process_time() - self.cpu_s
         self.wall_s = time.perf_counter() - self.wall_s
 

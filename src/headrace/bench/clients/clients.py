@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients cost: the same work by ours and by others, each in a process of its own."""
+"""The cost of clients: the same work by ours and by others, each in a process of its own."""
 
 from __future__ import annotations
 

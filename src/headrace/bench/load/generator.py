@@ -52,7 +52,7 @@ Board = MutableSequence[int]
 
 
 class Place(IntEnum):
-    """What stands where on the board."""
+    """The indexes of the board's fields."""
 
     STOP = 0  # Publishers: no more.
     END = 1  # Consumers: no more.
@@ -71,7 +71,7 @@ class Place(IntEnum):
 
 @dataclass(slots=True)
 class Sent:
-    """What the publishers found."""
+    """The results of the publishers."""
 
     nacked: int = 0
     confirms: list[int] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Received:
-    """What the consumers found."""
+    """The results of the consumers."""
 
     repeated: int = 0
     out_of_order: int = 0

@@ -132,7 +132,7 @@ class Link:
             self.rest += octets
 
     def heartbeat(self) -> None:
-        """Tell the broker that we live."""
+        """Send a heartbeat."""
         self.socket.sendall(HEARTBEAT)
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ def raise_close(method: MethodBase) -> None:
 
 
 def ready_count(link: Link, queue: str) -> int:
-    """How many messages wait in a queue."""
+    """Return the number of ready messages of a queue."""
     return link.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk).message_count
 
 

@@ -85,7 +85,7 @@ class Load:
 
     @property
     def is_ordered(self) -> bool:
-        """False when consumers share a queue: nobody can tell their deliveries' order then."""
+        """Return False if consumers share a queue, so that the order cannot be checked."""
         return self.consumers <= self.queues
 
     @property
@@ -175,7 +175,7 @@ def topic_queue(load: Load, number: int) -> int:
 
 
 def topic_fan(load: Load, x: int, y: int, z: int) -> int:
-    """How many queues a<x>.b<y>.c<z> reaches, computed without matching any pattern."""
+    """Return how many queues a<x>.b<y>.c<z> reaches, computed without matching a pattern."""
     numbers = [
         4 * (x * TOPIC_WORDS + z) + 1,
         4 * (x * TOPIC_WORDS + y) + 2,

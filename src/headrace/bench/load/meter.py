@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the load generator does once per message: stamp, confirm, receive, check, count.
+"""The work of the load generator for each message: stamp, confirm, receive, check, count.
 
 A body starts with 16 octets in network order::
 
@@ -132,7 +132,7 @@ class Sender:
         self.methods: list[bytes] = []  # Payloads of all other methods, in order.
 
     def room(self) -> int:
-        """How many more publishes the confirm window takes."""
+        """Return how many more publishes the confirm window takes."""
         if self.window == 0:
             return SEQUENCE_MASK
         outstanding = self.sent - self.confirmed
@@ -397,7 +397,7 @@ class Receiver:
             runs[len(runs) - 1][1] = seq
 
     def come_back(self, place: int, seq: int) -> None:
-        """Tell a number that comes late from one that comes again."""
+        """Classify an old sequence number: late for the first time, or a duplicate."""
         runs = self.missing.get(place, [])
         for i, (low, high) in enumerate(runs):
             if low <= seq < high:
@@ -410,7 +410,7 @@ class Receiver:
             self.repeated += 1
 
     def skipped(self) -> int:
-        """How many numbers were passed over and never came."""
+        """Return the number of sequence numbers that never arrived."""
         return sum(high - low for runs in self.missing.values() for low, high in runs)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `headrace bench-spark` measures, one function for each part."""
+"""The measurements of `headrace bench-spark`, one function for each part."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether the bar is reached."""
+        """Return True if the bar is reached."""
         if self.bar is None:
             return True
         return self.value <= self.bar if self.at_most else self.value >= self.bar
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(slots=True)
 class Stage:
-    """What all parts need: a session, a broker, a directory and somebody to tell how it goes."""
+    """The needs of all parts: a session, a broker, a directory and a reporter of progress."""
 
     spark: SparkSession
     settings: Settings
@@ -205,7 +205,7 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
 
 
 def _growth(name: str, series: list[float]) -> Figure:
-    """How much more the last third has than the second; less than a slack is none."""
+    """Return the growth from the second third to the last; below a slack it is 0."""
     third = len(series) // 3
     before, after = median(series[third : 2 * third]), median(series[2 * third :])
     grown = after - before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a micro-batch costs without a broker: Spark's rate source as a Python data source."""
+"""The cost of a micro-batch without a broker: Spark's rate source as a Python data source."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Spent:
 
     @property
     def resident_mib(self) -> dict[str, int]:
-        """What is resident of each, in MiB."""
+        """Return the resident memory of each process, in MiB."""
         return {
             "jvm": self.jvm_octets // MIB,
             "driver": self.driver_octets // MIB,

@@ -66,7 +66,7 @@ def exchange_instances(site: Site) -> None:
 
 @check("0-10/s140", "0-10/s141", "0-10/s176", "0-10/s077")
 def exchange_default(site: Site) -> None:
-    """What is sent to no destination reaches the queue that its routing key names."""
+    """A transfer without a destination reaches the queue that its routing key names."""
     peer = site.session()
     must(peer.call(ExchangeQuery(name="amq.direct")).type == "direct", "amq.direct is direct")
     queue = peer.declare(site.queue())
@@ -144,7 +144,7 @@ def exchange_keeps_its_alternate(site: Site) -> None:
 
 @check("0-10/s151", "0-10/s152")
 def exchange_one_alternate(site: Site) -> None:
-    """What cannot be routed goes to the alternate exchange, and from there to no other one."""
+    """An unroutable message goes to the alternate exchange, and from there to no other one."""
     peer = site.session()
     queue = peer.declare(site.queue())
     last = peer.exchange(site.exchange(), "fanout")

@@ -58,7 +58,7 @@ def message_order(site: Site) -> None:
 
 @check("0-10/s065", "0-10/s067")
 def message_redelivered(site: Site) -> None:
-    """What was sent to a session that ends without accepting it comes again, and says so."""
+    """Messages of a session that ends without accepting them come again, marked as redelivered."""
     peer, other = site.session(), site.session()
     queue = other.declare(site.queue())
     other.publish(queue, b"x")
@@ -95,7 +95,7 @@ def message_ids(site: Site) -> None:
 
 @check("0-10/s076")
 def message_of_somebody_else(site: Site) -> None:
-    """A message with the user-id of somebody else fails with unauthorized-access."""
+    """A message with another user's user-id fails with unauthorized-access."""
     peer = site.session()
     queue = peer.declare(site.queue())
     peer.publish(queue, b"mine", user_id=site.settings.username)
@@ -114,7 +114,7 @@ def message_to_nowhere(site: Site) -> None:
 
 @check("0-10/s079", "0-10/s082", "0-10/s083")
 def message_not_acquired(site: Site) -> None:
-    """What was only looked at is neither accepted nor rejected; a reject of it is ignored."""
+    """A browsed message is neither accepted nor rejected; its reject is ignored."""
     peer = site.session()
     queue = peer.declare(site.queue())
     peer.publish(queue, b"x")
@@ -133,7 +133,7 @@ def message_not_acquired(site: Site) -> None:
 
 @check("0-10/s080", "0-10/s179")
 def message_rejected(site: Site) -> None:
-    """What a client rejects goes to the alternate exchange of its queue."""
+    """A rejected message goes to the alternate exchange of its queue."""
     peer = site.session()
     exchange, rejects = peer.exchange(site.exchange(), "fanout"), peer.declare(site.queue())
     peer.bind(rejects, exchange)
@@ -164,14 +164,14 @@ def message_acquire(site: Site) -> None:
     peer.publish(queue, b"a", b"b")
     first = peer.taken(peer.subscribe(queue, acquire=False), 2)
     late = other.taken(other.subscribe(queue, acquire=False), 2)
-    must(peer.session.acquire(first[0]) == [first[0]], "what nobody has can be had")
-    must(other.session.acquire(late[0]) == [], "what somebody has cannot be had")
+    must(peer.session.acquire(first[0]) == [first[0]], "a free message is acquired")
+    must(other.session.acquire(late[0]) == [], "an acquired message is not acquired again")
     must(other.session.acquire(*late) == [late[1]], "of several those that can be had")
 
 
 @check("0-10/s087", "0-10/s088")
 def message_resume(site: Site) -> None:
-    """Of a message that nobody began 0 octets are there; for a missing exchange it is refused."""
+    """Resuming an unknown message starts at offset 0; a missing exchange is refused."""
     peer = site.session()
     resume_id = str(uuid4())
     result = peer.call(MessageResume(destination="amq.direct", resume_id=resume_id))
@@ -230,7 +230,7 @@ def message_exclusive_subscription(site: Site) -> None:
 
 @check("0-10/s094", "0-10/s095")
 def message_after_cancel(site: Site) -> None:
-    """What came before message.cancel is accepted, rejected, released or acquired after it."""
+    """Deliveries before message.cancel are accepted, rejected, released or acquired after it."""
     peer = site.session()
     queue = peer.declare(site.queue())
     peer.publish(queue, b"a", b"b", b"c")

@@ -86,7 +86,7 @@ def done(peer: SessionPeer, command: DtxStart | DtxEnd | DtxPrepare | DtxCommit)
 
 
 def undo(site: Site, xid: Xid) -> None:
-    """Leave nothing of a branch that nobody works for any more."""
+    """Roll back and forget a branch without a session."""
     site.session().call(DtxRollback(xid=xid))
 
 
@@ -178,7 +178,7 @@ def dtx_end_fails(site: Site) -> None:
 
 @check("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
 def dtx_unknown_xid(site: Site) -> None:
-    """Commands about a branch that nobody knows are refused."""
+    """Commands about an unknown branch are refused."""
     peer = site.session()
     xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"")
     for command in (

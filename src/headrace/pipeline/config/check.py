@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold between the tables of a pipeline's file: names, SQL, state, and the data source.
+"""Checks between the tables of a pipeline's file: names, SQL, state and the data source.
 
 Nothing here starts Spark or speaks to a broker.
 """
@@ -293,7 +293,7 @@ class _Checking:
                     self._problem(self._option_place(("sinks", name), str(error)), str(error))
 
     def columns(self) -> None:
-        """What is named of a view is a column of it, where that is known before Spark starts."""
+        """Check that the columns named of a view exist, as far as they are known."""
         pipeline = self.pipeline
         views: dict[str, Columns] = {}
         for name, source in pipeline.sources.items():

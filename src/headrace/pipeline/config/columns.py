@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which columns a query reads and makes, found before Spark starts.
+"""The columns that a query reads and makes, found before Spark starts.
 
 Only what is certain is a mistake. Where a view's columns are not known, as those of a decoded body
 or of a directory of files, or where SQL makes columns that are not named in it, nothing is said.

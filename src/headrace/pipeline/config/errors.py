@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a pipeline: with its file, line by line, or with its run."""
+"""Errors of a pipeline: of its file, line by line, or of its run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Lines:
         return self._lines[path]
 
     def __contains__(self, path: Path) -> bool:
-        """Whether the file has the key."""
+        """Return True if the file has the key."""
         return path in self._lines
 
     def inside(self, path: Path, line: int) -> int:

@@ -45,7 +45,7 @@ def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipel
 
 
 def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> Path:
-    """Where the state of a file's pipeline is; only `[pipeline]` is looked at.
+    """Return the state directory of a file's pipeline; only `[pipeline]` is read.
 
     What else stands in the file may be wrong, and its parameters need not be given.
     """
@@ -78,7 +78,7 @@ def _text_of(file: str | Path) -> tuple[str, str, Path]:
 
 
 def ready_path(name: str) -> Path:
-    """Where a ready-made pipeline of the package is."""
+    """Return the path of a ready-made pipeline of the package."""
     known = ready_names()
     if name not in known:
         raise PipelineError(f"no ready-made pipeline {name!r}; there are {', '.join(known)}")
@@ -246,7 +246,7 @@ def keys_of(kind: type[Table]) -> tuple[str, ...]:
 
 
 def _is_branch(part: str | int) -> bool:
-    """Whether part of a place is not of the file, but the name of a type that was tried."""
+    """Return True if part of a place is a type that was tried, not a key of the file."""
     return isinstance(part, str) and (part in ("bool", "int", "float", "str") or "[" in part)
 
 

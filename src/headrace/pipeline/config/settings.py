@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline's file may say: one class per kind of table, each key with its meaning.
+"""The keys of a pipeline's file: one class per kind of table, each key with its meaning.
 
 `load` makes these of TOML. Every class refuses keys that it does not know. docs/guides/pipelines.md
 lists the keys of each, which a test compares.
@@ -46,7 +46,7 @@ class Head(Table):
     description: str = ""
 
     def state_in(self, home: Path) -> Path:
-        """Where the state is of a pipeline whose paths are relative to a directory."""
+        """Return the state directory of a pipeline whose paths are relative to a directory."""
         return home / (self.state or f".headrace/{quote(self.name, safe='')}")
 
     @field_validator("trigger")
@@ -128,7 +128,7 @@ class StaticJdbc(Table):
 
 
 class Watermark(Table):
-    """How late rows may come, by the time in a column."""
+    """The watermark: how late rows may come, by the time in a column."""
 
     column: Text
     delay: Interval
@@ -176,7 +176,7 @@ class Rule(Table):
 
 
 class Sink(Table):
-    """What every `[sinks.NAME]` may say."""
+    """The keys that every `[sinks.NAME]` takes."""
 
     source: Text | None = Field(default=None, alias="from")
     trigger: str | None = None
@@ -296,7 +296,7 @@ class Pipeline:
 
     @property
     def state(self) -> Path:
-        """Where checkpoints, status and lock are."""
+        """Return the directory of checkpoints, status and lock."""
         return self.head.state_in(self.home)
 
     def located(self, path: str) -> str:
@@ -308,7 +308,7 @@ class Pipeline:
         return own or self.broker.uri
 
     def trigger(self, sink: AnySink) -> str:
-        """When batches of a sink are made."""
+        """Return the trigger of a sink."""
         return sink.trigger or self.head.trigger
 
     def triggered(self, trigger: str) -> Pipeline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which views a step's SQL reads, found before Spark starts.
+"""The views that a step's SQL reads, found before Spark starts.
 
 Spark alone decides what SQL means; here it is only taken apart far enough to name a view that is
 not there and a text that is no SELECT. A step that says itself what it `reads` is not looked into.
@@ -20,7 +20,7 @@ FILE_FORMATS = frozenset({"parquet", "json", "csv", "orc", "text"})
 
 @dataclass(frozen=True, slots=True)
 class SqlError(ValueError):
-    """What is wrong with a text of SQL, and on which of its lines, from 1."""
+    """A fault in a text of SQL, and its line, from 1."""
 
     line: int
     text: str

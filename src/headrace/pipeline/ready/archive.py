@@ -30,14 +30,14 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages of a lake: of some streams (empty for all), arrived in a span of time."""
+    """A choice of messages of a lake: by streams (empty for all), and by time of arrival."""
 
     streams: frozenset[str] = frozenset()
     since: datetime | None = None
     until: datetime | None = None  # Exclusive.
 
     def has(self, stream: str, moment: datetime | None) -> bool:
-        """Whether a message is chosen; one without a time of arrival is, unless a span is given."""
+        """Return True if a message is chosen; without a span, one with no time of arrival is."""
         if self.streams and stream not in self.streams:
             return False
         if moment is None:
@@ -46,7 +46,7 @@ class Choice:
         return after and (self.until is None or moment < self.until)
 
     def may_have(self, folder: str) -> bool:
-        """Whether a partition `date=…` may have chosen messages."""
+        """Return True if a partition `date=…` may have chosen messages."""
         value = partition_values(folder).get("date")
         if value is None:
             return True
@@ -67,7 +67,7 @@ class Piece:
 
 
 def pieces(lake: Path, choice: Choice) -> dict[str, list[Piece]]:
-    """What of each stream is where; PipelineError when the directory is no archive."""
+    """Return the files of each stream; PipelineError when the directory is no archive."""
     found: dict[str, list[Piece]] = {}
     for path in _files(lake, choice):
         for stream, piece in _pieces_of(path, choice):
@@ -114,7 +114,7 @@ def _files(lake: Path, choice: Choice) -> Iterator[Path]:
 
 
 def _pieces_of(path: Path, choice: Choice) -> Iterator[tuple[str, Piece]]:
-    """What a file has of each stream, by its columns `stream` and `offset` alone."""
+    """Return the offsets of each stream in a file, by its columns `stream` and `offset` alone."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -52,7 +52,7 @@ class Group:
 
 @dataclass
 class Outcome:
-    """What became, or would become, of messages: how many by rule; what no rule fits is `left`."""
+    """The outcome for messages, real or planned: the number by rule; `left` fit no rule."""
 
     by_rule: dict[str, int] = field(default_factory=dict)
     left: int = 0
@@ -156,7 +156,7 @@ def rules_of(file: Path) -> list[LetterRule]:
 
 
 def decide(letters: Iterable[Received], rules: list[LetterRule]) -> Outcome:
-    """What `settle` would do with these messages."""
+    """Return the outcome that `settle` would have for these messages."""
     outcome = Outcome()
     for letter in letters:
         outcome.add(choose(rules, letter)[0])

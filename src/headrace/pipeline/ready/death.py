@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dead letter tells about its death, and which rule it falls under."""
+"""The death of a dead letter, by its headers, and the rule that it falls under."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Death:
 
 
 def death_of(letter: Received) -> Death:
-    """What the headers of a message tell; what they do not tell is empty.
+    """The facts in the headers of a dead letter; missing ones are empty.
 
     Messages that the data source or a pipeline's rule refused tell it in their own headers.
     """
@@ -112,7 +112,7 @@ class LetterRule(Table):
         return self
 
     def fits(self, letter: Received, death: Death, now: datetime) -> bool:
-        """Whether a message falls under the rule."""
+        """Return True if a message falls under the rule."""
         if not (
             _like(death.reason, self.reason)
             and _like(death.queue, self.queue)

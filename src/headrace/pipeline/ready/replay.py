@@ -43,7 +43,7 @@ DROPPABLE: Final = (*SELDOM, "expiration", "delivery_mode", "headers")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to publish where. Where `exchange` or `routing_key` is None, it is the message's own."""
+    """Range and target of a replay; an `exchange` or `routing_key` of None keeps a message's."""
 
     lake: Path
     choice: Choice = field(default_factory=Choice)
@@ -58,7 +58,7 @@ class Order:
 
 @dataclass
 class Counters:
-    """What was, or would be, published."""
+    """The messages published, or to be published."""
 
     messages: int = 0
     octets: int = 0
@@ -121,7 +121,7 @@ def address_of(row: Row, order: Order) -> tuple[str, str]:
 
 
 def look(order: Order) -> Counters:
-    """What a replay would publish; nothing is published, and no broker is asked."""
+    """Return the plan of a replay; nothing is published, and no broker is asked."""
     counters = Counters()
     for row in messages(order.lake, order.choice, _begun(order)):
         counters.add(row, *address_of(row, order))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark's checkpoints hold, and taking them back, with a copy of what was there.
+"""The contents of Spark's checkpoints, and rewinding them, with a copy of the old state.
 
 A checkpoint has a file for each batch that was planned (`offsets`) and for each that was done
 (`commits`). Rewinding forgets the newest ones. The query then gets a new id, so that sinks which
@@ -48,7 +48,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to become of a checkpoint; `text` tells people."""
+    """The plan for a checkpoint; `text` is for people."""
 
     checkpoint: Checkpoint
     text: str
@@ -84,7 +84,7 @@ def read(state: State, name: str) -> Checkpoint:
 def described(
     state: State, query: str | None, known: Collection[str] | None = None
 ) -> Iterator[str]:
-    """What the checkpoints hold, in lines; ``known`` are the queries of the file, where it is."""
+    """Return the contents of the checkpoints in lines; ``known`` are the file's queries."""
     chosen = names(state) if query is None else [query]
     if not chosen:
         yield f"there is no checkpoint in {state.checkpoints}"
@@ -113,7 +113,7 @@ def positions(texts: Sequence[str]) -> dict[str, int]:
 
 
 def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan:
-    """What rewinding means; PipelineError when it is not possible."""
+    """Return the plan of a rewind; PipelineError when it is not possible."""
     one = read(state, name)
     if batch is None and not at:
         return Plan(one, f"{name}: forget {len(one.commits)} batches, and begin anew")
@@ -224,7 +224,7 @@ def _moved(offset: Json, at: dict[str, int], name: str) -> Json:
 
 
 def _add_batch(checkpoint: Path, batch: int, offsets: list[Json]) -> None:
-    """A batch that nobody ran, done, and ending at the offsets."""
+    """Add a finished batch that ends at the offsets; it was never run."""
     before = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[:2]
     lines = [*before, *(json.dumps(one, separators=(",", ":")) for one in offsets)]
     write_whole(checkpoint / "offsets" / str(batch + 1), "\n".join(lines))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a pipeline stands, for people: a table that moves on a terminal, lines elsewhere."""
+"""The status of a pipeline for people: a table that moves on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline is, before it runs: its tables in a few lines, and Spark's plans."""
+"""A pipeline before it runs: its tables in a few lines, and Spark's plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def described(pipeline: Pipeline) -> Iterator[str]:
-    """What is read, made and written; no addresses of brokers."""
+    """Return the sources, steps and sinks, without addresses of brokers."""
     yield f"pipeline {pipeline.head.name}, state in {pipeline.state}"
     for name, source in pipeline.sources.items():
         where = (
@@ -66,7 +66,7 @@ def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterato
 
 
 def _plan(frame: DataFrame, *, extended: bool) -> str:
-    """What Spark makes of a frame; of one that streams only what the query means, with types.
+    """Return Spark's plan of a frame; of a streaming one the logical plan, with types.
 
     How it is run is decided batch by batch.
     """

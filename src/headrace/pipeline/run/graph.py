@@ -143,7 +143,7 @@ def _step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
 
 
 def _letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
-    """What is kept of a refused row: the rule and the row as JSON, or the message itself."""
+    """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
     from pyspark.sql import functions as f
 
     row = f.to_json(f.struct(*[f.col(f"`{name}`") for name in frame.columns]))
@@ -216,7 +216,7 @@ def _static(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFr
 
 
 def delta_frame(spark: SparkSession, path: str) -> DataFrame:
-    """What a Delta table holds now, read as the Parquet files that it consists of."""
+    """Return the current rows of a Delta table, read from its Parquet files."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark says about a query, in the few numbers that people look at."""
+"""The figures of a query that people look at, from Spark's progress."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def take(status: QueryStatus, query: StreamingQuery) -> None:
 
 
 def lag(progress: Json) -> int | None:
-    """How many records the sources have that the query has not read; None when they do not tell."""
+    """Return the records that the query has not read yet; None when the sources do not tell."""
     behind = 0
     known = False
     for source in progress["sources"]:
@@ -58,7 +58,7 @@ def lag(progress: Json) -> int | None:
 
 
 def waiting(progress: Json) -> int:
-    """How many rows of windows are held back until the watermark has passed their ends."""
+    """Return the rows of windows that wait for the watermark."""
     return sum(
         int(one["numRowsTotal"])
         for one in progress["stateOperators"]

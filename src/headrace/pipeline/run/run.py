@@ -306,7 +306,7 @@ class Run:
             self.stopping.wait(POLL_S)
 
     def _look(self, *, progress: bool) -> bool:
-        """Whether any query still runs; on demand, how far they are. Raises what failed."""
+        """Return True if a query still runs; on demand, report progress. Raises their failures."""
         active = False
         for status in self.status.queries:
             query = self._queries.get(status.name)

@@ -78,7 +78,7 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
 
 
 def is_slow_start(error: object) -> bool:
-    """Whether something failed because Spark could not wait for a Python worker's start.
+    """Return True if the failure is that Spark could not wait for a Python worker's start.
 
     It waits for ten seconds, whatever its settings say; a machine under load may take longer.
     """
@@ -86,7 +86,7 @@ def is_slow_start(error: object) -> bool:
 
 
 def patiently(make: Callable[[], T]) -> T:
-    """What `make` gives; asked again when Spark did not wait for a Python worker's start."""
+    """Return the result of `make`; call it again if Spark did not wait for a worker's start."""
     for _ in range(STARTS_MAX - 1):
         try:
             return make()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline leaves on disk: who runs it, how far it is, and its checkpoints.
+"""The state of a pipeline on disk: its lock, its status and its checkpoints.
 
 ::
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class QueryStatus:
-    """How one query stands. Rows and seconds since the start of this run; lag in records."""
+    """The status of one query. Rows and seconds since the start of this run; lag in records."""
 
     name: str
     sinks: list[str]
@@ -51,7 +51,7 @@ class QueryStatus:
 
 @dataclass
 class Status:
-    """How a pipeline stands."""
+    """The status of a pipeline."""
 
     pipeline: str
     file: str
@@ -79,7 +79,7 @@ class State:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Be the one that runs or changes the pipeline; PipelineError when somebody else is."""
+        """Take the lock of the pipeline; PipelineError if another process holds it."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a") as file:
             try:
@@ -91,7 +91,7 @@ class State:
             yield
 
     def is_held(self) -> bool:
-        """Whether somebody runs or changes the pipeline now."""
+        """Return True if a process runs or changes the pipeline."""
         try:
             with (self.home / "lock").open("r") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +114,7 @@ class State:
         write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
 
     def status(self) -> Status | None:
-        """How the pipeline stands, or stood when it last ran. None when it never did.
+        """Return the status of the pipeline, or that of its last run; None before the first.
 
         A run that ended without saying so, such as one that was killed, is told as `killed`.
         """
@@ -130,7 +130,7 @@ class State:
         write_whole(self.home / "stop", run)
 
     def is_asked_to_stop(self, run: str) -> bool:
-        """Whether a run has been asked to stop."""
+        """Return True if the run was asked to stop."""
         try:
             return (self.home / "stop").read_text("utf-8") == run
         except FileNotFoundError:

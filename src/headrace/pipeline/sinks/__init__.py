@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a pipeline writes."""
+"""The sinks of pipelines."""

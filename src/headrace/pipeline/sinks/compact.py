@@ -36,7 +36,7 @@ _ROW_GROUP_ROWS: Final = 128 * 1024
 
 @dataclass(slots=True)
 class Compacted:
-    """What a compaction has done: partitions changed, files before and after in those."""
+    """The outcome of a compaction: partitions changed, their files before and after."""
 
     partitions: int = 0
     files_before: int = 0

@@ -51,7 +51,7 @@ class Ledger:
         self.home = root / HIDDEN
 
     def staging(self, writer: str) -> Path:
-        """Where Spark writes the files of one batch of a writer."""
+        """Return the directory into which Spark writes the files of one batch."""
         return self.home / "staging" / writer
 
     @contextmanager
@@ -97,7 +97,7 @@ class Ledger:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
             elif not target.exists():
-                raise PipelineError(f"{source} of batch {batch} was taken away by somebody")
+                raise PipelineError(f"{source} of batch {batch} is missing: it was removed")
         for folder in folders:
             atomic_files.sync_folders(folder, self.root)
         self._write(writer, {"batch": batch, "state": "done", "files": len(moves)})

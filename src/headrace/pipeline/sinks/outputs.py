@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the rows of one micro-batch in each kind of sink: all of it, once.
+"""Sinks of micro-batches: each takes all rows of a batch, once.
 
 `write` may be called again with a batch that was written, or half written, before: after a crash
 Spark runs the last batch again, with the same rows. The name of a writer is the id that Spark gave
@@ -155,12 +155,12 @@ def sink_id(writer: str) -> str:
 
 
 def pass_over(frame: DataFrame) -> None:
-    """Compute rows that nobody needs: what a query remembers between batches needs each of them."""
+    """Compute rows without a reader: a query's state between batches needs each of them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def output_of(pipeline: Pipeline, name: str) -> Output:
-    """What takes the batches of a sink."""
+    """Return the output that takes the batches of a sink."""
     sink = pipeline.sinks[name]
     if isinstance(sink, FileSink):
         return FileOutput(pipeline, sink)

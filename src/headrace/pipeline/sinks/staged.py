@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark writes of a batch before anybody may see it: a hidden directory of files."""
+"""The files of a batch before readers may see them: a hidden directory."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class AvroCodec:
 
 
 def frame(schema: JsonObject) -> bytes:
-    """What stands before a single object of the schema."""
+    """Return the bytes before a single object of the schema."""
     return _mark(schema)
 
 
@@ -266,12 +266,12 @@ class _Types:
 
 
 def _is_empty(kind: DataType) -> bool:
-    """Whether a datum of it has no octets."""
+    """Return True if a datum of the schema has no bytes."""
     return isinstance(kind, StructType) and all(_is_empty(one.dataType) for one in kind.fields)
 
 
 def _conversion(kind: DataType) -> Callable[[Json], Json] | None:
-    """What makes maps of dicts, which Arrow takes as pairs only; None where there are none."""
+    """Return the function that makes Arrow's pairs of the maps in a value; None without maps."""
     if isinstance(kind, StructType):
         inner = {field.name: _conversion(field.dataType) for field in kind.fields}
         changed = [(name, convert) for name, convert in inner.items() if convert is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every decoder of bodies has in common: bodies in, one Arrow array and what was wrong out."""
+"""The common part of decoders: bodies in, one Arrow array and the faults out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of what is rescued of one row.
 
 @dataclass(slots=True)
 class Decoded:
-    """What became of some bodies.
+    """The outcome of decoding some bodies.
 
     `values` has one value for each, null where it could not be decoded: then `faults` says why, by
     index. `rescued` is JSON of what rows had that found no place. `grown` is the schema with the
@@ -92,7 +92,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a decoder does with what does not fit.
+    """A decoder's treatment of values that do not fit.
 
     `unknown`: whether fields without a column are looked at. `rescue`: whether a value that does
     not fit its type is rescued, its column being null, or makes its row a bad one.
@@ -103,12 +103,12 @@ class Policy:
 
 
 def reason(text: object) -> str:
-    """What is said about a row, in one line of a bounded length."""
+    """Return the text of a fault of a row, in one line of bounded length."""
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
 def rescued_json(notes: Sequence[Note]) -> str:
-    """What a row had that found no place, by its path."""
+    """Return the values of a row that found no column, by path."""
     inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
     text = "{" + inner + "}"
     if len(text) > RESCUED_LENGTH_MAX:

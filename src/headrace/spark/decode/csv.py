@@ -32,7 +32,7 @@ COLUMNS_NEW_MAX: Final = 1000  # Of one record, beyond those of the schema.
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How records are written."""
+    """The CSV dialect of records."""
 
     separator: str = ","
     quote: str = '"'

@@ -132,7 +132,7 @@ class JsonCodec:
 
 
 def _fast(kind: DataType) -> bool:
-    """Whether Arrow's reader knows the type and understands it as we do."""
+    """Return True if Arrow's reader has the type and reads it as we do."""
     if isinstance(kind, StructType):
         return all(_fast(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):

@@ -69,7 +69,7 @@ class Real(str):
 
 @dataclass(slots=True)
 class Note:
-    """What a row has at `path` that its column, or the lack of one, has no place for."""
+    """A value of a row at `path` that its column, or the lack of one, has no place for."""
 
     path: str
     value: object
@@ -115,7 +115,7 @@ def dumps(value: object) -> str:
 
 
 def converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
-    """What makes a parsed JSON value, never None, one that Arrow takes for the type.
+    """Return the function that converts a parsed JSON value, never None, for Arrow's type.
 
     `unknown` says whether fields without a column are noted. `zone` is that of times without one.
     """
@@ -132,7 +132,7 @@ def converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
 
 
 def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
-    """What makes a text of CSV a value for the type, or None when it is none."""
+    """Return the function that converts a text of CSV to the type, or to None if it is none."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
         return lambda text: _bounded(text, bits) if _WHOLE.fullmatch(text) else None
@@ -165,7 +165,7 @@ def _leaf(convert: Callable[[Cell], object]) -> Convert:
 
 
 def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
-    """What makes a parsed value one of a type without parts, or None."""
+    """Return the function that converts a parsed value to a type without parts, or to None."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
         return lambda value: _bounded(value, bits) if type(value) is Whole else None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver does for streams: plan batches, ask the broker."""
+"""The driver's side of reads of streams: plan batches, ask the broker."""

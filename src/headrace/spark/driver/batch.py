@@ -25,7 +25,7 @@ PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brin
 
 
 class RangePartition(InputPartition):
-    """What one task reads. Spark may print it: it names no broker."""
+    """The range that one task reads. Spark may print it, so it names no broker."""
 
     def __init__(self, piece: Range | None) -> None:
         super().__init__(piece)

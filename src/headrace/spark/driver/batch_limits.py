@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far one micro-batch goes: at most so many records and octets, shared by the streams.
+"""The size of one micro-batch: at most so many records and bytes, shared by the streams.
 
 Every stream with a backlog advances while there is anything to give, so that none starves.
 """
@@ -30,9 +30,9 @@ class Measure(Protocol):
 
 
 def shared(found: Mapping[str, int], most: int) -> dict[str, int]:
-    """Give out `most` among some demands, in proportion; all of it, and nobody gets more than all.
+    """Share `most` among demands in proportion; none gets more than its demand.
 
-    While there is enough for one each, nobody gets nothing.
+    While there is enough for one each, each gets at least one.
     """
     total = sum(found.values())
     if total <= most:

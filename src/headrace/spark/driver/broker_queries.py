@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a planner asks about streams, answered by a broker.
+"""The questions of a planner about streams, answered by a broker.
 
 Headrace is asked for all streams at once. Any other broker is asked by what AMQP has: there the end
 of a stream is found by consuming, a stream has no identity, and nothing can be measured or listed.
@@ -48,7 +48,7 @@ class Survey:
         self._names_at: float | None = None
 
     def identity(self) -> str:
-        """Which broker it is, or was when last asked; "" when it does not tell."""
+        """Return the broker's identity of the last answer; "" if it tells none."""
         if not self._identity:
             found = self._do(lambda connection: connection.server_properties.get("headrace_id"))
             self._identity = found if isinstance(found, str) else ""
@@ -99,7 +99,7 @@ class Survey:
         return Measured(answer["octets"], max(answer["next"], piece.first + 1))
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """How many records of streams the tasks of a reader found gone; without those of none."""
+        """Return the number of lost records of each stream that tasks reported, above 0."""
         found: dict[str, int] = {}
         if self.identity():
             for some in _chunks(streams):

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Planning(Protocol):
-    """Who decides what each micro-batch covers."""
+    """Planner of micro-batches."""
 
     def initial(self) -> Offset:
-        """Where a query without checkpoint begins."""
+        """Return the first offset of a query without checkpoint."""
 
     def aim(self) -> None:
         """From now on what is there now is all that there is to read."""
@@ -52,7 +52,7 @@ class Planning(Protocol):
 
 
 class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What reads of streams and of queues have in common: what Spark asks, a planner answers."""
+    """The common part of reads of streams and of queues: a planner answers Spark."""
 
     def __init__(self, options: ReadOptions, wanted: Wanted) -> None:
         self.options = options
@@ -61,24 +61,24 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: Planning | None = None  # Of the driver; a task has none.
 
     def make_planner(self) -> Planning:
-        """What decides what each batch covers."""
+        """Make the planner."""
         raise NotImplementedError
 
     @property
     def planner(self) -> Planning:
-        """What decides; made when first asked, in the process of the driver."""
+        """Return the planner; the first call makes it, in the driver's process."""
         if self._planner is None:
             self._planner = self.make_planner()
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # The names of Spark's interface.
-        """Where a query without checkpoint begins; asked twice, answered the same."""
+        """Return the first offset of a query without checkpoint, the same at each call."""
         if self._initial is None:
             self._initial = self.planner.initial()
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options allow, in so far as Spark has words for it."""
+        """Return the limit of a batch in Spark's words, as far as it has any."""
         options = self.options
         if options.records_per_trigger_max is not None:
             return ReadMaxRows(options.records_per_trigger_max)
@@ -89,7 +89,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What arrives from now on is left to the next run."""
+        """Leave later arrivals to the next run (trigger availableNow)."""
         self.planner.aim()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
@@ -112,7 +112,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.commit(Offset.from_json(end))
 
     def __getstate__(self) -> dict[str, object]:
-        """What goes to the tasks."""
+        """Return the part of the reader that tasks need."""
         return {**self.__dict__, "_planner": None}
 
 
@@ -120,7 +120,7 @@ class StreamReader(MicroBatchReader):
     """Reads streams from the checkpoint on; docs/guides/spark.md has the guarantees."""
 
     def make_planner(self) -> Planner:
-        """What decides what each batch covers."""
+        """Make the planner."""
         from headrace.spark.driver.broker_queries import Survey
         from headrace.spark.driver.planner import Planner
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the next micro-batch of a streaming read of streams covers.
+"""The range of the next micro-batch of a streaming read of streams.
 
 Nothing here connects: `Broker` is what the planner asks, and `survey` answers from a real one. What
 a batch covers is decided once and is in its end; after that everything follows from its start and
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a stream begins, and the offset that its next record will have.
+    """The first offset of a stream, and the offset of its next record.
 
     `first` is 0 and `id` is 0 from a broker that does not tell them cheaply.
     """
@@ -39,10 +39,10 @@ class Place(NamedTuple):
 
 
 class Broker(Protocol):
-    """What a planner asks about the streams that it plans for."""
+    """The questions of a planner about its streams."""
 
     def identity(self) -> str:
-        """Which broker it is; "" when it does not tell."""
+        """Return the broker's identity; "" if it tells none."""
 
     def places(self) -> dict[str, Place]:
         """The streams that are to be read now, and where they are."""
@@ -57,11 +57,11 @@ class Broker(Protocol):
         """As `batch_limits.Measure`."""
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """How many records of streams the tasks of a reader found gone."""
+        """Return the number of records of streams that tasks found lost."""
 
 
 class Keeper(Protocol):
-    """Who keeps, for operators to see, how far a group of readers is in each stream."""
+    """Keeper of the committed offsets of a group of readers, for operators to see."""
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
         """Remember where the group begins in each stream; return where it began at first."""
@@ -135,7 +135,7 @@ class Planner:
         self._counted = False  # What its tasks found gone.
 
     def initial(self) -> Offset:
-        """Where a query without checkpoint begins: with a group, where it began at first.
+        """Return the first offset of a query without checkpoint; with a group, the group's first.
 
         Nothing is claimed yet: Spark asks for this also when it replays the first batch of a query,
         whose checkpoint names the owner.
@@ -255,7 +255,7 @@ class Planner:
         return replace(before, skipped={**before.skipped, **found})
 
     def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
-        """Where the batch begins: `origin` has the streams that do not go on where they stood."""
+        """Return the beginning of a batch; `origin` has the streams that begin anew."""
         origin = {stream: at for stream, at in before.begun().items() if stream in places}
         lost = dict(before.lost)
         for stream, place in places.items():
@@ -300,7 +300,7 @@ class Planner:
                 )
 
     def _must_wait(self, backlog: int) -> bool:
-        """Whether there are too few records, and there is still time for more to come."""
+        """Return True if there are too few records and the delay is not over."""
         least = self.options.records_per_trigger_min
         if backlog >= least or not backlog or self._target is not None:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options say about decoding, checked as far as it can be without the broker."""
+"""The options of decoding, checked as far as that takes no broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SCHEMA_OPTIONS: Final = (
 
 
 class Evolution(Enum):
-    """What becomes of what the schema has no place for."""
+    """The treatment of columns that the schema lacks."""
 
     NONE = "none"
     RESCUE = "rescue"
@@ -58,7 +58,7 @@ class Evolution(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeOptions:
-    """How bodies are decoded: `text` is the schema as given, `location` where versions are."""
+    """The decoding of bodies: `text` is the schema as given, `location` its versions."""
 
     format: str
     text: str = ""
@@ -75,18 +75,18 @@ class DecodeOptions:
 
     @property
     def rejects(self) -> bool:
-        """Whether bad rows become dead letters of the queue that they are read from."""
+        """Return True if bad rows become dead letters of the queue that they are read from."""
         return self.mode == "DEADLETTER" and self.dead_exchange is None
 
     @property
     def policy(self) -> Policy:
-        """What a codec does with what does not fit."""
+        """Return the codec's treatment of values that do not fit."""
         looks = self.evolution is not Evolution.NONE
         return Policy(unknown=looks, rescue=looks)
 
     @property
     def inferred(self) -> bool:
-        """Whether the schema comes from a sample."""
+        """Return True if the schema comes from a sample."""
         return self.format in ("json", "csv") and not self.text
 
     def schema(self) -> DataType | None:
@@ -111,7 +111,7 @@ class DecodeOptions:
 
 
 def decode_options(given: Given) -> DecodeOptions | None:
-    """What the options say about decoding; None when bodies are not decoded."""
+    """Return the options of decoding; None if bodies are not decoded."""
     form = given.get("value")
     if form is None:
         return None

@@ -40,7 +40,7 @@ Position = Edge | int | datetime
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an option may be (`expected`, in words) and how to read it.
+    """The kind of value of an option (`expected`, in words) and its reader.
 
     `parse` gives None for a text that is not so, and raises ValueError to say more. A `secret`
     is never repeated in an error.

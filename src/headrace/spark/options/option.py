@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the table of options is made of: an option, and where it may be given."""
+"""An option of the table, and the uses and sources that take it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Use(Enum):
-    """What a DataFrame is made for; the value says it in errors."""
+    """The purpose of a DataFrame; errors print the value."""
 
     BATCH = "batch reads"
     STREAM = "streaming reads"
@@ -21,7 +21,7 @@ class Use(Enum):
 
 
 class Source(Enum):
-    """What a read takes its records from."""
+    """The source of the records of a read."""
 
     STREAM = "streams"
     QUEUE = "queues"

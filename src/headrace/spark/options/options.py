@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a read or a write was asked to do, from its options, checked before anything happens.
+"""The options of a read or a write, checked before anything happens.
 
 An error names the option and what it may be, and never repeats the value of `uri` or `password`.
 All options are in `table`.
@@ -45,7 +45,7 @@ _SOURCES: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """Which streams: by name, by a pattern, or the partitions of a super stream; one of these."""
+    """The streams to read: by name, by a pattern, or the partitions of a super stream."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -61,7 +61,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Where reading begins or ends: one place for all streams, or one for each of some.
+    """The beginning or end of a read: one place for all streams, or one for each of some.
 
     `option` said so. `strict`: a moment after which nothing arrived is an error.
     """
@@ -90,7 +90,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What to read from where."""
+    """The options of a read."""
 
     uri: Secret
     streams: Streams | None  # Or a queue.
@@ -118,7 +118,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where to publish, unless a row says otherwise."""
+    """The options of a write; columns of a row override the address."""
 
     uri: Secret
     exchange: str | None = None
@@ -234,7 +234,7 @@ def _streams(given: Given) -> Streams:
 
 
 def _bound(given: Given, which: str, default: Edge, streams: Streams | None) -> Bound:
-    """What `startingOffsets` and its relatives say, or those of the end."""
+    """Return the bound of `startingOffsets` and its kin, or of the ending ones."""
     strict = given.get("startingOffsetsByTimestampStrategy", "error") == "error"
     strict = strict and which == "starting"
     for option in (f"{which}Timestamp", f"{which}OffsetsByTimestamp"):
@@ -262,5 +262,5 @@ def _bound(given: Given, which: str, default: Edge, streams: Streams | None) -> 
 
 
 def partitions_default() -> int:
-    """How many partitions a large enough range is split into when nobody says."""
+    """Return the default number of partitions of a large range."""
     return os.cpu_count() or 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that somebody gave, checked against the table.
+"""The options given, checked against the table.
 
 An error names the option and what it may be. What a secret is, is never repeated.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the broker is, from `uri` or from separate options, as the URLs that the client takes.
+"""The URLs of the broker for the client, from `uri` or from separate options.
 
 All that a process needs to connect is in one `Secret`: URLs with a blank between them, which no
 URL holds. So readers and writers carry it to the executors, and nothing that is shown repeats it.

@@ -75,7 +75,7 @@ class Leased:
         self._ask("leave", owner=owner)
 
     def info(self) -> LeaseState | None:
-        """How things stand; None when nothing was ever leased."""
+        """Return the state of the lease; None if there was never one."""
         try:
             return self._state(self._send("info"))
         except RequestRefused as refused:

@@ -33,7 +33,7 @@ class QueueReader(MicroBatchReader):
 
     @property
     def lessor(self) -> Leased | Spooled:
-        """Who gives the messages."""
+        """Return the source of the messages."""
         if self._lessor is None and self.options.spool_directory:
             from headrace.spark.queue.spooled import Spooled
 
@@ -45,7 +45,7 @@ class QueueReader(MicroBatchReader):
         return self._lessor
 
     def make_planner(self) -> QueuePlanner:
-        """What decides what each batch covers."""
+        """Make the planner."""
         from headrace.spark.queue.planner import QueuePlanner
 
         return QueuePlanner(self.options, self.lessor, time.monotonic)
@@ -73,5 +73,5 @@ class QueueReader(MicroBatchReader):
         return read_partition(self.options, self.wanted, partition, self.options.queue)
 
     def __getstate__(self) -> dict[str, object]:
-        """What goes to the tasks."""
+        """Return the part of the reader that tasks need."""
         return {**super().__getstate__(), "_lessor": None}

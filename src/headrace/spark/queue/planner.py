@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the next micro-batch of a streaming read of a queue covers.
+"""The range of the next micro-batch of a streaming read of a queue.
 
 A queue forgets what is taken from it, so a query takes its messages by leases: under numbers that
 the broker keeps until they are settled, in order and for as long as it takes. The position of a
@@ -24,14 +24,14 @@ from headrace.spark.schema.offsets import Offset, OffsetError
 if TYPE_CHECKING:
     from headrace.spark.options.options import ReadOptions
 
-RECORDS_MAX: Final = 100_000  # Of a batch, if nobody says.
+RECORDS_MAX: Final = 100_000  # Of a batch, by default.
 OCTETS_MAX: Final = 256 << 20
 TAKE_RECORDS_MAX: Final = 1 << 20  # What a broker gives at once at most.
 TAKE_OCTETS_MAX: Final = 1 << 30
 
 
 class LeaseState(NamedTuple):
-    """What is leased: the numbers from `settled` to before `next`, and `ready` messages to take."""
+    """The state of a lease: numbers `settled` to before `next`, and `ready` messages to take."""
 
     broker: str
     id: int  # Of this lease; another one, even of the same queue and group, has another.
@@ -41,7 +41,7 @@ class LeaseState(NamedTuple):
 
 
 class Lessor(Protocol):
-    """Who gives messages of one queue to one group, and keeps them until they are settled."""
+    """Lender of the messages of one queue to one group, until they are settled."""
 
     def claim(self, owner: str) -> LeaseState:
         """Become the owner; waits a while for another to give up, and raises GroupInUseError."""
@@ -50,7 +50,7 @@ class Lessor(Protocol):
         """Give the ownership up."""
 
     def info(self) -> LeaseState | None:
-        """How things stand; None when nothing was ever leased."""
+        """Return the state of the lease; None if there was never one."""
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
         """Give the numbers from `first` on; return the one behind the last.
@@ -77,10 +77,10 @@ class QueuePlanner:
         self._waiting_since: float | None = None
 
     def initial(self) -> Offset:
-        """Where a query without checkpoint begins: with what is leased and not settled, if any.
+        """Return the first offset of a query without checkpoint: the leased messages, if any.
 
         Spark asks for it also when it replays the first batch of a query, which has a name already.
-        So nothing is claimed under the new name, unless nobody ever had the lease.
+        So nothing is claimed under the new name, unless there was never a lease.
         """
         owner = uuid.uuid4().hex
         state = self._lessor.info()
@@ -92,7 +92,7 @@ class QueuePlanner:
         return Offset(start, start, 0, state.broker, ids, owner=owner)
 
     def aim(self) -> None:
-        """What is there when the first batch is planned is all that there is to read."""
+        """Read no more than is ready when the first batch is planned."""
         self._aiming = True  # There may be no lease yet.
 
     def latest(self) -> Offset | None:
@@ -180,7 +180,7 @@ class QueuePlanner:
         return self._target
 
     def _must_wait(self, at: int) -> bool:
-        """Whether there are too few messages, and there is still time for more to come."""
+        """Return True if there are too few messages and the delay is not over."""
         least = self.options.records_per_trigger_min
         if least == 1:
             return False

@@ -26,7 +26,7 @@ PARTS_MAX: Final = 1000  # Of a queue.
 class SnapshotReader(DataSourceReader):
     """Looks at the messages of a queue, in parallel.
 
-    What somebody takes before a task came to it is not seen, and what arrives later is not either.
+    Messages consumed before a task reaches them are not seen, nor are later arrivals.
     """
 
     def __init__(self, options: ReadOptions, wanted: Wanted) -> None:

@@ -53,7 +53,7 @@ class Spooled:
         self._owed: list[Entry] = []  # Settled in the spool, and certainly not acked.
 
     def stream(self) -> str:
-        """What tasks read: the directory."""
+        """Return the directory that tasks read."""
         return self.options.spool_directory
 
     def claim(self, owner: str) -> LeaseState:
@@ -77,7 +77,7 @@ class Spooled:
         """The process goes on with the spool under another name."""
 
     def info(self) -> LeaseState | None:
-        """How things stand; None before the spool is open."""
+        """Return the state of the lease; None before the spool is open."""
         return None if self._spool is None else self._state(self._spool)
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
@@ -136,7 +136,7 @@ class Spooled:
         return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 
     def _ready(self) -> int:
-        """How many messages wait at the broker."""
+        """Return the number of ready messages at the broker."""
         if self._drain is not None:
             try:
                 return LOOP.run(self._drain.ready())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Replace a file: whoever reads it, and whatever crashes, finds the old content or the new."""
+    """Replace a file: readers, and crashes, find the old content or the new."""
     octets = data.encode() if isinstance(data, str) else data
     other = path.with_name(f".{path.name}.{os.getpid()}")
     with other.open("wb") as file:

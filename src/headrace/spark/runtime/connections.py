@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Purpose(Enum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     READ = "read"
     WRITE = "write"
@@ -80,7 +80,7 @@ def link(uri: Secret, purpose: Purpose = Purpose.READ) -> blocking.Connection:
 
 
 def requests(connection: blocking.Connection) -> Requests:
-    """Where to ask the broker of a connection that `link` gave for Purpose.ASK."""
+    """Return the requests on the broker of a connection that `link` gave for Purpose.ASK."""
     for key, kept in _links.items():
         if kept is connection:
             asked = _requests.get(key)
@@ -89,7 +89,7 @@ def requests(connection: blocking.Connection) -> Requests:
                 timeout_s = ANSWER_S if told else ANSWER_UNTOLD_S
                 asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
             return asked
-    raise AssertionError("a connection of somebody else")
+    raise AssertionError("a connection that `link` did not give")
 
 
 def patiently(
@@ -135,7 +135,7 @@ def forget(uri: Secret) -> None:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether trying again cannot help: the broker answered, and refused."""
+    """Return True if the broker answered and refused, so that another try cannot help."""
     if isinstance(error, ConnectionClosed):
         return error.code not in (FORCED, 200)
     return isinstance(error, ConnectFailed) and error.code not in (0, FORCED)

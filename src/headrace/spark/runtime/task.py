@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task of Spark knows of itself: its partition, its attempt, and of which batch it is."""
+"""The task that runs: its partition, its attempt and its batch."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class Task:
         )
 
     def ids(self) -> str | None:
-        """What the ids of the partition's messages begin with; None in a batch query."""
+        """Return the prefix of the ids of the partition's messages; None in a batch query."""
         return f"{self.query}:{self.batch}:{self.partition}:" if self.query else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a streaming query stands: the offset of each stream that is the next to be read.
+"""The position of a streaming query: the next offset to read of each stream.
 
 Spark keeps it as JSON in the checkpoint and compares it as text, so the keys have one order::
 
@@ -121,7 +121,7 @@ class Offset:
 
 
 def first_of(start: Offset, end: Offset) -> dict[str, int]:
-    """Where the batch between two offsets begins in each stream."""
+    """Return the offset of each stream at which the batch between two offsets begins."""
     return {**start.positions, **end.origin}
 
 
@@ -134,7 +134,7 @@ def _numbers(value: object) -> dict[str, int]:
 
 
 def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
-    """What lies between two offsets; of the streams of `end`, which `start` has too."""
+    """Return the ranges between two offsets, of the streams of `end` that `start` has, too."""
     found = []
     for stream in sorted(end):
         first = start[stream]

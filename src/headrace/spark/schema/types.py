@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """What Spark expects a column of the type to be in a batch."""
+    """Return the type that Spark expects of a column in a batch."""
     return to_arrow_type(kind, timezone="UTC")
 
 

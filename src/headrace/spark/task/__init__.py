@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a task does: read records, make columns, decode, set bad ones aside."""
+"""The work of a task: read records, make columns, decode, set bad rows aside."""

@@ -52,7 +52,7 @@ def letter(
     routing_key: str,
     reason: str,
 ) -> Message:
-    """What is published of one bad row. It does not expire, and is persistent."""
+    """Return the dead letter of a bad row: persistent, without expiration."""
     message = read_message(header, body)
     headers: dict[str, Value] = dict(message.headers)
     arrival = headers.get(ARRIVAL_HEADER)

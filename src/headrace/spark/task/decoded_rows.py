@@ -126,7 +126,7 @@ class Decoding:
         return self.options.evolution is Evolution.FAIL
 
     def _bad(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """What the mode says about bad rows, before the others are handed on."""
+        """Treat bad rows as the mode says, before good ones are handed on."""
         mode = self.options.mode
         if mode == "FAILFAST":
             raise DecodeError(
@@ -148,7 +148,7 @@ class Decoding:
             log.warning("%s; sent to the dead-letter exchange", self._told(batch, decoded.faults))
 
     def _changed(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
-        """What `schemaEvolutionMode` says about columns and types that the schema has not."""
+        """Treat columns and types that the schema lacks as `schemaEvolutionMode` says."""
         evolution = self.options.evolution
         if evolution is Evolution.RESCUE:
             return
@@ -174,7 +174,7 @@ class Decoding:
         )
 
     def _told(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
-        """Which rows, and what is wrong with them."""
+        """Return the bad rows and the fault of each."""
         offsets = batch.column("offset")
         shown = [
             f"offset {offsets[index].as_py()} of {self.source!r}: {text}"

@@ -284,7 +284,7 @@ class Columns:
 
 
 def repeats(names: Texts, first: int, count: int) -> bool:
-    """Whether any of the names from `first` to `count` is there twice."""
+    """Return True if two names from `first` to `count` are equal."""
     d = names.data
     for a in range(first + 1, count):
         lo = load32(names.ends, 4 * a)
@@ -297,7 +297,7 @@ def repeats(names: Texts, first: int, count: int) -> bool:
 
 
 def alike(d: bytearray, a: int, b: int, size: int) -> bool:
-    """Whether the octets at two places are the same."""
+    """Return True if the bytes at two places are equal."""
     for i in range(size):  # noqa: SIM110 - Compiled it is a loop in C.
         if d[a + i] != d[b + i]:
             return False
@@ -305,7 +305,7 @@ def alike(d: bytearray, a: int, b: int, size: int) -> bool:
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether the bytes are UTF-8."""
+    """Return True if the bytes are UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:

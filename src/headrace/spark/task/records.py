@@ -36,7 +36,7 @@ BREAKS_MAX: Final = 5  # Times that a connection may break before another record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How ranges are read, whatever they are."""
+    """The options of a read of ranges, of streams and queues alike."""
 
     uri: Secret
     fail_on_data_loss: bool = True
@@ -117,7 +117,7 @@ def _begun(reading: Reading, piece: Range, at: int) -> Iterator[Block]:
 
 
 def _skip(reading: Reading, piece: Range, at: int) -> int:
-    """Where to go on when the record `at` is gone, if that is allowed."""
+    """Return the offset to go on at when the record `at` is gone, if the options allow it."""
 
     def oldest(connection: blocking.Connection) -> int:
         if isinstance(connection.server_properties.get("headrace_id"), str):

@@ -27,7 +27,7 @@ NUMBERS_MAX: Final = 20_000  # Of one request.
 
 @dataclass(slots=True)
 class Rejects:
-    """What one task rejects of a range of leased messages; `owner` is that of its query."""
+    """The rejects of one task among leased messages; `owner` is that of its query."""
 
     options: ReadOptions
     owner: str

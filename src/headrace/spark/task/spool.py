@@ -43,11 +43,11 @@ Record = tuple[int, bytes, bytes, bytes, bytes, bool]
 
 
 class SpoolError(RuntimeError):
-    """A spool is missing, damaged, or somebody else's."""
+    """A spool is missing, damaged, or another query's."""
 
 
 class Entry(NamedTuple):
-    """Where a record stands."""
+    """The place of a record in the spool."""
 
     number: int
     octets: int
@@ -258,7 +258,7 @@ def settled_of(path: Path) -> int:
 
 
 def digest(header: bytes, body: bytes, exchange: bytes, routing_key: bytes) -> bytes:
-    """What a message is known by when it comes again."""
+    """Return the identity by which a redelivered message is known."""
     made = hashlib.blake2b(header, digest_size=16)
     for part in (body, exchange, b"\0", routing_key):
         made.update(part)

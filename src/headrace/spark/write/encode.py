@@ -129,7 +129,7 @@ def _address(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
 
 
 def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
-    """Which rows have to be looked at; a numpy array of booleans."""
+    """Return the rows that need a closer look, as a numpy array of booleans."""
     found = np.zeros(batch.num_rows, bool)
 
     def note(mask: pa.Array) -> None:
@@ -173,7 +173,7 @@ def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> A
 def _look_at(
     options: WriteOptions, batch: pa.RecordBatch, suspects: list[int], frame_max: int
 ) -> dict[int, RowError]:
-    """What is wrong with some rows; those with which nothing is are left out."""
+    """Return the faults of rows; rows without one are left out."""
     found = rows(options, batch.take(pa.array(suspects)), frame_max - FRAME_ROOM)
     return {
         index: row for index, row in zip(suspects, found, strict=True) if isinstance(row, RowError)
@@ -232,7 +232,7 @@ def _properties(
 
 
 def _piece(name: str, column: pa.Array) -> pa.Array:
-    """What a property is on the wire; null where there is none, or nothing for no headers."""
+    """Return a property as on the wire; null where a row has none."""
     if name == "headers":
         return _table(column)
     if name in OCTETS:

@@ -44,7 +44,7 @@ class SinkTakenError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task staged; the driver hands it to `commit`."""
+    """The messages that one task staged; the driver hands it to `commit`."""
 
     sink: str
     epoch: int
@@ -172,7 +172,7 @@ def commit(options: WriteOptions, parts: Sequence[Part], batch: int) -> None:
 
 
 def abort(options: WriteOptions, sink: str, batch: int) -> None:
-    """Give up what is staged for a batch, whoever staged it; at the latest it expires."""
+    """Abort a staged batch, whichever writer staged it; otherwise it expires."""
 
     def ask(connection: blocking.Connection) -> None:
         Sink(connection, sink, requests=requests(connection)).abort(batch)
@@ -220,11 +220,11 @@ class _Kept:
             yield batch
 
     def again(self) -> bool:
-        """Whether all of it can be gone through once more."""
+        """Return True if the rows can be read once more."""
         return self._whole
 
     def row_error(self, options: WriteOptions, row: int, reason: str) -> RowError:
-        """What is known of a row that the broker did not take, if it is of a batch still here."""
+        """Return the row that the broker refused, if its batch is still in memory."""
         from headrace.spark.write.rows import Row
         from headrace.spark.write.rows import rows as rows_of
 

@@ -49,7 +49,7 @@ class Rows:
             raise PublishError(self.report())
 
     def report(self) -> str:
-        """Which rows were not published, and why."""
+        """Return the rows that were not published, with reasons."""
         where = "" if self.partition is None else f" of partition {self.partition}"
         shown = sorted(self.errors.items())[:ERRORS_SHOWN_MAX]
         lines = [f"row {row}{_keys(error)}: {error.reason}" for row, error in shown]
@@ -61,7 +61,7 @@ class Rows:
 
 
 def _keys(error: RowError) -> str:
-    """What the sender of a row knows it by."""
+    """The sender's identification of a row."""
     keys = {
         "exchange": error.exchange,
         "routing_key": error.routing_key,
@@ -172,7 +172,7 @@ async def _publish_row(
 
 
 class _Outcome:
-    """What has become of the rows that were published one by one."""
+    """The outcomes of rows that were published one by one."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

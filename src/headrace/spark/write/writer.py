@@ -34,7 +34,7 @@ BATCHES: Final = "batch writes"  # The owner of a sink that no query has.
 
 @dataclass
 class Published(WriterCommitMessage):
-    """How many messages of one task the broker confirmed or staged, and as what."""
+    """The number of messages of one task that the broker confirmed or staged, and their stage."""
 
     count: int
     part: Part | None = None
@@ -138,7 +138,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _parts(messages: list[WriterCommitMessage | None]) -> list[Part]:
-    """What the tasks staged; those that had no rows, or published as they went, are left out."""
+    """Return the stages of the tasks; tasks without rows have none."""
     return [
         message.part
         for message in messages
