@@ -267,8 +267,8 @@ class Connection010(Connection):
             session.completion.tell_failure()  # It would be told too late.
         Connection.peer_detaches(self, session, number, control)
 
-    def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
-        """The session itself knows when it is over."""
+    def on_detached(self, session: Any, channel: int, code: int) -> None:
+        session.publisher.detached()
         self.context.telling.channel_closed(self, channel)
 
     def on_session_failed(self, session: Any, error: ExecutionError) -> None:

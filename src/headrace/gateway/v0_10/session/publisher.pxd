@@ -1,66 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.route cimport Route, will_last
+from headrace.gateway.messages.distributor cimport Distributor, at_once
+from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.subscription cimport Subscription
 from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
-from headrace.model.message cimport (
-    C_KIND_TRANSFER, C_LARGE, C_PERSISTENT, C_REDELIVERED, Message, new_message,
-)
-from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.dispatch cimport Consumer
 from headrace.model.counters cimport Counters
-from headrace.model.ports cimport Store
+from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED, Message
+from headrace.model.queue.dispatch cimport Consumer
+from headrace.protocol.v0_10.attachment cimport C_INLINE_BODY_MAX
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
 from headrace.wire.memory cimport cut, same
+
+cdef class TransferDistributor(Distributor):
+    cdef ParsedTransfer transfer
+
+    cdef bytes message_data(
+        self, Publish p, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    )
+    cdef bint put(
+        self, Publish p, Consumer consumer, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    ) except -1
 
 @cython.final
 cdef class Publisher:
     cdef SessionContext session
     cdef public ParsedTransfer transfer
+    cdef public TransferDistributor distributor
     cdef Completion completion
     cdef ReceivedCommands received
     cdef Counters counters
-    cdef Store store
-    cdef unsigned long long position
 
-    @cython.locals(transfer=ParsedTransfer, counters=Counters, route=Route, refused=cython.int)
+    @cython.locals(transfer=ParsedTransfer, route=Route, refused=cython.int)
     cdef publish(
         self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t body, Py_ssize_t body_end
     )
-    @cython.locals(transfer=ParsedTransfer, route=Route, refused=cython.int)
+    @cython.locals(transfer=ParsedTransfer, route=Route)
     cpdef publish_large(
         self, bytes start, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, tuple parts, unsigned long long body_size
     )
-    @cython.locals(transfer=ParsedTransfer, counters=Counters, seq=cython.ulonglong, position=cython.ulonglong,
-                   refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
-                   consumer=Consumer)
-    cdef int spread(
-        self, Route route, const unsigned char* d, Py_ssize_t body, Py_ssize_t body_end,
-        tuple parts, unsigned long long body_size
-    ) except -1
-    cdef put(
-        self, Subscription consumer, const unsigned char* d, Py_ssize_t body, Py_ssize_t body_end
-    )
-    @cython.locals(transfer=ParsedTransfer, lasting=cython.bint, refusing=tuple)
-    cdef publish_once(
-        self, Route route, tuple number, bytes body, tuple parts, unsigned long long body_size
-    )
-    @cython.locals(session=SessionContext, transfer=ParsedTransfer, queue=Queue, message=Message)
-    cpdef publish_rarely(
-        self, Route route, bytes body, tuple parts, unsigned long long body_size
-    )
-    @cython.locals(transfer=ParsedTransfer, message=Message)
-    cdef Message message_of(self, bytes body, tuple parts, unsigned long long body_size)
-    @cython.locals(transfer=ParsedTransfer, message=Message, queue=Queue)
-    cdef int pass_on(
-        self, object interception, Route route, bytes body, tuple parts, unsigned long long body_size
-    ) except -1
+    @cython.locals(transfer=ParsedTransfer)
+    cdef finish(self, int refused)
+    @cython.locals(session=SessionContext, transfer=ParsedTransfer)
+    cpdef publish_rarely(self, Route route, bytes body)
+    @cython.locals(transfer=ParsedTransfer, message=Message, queues=tuple)
+    cpdef publish_in(self, object transaction, Route route, bytes body)
+    @cython.locals(distributor=TransferDistributor, data=bytes)
+    cdef Message message_of(self, bytes body)
+    @cython.locals(transfer=ParsedTransfer, distributor=TransferDistributor, data=bytes)
+    cpdef int pass_on(self, Route route, bytes body) except -1
     cpdef object source(self)
+    @cython.locals(transfer=ParsedTransfer)
+    cpdef publish_once(self, Route route, tuple number, bytes body)
+    cpdef refuse_number(self)
     @cython.locals(transfer=ParsedTransfer)
     cpdef unroutable(self, int code, str text)
     cpdef turn_away(self, str text)

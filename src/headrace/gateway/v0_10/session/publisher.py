@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.route import Route, will_last
+    from headrace.gateway.messages.distributor import Distributor, at_once
+    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.gateway.v0_10.session.transfer import ParsedTransfer
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
-    from headrace.model.message import LARGE as C_LARGE
-    from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import REDELIVERED as C_REDELIVERED
-    from headrace.model.message import Message, new_message
+    from headrace.model.message import Message
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.wire.memory import cut, same
 
 from headrace.model.interceptor.interception import Source
@@ -30,11 +32,36 @@ from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.model.interceptor.interception import Interception
+    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.model.transaction.transaction import Transaction
 
 REJECT_UNROUTABLE = 1
 REJECT_IMMEDIATE = 2
 REJECT_UNSPECIFIED = 0
+
+
+class TransferDistributor(Distributor):
+    """Gives the transfers of a session to queues."""
+
+    def __init__(self, session: SessionContext, transfer: ParsedTransfer) -> None:
+        Distributor.__init__(self, session.connection, session.counters, session.number)
+        self.transfer = transfer
+        self.store = session.store
+        self.vhost = session.vhost
+        self.verbatim = False
+
+    def message_data(self, p: Publish, d: bytes | bytearray, lo: int, hi: int) -> bytes:
+        if p.parts is not None:
+            return self.transfer.prefix
+        return self.transfer.prefix + cut(d, lo, hi)
+
+    def put(self, p: Publish, consumer: Consumer, d: bytes | bytearray, lo: int, hi: int) -> bool:
+        if consumer.family != C_KIND_TRANSFER or p.flags & C_REDELIVERED:
+            return False
+        cython.cast(Subscription, consumer).put_transfer(  # All consumers of the family are.
+            self.transfer.delivered_header, d, lo, hi
+        )
+        return True
 
 
 class Publisher:
@@ -48,8 +75,7 @@ class Publisher:
         self.completion = completion
         self.received = session.received
         self.counters = session.counters
-        self.store = session.store
-        self.position = 0  # Where in the journal the transfer is.
+        self.distributor = TransferDistributor(session, transfer)
 
     def publish(
         self,
@@ -61,26 +87,31 @@ class Publisher:
         body: int,
         body_end: int,
     ) -> None:
-        """Take one transfer whose octets lie in ``d``."""
+        """Publish one transfer whose bytes lie in ``d``."""
         transfer = self.transfer
-        counters = self.counters
         route = transfer.route
         if (
             route is None
-            or route.generation != counters.generation
-            or counters.now_ms >= transfer.until_ms
+            or route.generation != self.counters.generation
+            or self.counters.now_ms >= transfer.until_ms
             or not same(transfer.args, d, args + 2, args_end)
             or not same(transfer.header, d, header, header_end)
         ):
             route = transfer.prepare(cut(d, args, args_end), cut(d, header, header_end))
+        transfer.body_size = body_end - body
+        if transfer.ttl_ms >= 0:
+            transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
         if transfer.rare or route.count == 0 or self.session.transaction is not None:
-            self.publish_rarely(route, cut(d, body, body_end), None, body_end - body)
+            self.publish_rarely(route, cut(d, body, body_end))
             return
-        refused = self.spread(route, d, body, body_end, None, body_end - body)
-        if refused:
-            self.turn_away("a queue is full")
-        elif self.position or transfer.explicit or self.completion.batch is not None:
-            self.completion.join(transfer.explicit)
+        refused = self.distributor.distribute(transfer, route, d, body, body_end)
+        if (
+            refused
+            or self.distributor.position
+            or transfer.explicit
+            or self.completion.batch is not None
+        ):
+            self.finish(refused)
         else:
             self.received.complete(self.session.command_id)
 
@@ -94,214 +125,112 @@ class Publisher:
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        """Take a transfer with a large body."""
+        """Publish a transfer with a large body."""
         transfer = self.transfer
         transfer.until_ms = 0
         route = transfer.prepare(start[args:args_end], start[header:header_end])
+        transfer.until_ms = 0
+        transfer.parts = parts
+        transfer.body_size = body_size
+        if transfer.ttl_ms >= 0:
+            transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
         if transfer.rare or route.count == 0 or self.session.transaction is not None:
-            self.publish_rarely(route, b"", parts, body_size)
-            return
-        refused = self.spread(route, b"", 0, 0, parts, body_size)
+            self.publish_rarely(route, b"")
+        else:
+            self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
+        transfer.parts = None
+
+    def finish(self, refused: int) -> None:
+        """Complete the current transfer, or reject it if queues ``refused`` it."""
+        transfer = self.transfer
         if refused:
             self.turn_away("a queue is full")
-        elif self.position or transfer.explicit or self.completion.batch is not None:
+        elif self.distributor.position or transfer.explicit or self.completion.batch is not None:
             self.completion.join(transfer.explicit)
         else:
             self.received.complete(self.session.command_id)
 
-    def spread(
-        self,
-        route: Route,
-        d: bytes | bytearray,
-        body: int,
-        body_end: int,
-        parts: tuple[bytes, ...] | None,
-        body_size: int,
-    ) -> int:
-        """Give a message to every queue of its route; return how many refused it."""
-        transfer = self.transfer
-        counters = self.counters
-        seq = counters.next_seq
-        counters.next_seq = seq + 1
-        counters.published += 1
-        self.session.connection.work_left -= route.count
-        position = 0
-        refused = 0
-        message: Message | None = None
-        data: bytes | None = None
-        if transfer.ttl_ms >= 0:
-            transfer.deadline_ms = counters.now_ms + transfer.ttl_ms
-        if transfer.persistent and route.durable:
-            if self.store.full:
-                return 1
-            if parts is None and route.queue_ids:
-                data = transfer.prefix + cut(d, body, body_end)
-                position = self.store.publish(
-                    data,
-                    0,
-                    len(data),
-                    transfer.address_len,
-                    C_PERSISTENT | C_KIND_TRANSFER,
-                    transfer.priority,
-                    transfer.deadline_ms,
-                    counters.now_ms,
-                    seq,
-                    body_size,
-                    route.queue_ids,
-                )
-        for queue in route.queues:
-            kept = position != 0 and queue.durable
-            consumer = queue.ready_consumer()
-            if (
-                consumer is not None
-                and not kept
-                and consumer.no_ack
-                and parts is None
-                and consumer.family == C_KIND_TRANSFER
-                and not transfer.flags & C_REDELIVERED
-            ):
-                queue.published += 1
-                queue.delivered += 1
-                self.put(consumer, d, body, body_end)  # type: ignore[arg-type]  # By its family.
-                continue
-            if data is None:
-                data = (
-                    transfer.prefix
-                    if parts is not None
-                    else transfer.prefix + cut(d, body, body_end)
-                )
-            message = new_message(data, transfer.address_len, body_size)
-            message.seq = seq
-            message.publisher = self.session.number
-            message.priority = transfer.priority
-            message.deadline_ms = transfer.deadline_ms
-            message.flags = transfer.flags
-            if parts is not None:
-                message.flags |= C_LARGE
-                message.parts = parts
-                if transfer.persistent and route.queue_ids and position == 0:
-                    position = self.store.publish_message(message, counters.now_ms, route.queue_ids)
-                kept = position != 0 and queue.durable
-            if kept and not queue.is_stream:
-                message.flags |= C_PERSISTENT
-                message.position = position
-            if consumer is not None:
-                queue.dispatch_arrival(consumer, message)
-            else:
-                refused += queue.enqueue(message)
-            if queue.ready_count > queue.pace_above and (
-                queue.consumers is not None or queue.stopped
-            ):
-                self.session.connection.pace = queue
-        self.position = position
-        return refused
+    def attached_to(self, connection: "Connection010") -> None:
+        """The session is attached to a connection, perhaps with other permissions than before."""
+        self.distributor.endpoint = connection
+        self.distributor.number = connection.number
+        self.transfer.forget()
 
-    def put(self, consumer: Subscription, d: bytes | bytearray, body: int, body_end: int) -> None:
-        """Write a message straight from the receive buffer into a subscription's output."""
-        consumer.put_transfer(self.transfer.delivered_header, d, body, body_end)
+    def detached(self) -> None:
+        """The session outlives its connection."""
+        self.distributor.endpoint = None  # type: ignore[assignment]  # Nothing is published now.
 
     # --- Rarely -------------------------------------------------------------------------------
 
-    def publish_rarely(
-        self, route: Route, body: bytes, parts: tuple[bytes, ...] | None, body_size: int
-    ) -> None:
-        """A transfer that is a fragment, immediate, part of a transaction, or leads nowhere."""
+    def publish_rarely(self, route: Route, body: bytes) -> None:
+        """Publish a fragment, or what is immediate, numbered, transactional or unroutable."""
         session = self.session
         transfer = self.transfer
         if transfer.fragment is not None:
-            whole = session.context.fragments.add(session, transfer.fragment, body, parts)
+            whole = session.context.fragments.add(session, transfer.fragment, body, transfer.parts)
             if whole is None:
                 self.received.complete(session.command_id)
                 return
-            parts, body_size = whole
-            if body_size <= 65536:
-                body = b"".join(parts)
-                parts = None
-        self.position = 0
+            transfer.parts, transfer.body_size = whole
+            if transfer.body_size <= C_INLINE_BODY_MAX:
+                body = b"".join(transfer.parts)
+                transfer.parts = None
+        self.distributor.position = 0
         interception = route.interception
-        if route.count and transfer.immediate:
-            for queue in route.queues:
-                if not queue.has_ready_consumer():
-                    if transfer.publishing is not None:
-                        session.vhost.publishing_ids.refuse(transfer.publishing)
-                    self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
-                    return
+        if route.count and transfer.immediate and len(at_once(route.queues)) < route.count:
+            self.refuse_number()
+            self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
+            return
         if route.count == 0 and (interception is None or not interception.is_duplicate()):
             if interception is not None:
-                self.pass_on(interception, route, body, parts, body_size)
+                self.pass_on(route, body)
             else:
                 self.counters.published += 1
-            if transfer.publishing is not None:
-                session.vhost.publishing_ids.refuse(transfer.publishing)
+            self.refuse_number()
             self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
             return
         if session.transaction is not None:
-            message = self.message_of(body, parts, body_size)
-            queues = route.queues
-            if interception is not None and session.transaction.owns:
-                message, queues = interception.join_branch(message, queues)
-            elif interception is not None:
-                session.transaction.pass_by(interception, self.source())
-            if transfer.publishing is not None:
-                session.transaction.number(transfer.publishing)
-            session.transaction.publish(message, queues, transfer.persistent and route.durable)
+            self.publish_in(session.transaction, route, body)
+            self.finish(0)
         elif interception is not None:
-            if self.pass_on(interception, route, body, parts, body_size):
+            if self.pass_on(route, body):
                 self.turn_away("a queue is full")
-                return
-            self.completion.join(transfer.explicit)
-            return
+            else:
+                self.completion.join(transfer.explicit)
         elif transfer.publishing is not None:
-            self.publish_once(route, transfer.publishing, body, parts, body_size)
-            return
-        elif self.spread(route, body, 0, len(body), parts, body_size):
-            self.turn_away("a queue is full")
-            return
-        if self.position or transfer.explicit or self.completion.batch is not None:
-            self.completion.join(transfer.explicit)
+            self.publish_once(route, transfer.publishing, body)
         else:
-            self.received.complete(session.command_id)
+            self.finish(self.distributor.distribute(transfer, route, body, 0, len(body)))
 
-    def message_of(self, body: bytes, parts: tuple[bytes, ...] | None, body_size: int) -> Message:
-        """Return the transfer as a message that is in no queue."""
+    def publish_in(self, transaction: "Transaction", route: Route, body: bytes) -> None:
+        """Make a transfer part of a transaction."""
         transfer = self.transfer
-        data = transfer.prefix if parts is not None else transfer.prefix + body
-        message = new_message(data, transfer.address_len, body_size)
-        message.publisher = self.session.number
-        message.priority = transfer.priority
-        message.deadline_ms = transfer.deadline_ms
-        message.flags = transfer.flags
-        if parts is not None:
-            message.flags |= C_LARGE
-            message.parts = parts
-        return message
+        interception = route.interception
+        message = self.message_of(body)
+        queues = route.queues
+        if interception is not None and transaction.owns:
+            message, queues = interception.join_branch(message, queues)
+        elif interception is not None:
+            transaction.pass_by(interception, self.source())
+        if transfer.publishing is not None:
+            transaction.number(transfer.publishing)
+        transaction.publish(message, queues, transfer.persistent and route.durable)
 
-    def pass_on(
-        self,
-        interception: "Interception",
-        route: Route,
-        body: bytes,
-        parts: tuple[bytes, ...] | None,
-        body_size: int,
-    ) -> int:
+    def message_of(self, body: bytes) -> Message:
+        """Return the transfer as a message that is in no queue."""
+        distributor = self.distributor
+        data = distributor.message_data(self.transfer, body, 0, len(body))
+        return distributor.message_of(self.transfer, data)
+
+    def pass_on(self, route: Route, body: bytes) -> int:
         """Give a transfer to its interception; return how many queues refused it."""
         transfer = self.transfer
-        if transfer.ttl_ms >= 0:
-            transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
-        message = self.message_of(body, parts, body_size)
-        refused: int = interception.take(
-            message,
-            route.queues,
-            transfer.persistent,
-            number=transfer.publishing,
-            source=self.source(),
+        distributor = self.distributor
+        data = distributor.message_data(transfer, body, 0, len(body))
+        source = self.source()
+        return distributor.pass_on(
+            transfer, route, route.queues, data, transfer.publishing, source, False
         )
-        for queue in route.queues:
-            if queue.ready_count > queue.pace_above and (
-                queue.consumers is not None or queue.stopped
-            ):
-                self.session.connection.pace = queue
-        return refused
 
     def source(self) -> Source:
         """Return the publisher's user, connection and channel, for interceptors."""
@@ -309,42 +238,22 @@ class Publisher:
         name = session.context.context.telling.names.get(session.number, "")
         return Source(session.user.name, name, session.channel)
 
-    def publish_once(
-        self,
-        route: Route,
-        number: tuple[bytes, int],
-        body: bytes,
-        parts: tuple[bytes, ...] | None,
-        body_size: int,
-    ) -> None:
-        """Take a transfer with a number, unless it was taken before.
-
-        Either all of its queues take it, or none does and its number is not used up.
-        """
+    def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:
+        """Publish a transfer with a publishing id, unless that was taken before."""
         transfer = self.transfer
-        publishers = self.session.vhost.publishing_ids
-        if not publishers.knows(number):
-            lasting = will_last(route.queues, transfer.persistent)
-            refusing = tuple([queue for queue in route.queues if queue.would_reject(body_size)])
-            if refusing:
-                route = Route(route.key, refusing, 0)
-                self.spread(route, body, 0, len(body), parts, body_size)
-            if refusing or (lasting and self.store.full):
-                publishers.refuse(number)
-                self.turn_away("a queue is full")
-                return
-            publishers.check(number[0])
-            if lasting:
-                self.store.begin()
-            try:
-                self.spread(route, body, 0, len(body), parts, body_size)
-                publishers.note(number, lasting)
-            finally:
-                if lasting:
-                    self.store.commit()
+        if not self.session.vhost.publishing_ids.knows(number) and self.distributor.publish_once(
+            transfer, route, number, body, 0, len(body)
+        ):
+            self.turn_away("a queue is full")
+            return
         self.completion.join(transfer.explicit)
 
-    # --- Rejected transfers --------------------------------------------------------------------
+    # --- Rejected transfers -------------------------------------------------------------------
+
+    def refuse_number(self) -> None:
+        """Let the publishing id of a transfer that is not taken be used again."""
+        if self.transfer.publishing is not None:
+            self.session.vhost.publishing_ids.refuse(self.transfer.publishing)
 
     def unroutable(self, code: int, text: str) -> None:
         """Reject a message that leads to no queue, unless the client does not want to know."""

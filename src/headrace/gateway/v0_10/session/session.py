@@ -63,7 +63,7 @@ class Session010(SessionContext):
         """A connection of the same user attaches the session, perhaps with other permissions."""
         self.number = connection.number
         self.user = connection.user
-        self.publisher.transfer.forget()
+        self.publisher.attached_to(connection)
 
     def later(self, result: Struct | None = None) -> bool:
         """As :meth:`Completion.later`."""

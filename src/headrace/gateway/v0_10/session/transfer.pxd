@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.messages.publish cimport Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader
@@ -14,7 +15,7 @@ from headrace.wire.property_bits cimport (
 cdef Py_ssize_t ROUTES_MAX
 
 @cython.final
-cdef class ParsedTransfer:
+cdef class ParsedTransfer(Publish):
     cdef SessionContext session
     cdef Counters counters
     cdef bytes args
@@ -28,12 +29,7 @@ cdef class ParsedTransfer:
     cdef public tuple publishing
     cdef bytes delivered_header
     cdef bytes prefix
-    cdef Py_ssize_t address_len
-    cdef unsigned int flags
-    cdef bint persistent
-    cdef unsigned int priority
     cdef long long ttl_ms
-    cdef long long deadline_ms
     cdef unsigned long long timestamp_s
     cdef bint discards
     cdef bint immediate

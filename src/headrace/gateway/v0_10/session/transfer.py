@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.messages.publish import Publish
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
@@ -40,10 +41,11 @@ PERSISTENT_MODE = 2
 ACCEPTED_EXPLICITLY = 0
 
 
-class ParsedTransfer:
+class ParsedTransfer(Publish):
     """What is known of the transfer that a session handles, and of the routes that it used."""
 
     def __init__(self, session: SessionContext) -> None:
+        Publish.__init__(self)
         self.session = session
         self.counters = session.counters
         # What the transfer before said.
@@ -58,12 +60,7 @@ class ParsedTransfer:
         self.publishing: tuple[bytes, int] | None = None  # by this publisher and id.
         self.delivered_header = b""
         self.prefix = b""  # Message.data up to the body.
-        self.address_len = 0
-        self.flags = 0
-        self.persistent = False
-        self.priority = 0
         self.ttl_ms = 0
-        self.deadline_ms = 0
         self.timestamp_s = 0  # When the client says that it sent it; 0 is not known.
         self.discards = False
         self.immediate = False
@@ -72,6 +69,7 @@ class ParsedTransfer:
         """Read arguments and header segment of a transfer and find its route."""
         session = self.session
         self.route = None
+        self.parts = None
         session.connection.work_left -= C_METHOD_WORK
         transfer = cast("MessageTransfer", decode_command(b"\x04\x01" + args)[1])
         read = TransferHeader()
