@@ -63,7 +63,7 @@ class Broker:
             "/", store=self.store, counters=Counters(now_ms=1_000_000), contents=Contents()
         )
         line = ConfirmLine(self.store)
-        context = SimpleNamespace(
+        context: Any = SimpleNamespace(
             connections={n: Connection(n) for n in (1, 2)},
             access=SimpleNamespace(allowed=lambda user, *_: user == 1, audit=SILENT),
             line=lambda _: line,

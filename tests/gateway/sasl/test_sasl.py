@@ -17,14 +17,14 @@ from headrace.gateway.sasl.mechanism import Desk, Steps
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
 from headrace.gateway.security.access import Access, User
 from headrace.gateway.security.passwords import make_account
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import Certificate, LoginRefused, Peer
 from headrace.gateway.security.throttle import Throttle
 from headrace.model.policy.accounts import Account
 from headrace.protocol import scram
 from headrace.store.catalog.users import UserDirectory
 
 SUBJECT = ((("organizationName", "Example, Inc"),), (("commonName", "ada"),))
-CERTIFICATE = {
+CERTIFICATE: Certificate = {
     "subject": SUBJECT,
     "subjectAltName": (("DNS", "ada.example"), ("email", "ada@example"), ("DNS", "two")),
 }
@@ -213,14 +213,14 @@ def test_a_certificate_names_its_user(where: str, san: str, name: str) -> None:
     ],
 )
 def test_a_certificate_without_one_plain_name_names_nobody(
-    certificate: dict[str, Any], where: str, san: str
+    certificate: Certificate, where: str, san: str
 ) -> None:
     with pytest.raises(LoginRefused):
         name_of(certificate, where, san)
 
 
 def test_a_subject_cannot_pass_for_another() -> None:
-    forged = {"subject": ((("commonName", "ada,O=Example"),),)}
+    forged: Certificate = {"subject": ((("commonName", "ada,O=Example"),),)}
     assert name_of(forged, "distinguished_name") == "CN=ada\\,O\\=Example"
 
 

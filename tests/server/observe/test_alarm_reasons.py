@@ -57,7 +57,7 @@ class Scene:
         return self.one.barred, self.other.barred
 
     def reason(self, vhost: str) -> str:
-        return self.alarms.reason(SimpleNamespace(name=vhost))
+        return self.alarms.reason(SimpleNamespace(name=vhost))  # type: ignore[arg-type]
 
 
 def test_a_full_disk_holds_the_publishers_of_its_virtual_host() -> None:

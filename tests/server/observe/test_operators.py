@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ADA, BOB = Operator("ada", "process 1"), Operator("bob", "process 2")
+GUEST = Operator("guest", "")
 
 
 class Notes:
@@ -70,11 +71,11 @@ def test_who_made_a_note_at_this_look_comes_first(notes: Notes) -> None:
 def test_one_of_several_is_nobody_and_who_is_known_is_asked_for(notes: Notes) -> None:
     operators = Operators()
     look(operators, notes, ADA, BOB)
-    assert operators.changed("guest") == "guest"
+    assert operators.changed(GUEST) == GUEST
     look(operators, notes, ADA)
     look(operators, notes, BOB)
     look(operators, notes)
-    assert operators.changed("guest") == "guest"
+    assert operators.changed(GUEST) == GUEST
     assert operators.changed(None) is None
 
 

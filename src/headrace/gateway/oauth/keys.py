@@ -8,9 +8,12 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jwt
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +31,7 @@ class Key(NamedTuple):
 
     kid: str
     algorithm: str  # The only one it is for; empty: any of its kind.
-    key: Any
+    key: AllowedPublicKeys
 
 
 class Keys:

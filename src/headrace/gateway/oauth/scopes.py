@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from headrace.gateway.security.permissions import PERMISSIONS
@@ -53,7 +53,7 @@ class Scopes:
         prefix: str,
         *,
         aliases: Aliases | None = None,
-        claims: Mapping[str, Any] | None = None,
+        claims: Mapping[str, object] | None = None,
     ) -> None:
         """Scopes without the prefix are another's, and those that cannot be read grant nothing.
 
@@ -71,7 +71,7 @@ class Scopes:
             for meant in (aliases or {}).get(text, ()):
                 self._add(meant.removeprefix(prefix), claims or {})
 
-    def _add(self, text: str, claims: Mapping[str, Any]) -> None:
+    def _add(self, text: str, claims: Mapping[str, object]) -> None:
         found = read_scope(text, claims)
         if isinstance(found, str):
             self.tags = (*self.tags, found)
@@ -117,7 +117,7 @@ def matches(scope: Scope, asked: tuple[str, ...]) -> bool:
     return all(part(texts[0], text) for part, text in zip(scope.parts, texts, strict=False))
 
 
-def read_scope(text: str, claims: Mapping[str, Any]) -> Scope | str | None:
+def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
     """Read a scope without its prefix: a permission, a tag, or nothing that we know."""
     kind, colon, rest = text.partition(":")
     if kind == TAG:
@@ -132,7 +132,7 @@ def read_scope(text: str, claims: Mapping[str, Any]) -> Scope | str | None:
     return Scope(kind, (first, second, third), len(parts) == 2 or parts[2] == "*")
 
 
-def wildcard(text: str, claims: Mapping[str, Any]) -> Part:
+def wildcard(text: str, claims: Mapping[str, object]) -> Part:
     """Return what matches a whole text against a pattern with ``*`` and variables.
 
     Raises:
@@ -172,7 +172,7 @@ def compiled(text: str) -> Search:
     return compile_search("(?s)^" + ".*".join(pieces) + r"\z")
 
 
-def read_scopes(claims: Mapping[str, Any], paths: Iterable[str], audience: str) -> list[str]:
+def read_scopes(claims: Mapping[str, object], paths: Iterable[str], audience: str) -> list[str]:
     """Read the claims at the paths: texts with spaces, or lists of texts, or maps of them.
 
     In a map those of ``audience`` are ours, and need no prefix.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jwt
 
@@ -16,8 +16,11 @@ from headrace.gateway.security.access import User
 from headrace.gateway.security.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
+    from jwt.types import Options
+
     from headrace.gateway.security.access import Access
 
+Claims: TypeAlias = dict[str, Any]  # As PyJWT types decoded JSON.
 ALGORITHMS = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"
 NUMERIC_DATE_MAX = 1 << 40  # Seconds; far beyond any token's time.
 SOURCE = "oauth"
@@ -123,7 +126,7 @@ class Tokens:
             raise LoginRefused("bearer token: its issuer is not trusted")
         return found
 
-    def _scopes(self, claims: dict[str, Any], rules: TokenRules) -> Scopes:
+    def _scopes(self, claims: Claims, rules: TokenRules) -> Scopes:
         given = claims.get("aud")
         audiences = given if isinstance(given, list) else [given]
         ours = [each for each in rules.resource_server_ids if each in audiences]
@@ -134,7 +137,7 @@ class Tokens:
         found = read_scopes(claims, rules.scope_claims, audience)
         return Scopes(found, prefix, aliases=rules.aliases, claims=claims)
 
-    async def _claims(self, token: str, trust: Trust) -> dict[str, Any]:
+    async def _claims(self, token: str, trust: Trust) -> Claims:
         rules = trust.rules
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
@@ -145,7 +148,7 @@ class Tokens:
         key = await trust.keys.find(kid)
         if key.algorithm and key.algorithm != algorithm:
             raise LoginRefused("bearer token: its key is for another algorithm")
-        options: Any = {
+        options: Options = {
             "require": [
                 "exp",
                 *(["aud"] if rules.verify_audience else []),
@@ -156,7 +159,7 @@ class Tokens:
             "verify_exp": False,  # Below, and of whole numbers alone.
             "verify_nbf": False,
         }
-        claims: dict[str, Any] = jwt.decode(
+        claims: Claims = jwt.decode(
             token,
             key.key,
             algorithms=[algorithm],
@@ -167,7 +170,7 @@ class Tokens:
         self._check_time(claims, rules.leeway_s)
         return claims
 
-    def _check_time(self, claims: dict[str, Any], leeway_s: int) -> None:
+    def _check_time(self, claims: Claims, leeway_s: int) -> None:
         now = self._clock()
         for name in ("exp", "nbf", "iat"):
             value = claims.get(name, 0)
@@ -178,7 +181,7 @@ class Tokens:
         if claims.get("nbf", 0) - leeway_s > now:
             raise LoginRefused("bearer token: its time has not come")
 
-    def _name(self, claims: dict[str, Any], rules: TokenRules) -> str:
+    def _name(self, claims: Claims, rules: TokenRules) -> str:
         for claim in rules.username_claims:
             name = next(at_path(claims, claim), None)
             if isinstance(name, str) and name:

@@ -6,12 +6,18 @@ A request names one stream (``stream``, ``position``, ``id``) or several, which 
 or not at all (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Refused
 from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
-from headrace.model.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.model.stream.stream import Stream
 
 STREAMS_MAX = 1000  # In one request.
 LIST_MAX = 500  # Groups in one answer.
@@ -142,7 +148,7 @@ def together(
         store.commit()
 
 
-def answered(call: Call, groups: list[Any]) -> Answered:
+def answered(call: Call, groups: Sequence[ConsumerGroup | None]) -> Answered:
     """Return the answer for the groups of the streams that were asked for."""
     told = [describe(call, group) for group in groups if group is not None]
     if "stream" in call.request:
@@ -192,8 +198,9 @@ def owner_of(call: Call, default: str | None = None) -> str:
 def streams_of(call: Call) -> list[Stream]:
     """Return the streams that are named."""
     if "stream" in call.request:
-        names: Any = [call.text("stream")]
-        ids: Any = {names[0]: call.request["id"]} if "id" in call.request else {}
+        name = call.text("stream")
+        names: object = [name]
+        ids: object = {name: call.request["id"]} if "id" in call.request else {}
     else:
         names, ids = call.request.get("streams"), call.request.get("ids") or {}
         if names is None:
@@ -229,7 +236,7 @@ def positions_of(call: Call) -> dict[Stream, int]:
     return {stream: position_of(stream, said.get(stream.name)) for stream in streams}
 
 
-def position_of(stream: Stream, said: Any) -> int:
+def position_of(stream: Stream, said: object) -> int:
     """Return an offset that was given as a number, a word, or a moment."""
     if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 1 << 63:
         return said

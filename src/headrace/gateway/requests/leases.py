@@ -6,8 +6,6 @@ A user needs the permission to read the queue. Who claims, takes, settles or giv
 nothing, may reject in advance; they say whom they read for.
 """
 
-from typing import Any
-
 from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.ownership import KEEP, OWNER_OCTETS_MAX, TIMEOUT_S, TIMEOUT_S_MAX
@@ -44,15 +42,21 @@ def claim(call: Call) -> Steps:
     """Become the owner of a lease, which is made unless it is there."""
     queue, group, owner = call.queue(), group_of(call), owner_of(call)
     leases = call.vhost.leases
-    terms: dict[str, Any] = {
-        "timeout_s": call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX),
-        "on_timeout": call.text("on_timeout", KEEP),
-        "force": call.flag("force"),
-    }
+    timeout_s = call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX)
+    on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
     known = next((lease for lease in leases.of(queue) if lease.group == group), None)
     if known is not None and leases.ownerships[known].owner != owner:
         yield from leases.idle(known)  # What the last owner asked for is done first.
-    return describe(call, leases.claim(queue, group, owner, call.connection.number, **terms))
+    lease = leases.claim(
+        queue,
+        group,
+        owner,
+        call.connection.number,
+        timeout_s=timeout_s,
+        on_timeout=on_timeout,
+        force=force,
+    )
+    return describe(call, lease)
 
 
 def take(call: Call) -> Steps:

@@ -6,7 +6,7 @@ Each is an errand (:mod:`headrace.model.operations.jobs`): one transaction, what
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
 from headrace.model.operations.jobs import NAME_OCTETS_MAX, Running
@@ -45,8 +45,9 @@ def errand(call: Call) -> Answered:
     if found is None:
         call.refuse("not-found", f"there is no errand '{name_of(call)}'")
     what, answer = found
-    call.allow("read", what["from"])
-    return answered(call, what["from"], answer)
+    source = str(what["from"])
+    call.allow("read", source)
+    return answered(call, source, answer)
 
 
 def cancel(call: Call) -> Steps:
@@ -59,7 +60,7 @@ def cancel(call: Call) -> Steps:
         if found is None:
             call.refuse("not-found", f"there is no errand '{name_of(call)}'")
         if found[1]["state"] not in ("choosing", "moving"):
-            return answered(call, found[0]["from"], found[1])
+            return answered(call, str(found[0]["from"]), found[1])
         yield
 
 
@@ -79,8 +80,9 @@ def run(call: Call, do: str) -> Answered | Steps:
         call.refuse("bad-request", "'wait' is neither true nor false")
     if not wait and not name:
         call.refuse("bad-request", "who does not wait has to name the errand: 'id' is missing")
-    what: dict[str, Any] = {"do": do, "from": call.text("from")}
-    call.allow("read", what["from"])
+    source = call.text("from")
+    what: Answered = {"do": do, "from": source}
+    call.allow("read", source)
     if do in ("move", "copy"):
         what["to"] = call.text("to")
         call.allow("write", what["to"])

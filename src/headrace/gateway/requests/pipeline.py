@@ -6,7 +6,9 @@ docs/reference/pipeline-service.md tells them all. Users need permissions on wha
 of, none on this queue.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import (
     gaps,
@@ -19,6 +21,10 @@ from headrace.gateway.requests import (
     super_streams,
 )
 from headrace.gateway.requests.requests import Handler, Service
+
+if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 QUEUE = "amq.headrace.pipeline"
 REQUEST_OCTETS_MAX = 1 << 20
@@ -38,7 +44,7 @@ HANDLERS: dict[str, Handler] = {
 class Pipeline(Service):
     """Serves the requests of one virtual host."""
 
-    def __init__(self, context: Any, vhost: Any) -> None:
+    def __init__(self, context: Context, vhost: VirtualHost) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
         vhost.leases.ownerships.is_open = context.connections.__contains__
         vhost.errands.is_open = context.connections.__contains__

@@ -26,7 +26,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
@@ -45,8 +45,11 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,8 @@ SLICED_MAX = 64  # Requests of one service that are half done.
 NUMBER_MAX = (1 << 63) - 1
 _HEADER, _BODY = 2, 3  # Types of frames.
 
-Answered = dict[str, Any]
+Answered = dict[str, Any]  # JSON, of a shape that each request has of its own.
+Outcome = TypeVar("Outcome")
 Steps = Generator[None, None, Answered]
 
 CODES: dict[type[errors.ModelError], str] = {
@@ -84,10 +88,17 @@ class Refused(Exception):
 class Call:
     """One request, as a handler sees it."""
 
-    def __init__(self, context: Any, vhost: Any, connection: Any, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        vhost: VirtualHost,
+        connection: ClientConnection,
+        request: dict[str, object],
+    ) -> None:
         self.context = context
         self.vhost = vhost
         self.connection = connection  # It may be gone in a later slice.
+        assert connection.user is not None
         self.user = connection.user
         self.request = request
 
@@ -177,8 +188,8 @@ class Service(Consumer):
 
     def __init__(
         self,
-        context: Any,
-        vhost: Any,
+        context: Context,
+        vhost: VirtualHost,
         name: str,
         handlers: Mapping[str, Handler],
         *,
@@ -226,6 +237,7 @@ class Service(Consumer):
         connection = self.context.connections.get(message.publisher)
         if connection is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
             return
+        assert self.vhost.contents is not None
         data = self.vhost.contents.joined(message)
         at = message.address_len + 2
         size = get32(data, at + 3)
@@ -244,12 +256,12 @@ class Service(Consumer):
         else:
             self.do(connection, body_of(data, at + size + 8), answer)
 
-    def answer_to(self, connection: Any, properties: BasicProperties) -> Answer | None:
+    def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Answer | None:
         """Return what answers a request; None for one that is not to be served at all."""
         assert properties.reply_to is not None
         return Answer(self, properties.reply_to, properties.correlation_id)
 
-    def do(self, connection: Any, body: bytes, answer: Answer) -> None:
+    def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
         """Do what a request says, and answer it."""
         try:
             request = json.loads(body)
@@ -268,7 +280,7 @@ class Service(Consumer):
         call = Call(self.context, self.vhost, connection, request)
         self.begin(call, partial(handler, call), answer)
 
-    def begin(self, call: Call, work: Callable[[], Any], answer: Answer) -> None:
+    def begin(self, call: Call, work: Callable[[], Answered | Steps], answer: Answer) -> None:
         """Do some work, at once or in slices, and answer."""
         outcome = self.attempt(work)
         if isinstance(outcome, dict):
@@ -310,7 +322,7 @@ class Service(Consumer):
         if call.request["do"] in AUDITED:
             self.note(call, {**call.request}, outcome)
 
-    def note(self, call: Call, request: dict[str, Any], outcome: Answered) -> None:
+    def note(self, call: Call, request: dict[str, object], outcome: Answered) -> None:
         """Write a request into the audit log, if there is one."""
         audit = self.context.access.audit
         if audit.active:
@@ -324,7 +336,7 @@ class Service(Consumer):
                 request=request,
             )
 
-    def attempt(self, work: Callable[[], Any]) -> Any:
+    def attempt(self, work: Callable[[], Outcome]) -> Outcome | Answered:
         """Do some work; what goes wrong is the answer."""
         try:
             return work()

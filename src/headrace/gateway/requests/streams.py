@@ -54,7 +54,7 @@ def every_stream(call: Call, after: str, most: int) -> Steps:
     queues = [call.vhost.queues.get(name) for name in names[:most]]
     return {
         "broker": call.context.identity,
-        "streams": [describe(queue) for queue in queues if queue is not None],
+        "streams": [describe(queue) for queue in queues if isinstance(queue, Stream)],
         "missing": [],
         "after": names[most - 1] if len(names) > most else "",
     }

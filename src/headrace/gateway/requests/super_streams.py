@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about super streams (:mod:`headrace.model.vhost.super_stream`)."""
 
-from typing import Any
+from __future__ import annotations
 
-from headrace.gateway.requests.requests import Answered, Call, Handler
+from typing import TYPE_CHECKING
+
 from headrace.gateway.requests.streams import describe
 from headrace.model.exchange.exchange import SuperStreamExchange
 from headrace.model.vhost.super_stream import (
@@ -12,6 +13,10 @@ from headrace.model.vhost.super_stream import (
     is_super_stream,
     partitions_of,
 )
+
+if TYPE_CHECKING:
+    from headrace.gateway.requests.requests import Answered, Call, Handler
+    from headrace.model.exchange.exchange import Exchange
 
 
 def info(call: Call) -> Answered:
@@ -52,7 +57,7 @@ def add(call: Call) -> Answered:
     return tell(call, exchange)
 
 
-def tell(call: Call, exchange: Any) -> Answered:
+def tell(call: Call, exchange: Exchange) -> Answered:
     """Return what is told of a super stream; the user must be allowed to read all of it."""
     partitions = []
     for number, partition in enumerate(partitions_of(exchange)):
@@ -68,7 +73,7 @@ def tell(call: Call, exchange: Any) -> Answered:
     }
 
 
-def exchange_of(call: Call, permission: str) -> Any:
+def exchange_of(call: Call, permission: str) -> Exchange:
     """Return the super stream that is named."""
     name = call.text("exchange")
     call.allow(permission, name)

@@ -14,13 +14,19 @@ branch's coordinator, which is told so when it comes. The user needs the permiss
 the queue's name.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Service
 from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.xid import Xid
+
+if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 QUEUE = "amq.headrace.transactions"
 REQUEST_OCTETS_MAX = 4096
@@ -68,11 +74,11 @@ class Coordinator(Service):
 
     permission = "configure"
 
-    def __init__(self, context: Any, vhost: Any) -> None:
+    def __init__(self, context: Context, vhost: VirtualHost) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
 
 
-def describe(branch: Branch) -> dict[str, Any]:
+def describe(branch: Branch) -> dict[str, object]:
     """Return what an operator wants to know of a branch."""
     publishes, settles = branch.size()
     state = branch.state.value

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.sasl.mechanism import Desk, text_of
 from headrace.gateway.security.remote_peer import LoginRefused, Peer
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
+    from headrace.gateway.security.remote_peer import Certificate, Names
 
 # Keywords of RFC 4514 by the names that OpenSSL gives to types of attributes.
 KEYWORDS = {
@@ -56,7 +56,7 @@ class External:
         return desk.access.admit(name, self._peer)
 
 
-def name_of(certificate: Mapping[str, Any], where: str, san: str = "dns") -> str:
+def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
     """Return the name in a certificate: exactly one, without control characters.
 
     ``where`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the
@@ -81,7 +81,7 @@ def name_of(certificate: Mapping[str, Any], where: str, san: str = "dns") -> str
     return name
 
 
-def distinguished_name(subject: Any) -> str:
+def distinguished_name(subject: Names) -> str:
     """A subject as RFC 4514 writes it: ``CN=ada,O=Example``, the most particular part first."""
     return ",".join(
         "+".join(f"{KEYWORDS.get(kind, kind)}={escaped(value)}" for kind, value in part)

@@ -8,8 +8,6 @@ that a client sent as a secret is ever among them.
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class Audit:
     """Takes what is to be audited. This one, of a broker without an audit log, takes nothing."""
@@ -24,11 +22,11 @@ class Audit:
         self,
         what: str,
         *,
-        user: Any = None,
-        peer: Any = None,
+        user: object = None,
+        peer: object = None,
         allowed: bool = True,
         reason: str = "",
-        **about: Any,
+        **about: object,
     ) -> None:
         """Note what a user did, or somebody at a peer who is not known yet, or was refused."""
 

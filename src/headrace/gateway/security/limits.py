@@ -9,11 +9,15 @@ their connections more slowly. The limit on the size of messages is part of ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import NotAllowed, PreconditionFailed
 from headrace.model.policy.rate_limit import RateLimit
 from headrace.model.policy.rules import NO_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 VHOST, USER = "vhost", "user"
 
@@ -27,15 +31,16 @@ class Quotas:
         """``body_max`` is the largest body for anybody, in octets."""
         self.body_max = body_max
         self._limits_of_user = limits_of_user
-        self._members: dict[tuple[str, str], dict[Any, None]] = {}  # Connections.
+        self._members: dict[tuple[str, str], dict[ClientConnection, None]] = {}  # Connections.
         self._meters: dict[tuple[str, str], RateLimit] = {}
 
-    def admit(self, connection: Any, vhost: Any) -> None:
+    def admit(self, connection: ClientConnection, vhost: VirtualHost) -> None:
         """Let a connection, whose user is known, open a virtual host.
 
         Raises:
             NotAllowed: one of the two has as many as it may have.
         """
+        assert connection.user is not None
         user = connection.user.name
         most = vhost.rules.limits.connections
         if 0 <= most <= len(self._members.get((VHOST, vhost.name), ())):
@@ -52,7 +57,7 @@ class Quotas:
             self._members.setdefault(key, {})[connection] = None
         self._measure(connection, vhost, user)
 
-    def leave(self, connection: Any) -> None:
+    def leave(self, connection: ClientConnection) -> None:
         """A connection is over."""
         if connection.vhost is None or connection.user is None:
             return
@@ -69,19 +74,23 @@ class Quotas:
         for (kind, user), members in self._members.items():
             if kind == USER:
                 for connection in members:
-                    self._measure(connection, connection.vhost, user)
+                    if connection.vhost is not None:
+                        self._measure(connection, connection.vhost, user)
 
     def limits_of_user(self, user: str) -> Limits:
         """How much a user may have."""
         return NO_LIMITS if self._limits_of_user is None else self._limits_of_user(user)
 
-    def check_channel(self, connection: Any, more: int) -> None:
+    def check_channel(self, connection: ClientConnection, more: int) -> None:
         """Refuse channels, or attached sessions, beyond a limit; ``more`` are not counted yet.
 
         Raises:
             NotAllowed: there are as many as there may be.
         """
-        vhost, user = connection.vhost, connection.user.name
+        vhost = connection.vhost
+        assert vhost is not None
+        assert connection.user is not None
+        user = connection.user.name
         most = self.limits_of_user(user).channels
         if 0 <= most < more + _channels(self._members.get((USER, user), ())):
             raise NotAllowed(
@@ -95,7 +104,7 @@ class Quotas:
                 f"allowed limit of ({most})"
             )
 
-    def check_queue(self, vhosts: Iterable[Any], user: str, name: str) -> None:
+    def check_queue(self, vhosts: Iterable[VirtualHost], user: str, name: str) -> None:
         """Refuse a queue that is to be made, beyond the limit of its user.
 
         Raises:
@@ -107,7 +116,7 @@ class Quotas:
                 f"cannot declare queue '{name}': queue limit of user '{user}' ({most}) is reached"
             )
 
-    def _measure(self, connection: Any, vhost: Any, user: str) -> None:
+    def _measure(self, connection: ClientConnection, vhost: VirtualHost, user: str) -> None:
         """Set the size of bodies and the rate of messages that a connection may have."""
         both = (
             ((VHOST, vhost.name), vhost.rules.limits),
@@ -128,5 +137,5 @@ class Quotas:
             connection.transport.measure(tuple(meters))
 
 
-def _channels(connections: Iterable[Any]) -> int:
+def _channels(connections: Iterable[ClientConnection]) -> int:
     return sum(connection.channel_count() for connection in connections)

@@ -3,9 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict
+
+Names: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # Relative distinguished names.
+
+
+class Certificate(TypedDict, total=False):
+    """A verified certificate, as ``ssl.SSLSocket.getpeercert`` returns it; without other fields."""
+
+    subject: Names
+    issuer: Names
+    subjectAltName: tuple[tuple[str, str], ...]
+    serialNumber: str
+    notBefore: str
+    notAfter: str
 
 
 class LoginRefused(Exception):
@@ -20,7 +32,7 @@ class Peer:
     port: int = 0
     loopback: bool = True
     encrypted: bool = False
-    certificate: Mapping[str, Any] | None = None  # Verified; as `ssl.SSLSocket.getpeercert` has it.
+    certificate: Certificate | None = None  # Verified.
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -14,10 +14,10 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.server.config.repeated_lines import Repeats
 
@@ -28,7 +28,7 @@ TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 CONNECTION = re.compile(r"^connection (\d{1,19})(?:, channel (\d{1,5}))?\b")
 KEPT_MAX = 100  # Rotated files.
 
-Facts = Callable[[int], dict[str, Any]]
+Facts = Callable[[int], Mapping[str, object]]
 
 
 class LogError(Exception):
@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         message = record.getMessage()
-        told: dict[str, Any] = {
+        told: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -132,9 +132,9 @@ class Logs:
         self._handler = handler
         self.path = settings.log_file
 
-    def known_of(self, number: int) -> dict[str, Any]:
+    def known_of(self, number: int) -> dict[str, object]:
         """Return what is known of a connection."""
-        return {} if self.facts is None else self.facts(number)
+        return {} if self.facts is None else dict(self.facts(number))
 
     def reopen(self) -> None:
         """Go on in the file of that name, which may be a new one.

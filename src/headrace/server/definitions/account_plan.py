@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.security.access import check_permission, check_topic_permission
 from headrace.model.errors import ModelError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
 VHOST_METADATA = ("description", "tags", "default_queue_type")
-NOTHING: tuple[Any, ...] = (None, "", [], "undefined")  # How RabbitMQ writes what nobody said.
+NOTHING: tuple[object, ...] = (None, "", [], "undefined")  # How RabbitMQ writes what nobody said.
 PATTERN_OCTETS_MAX = 4096
 
 
@@ -47,7 +47,7 @@ class AccountPlan:
         self.changes = Changes()
         self._vhost = vhost
         self._now = target.snapshot()
-        self._paths: dict[tuple[Any, ...], str] = {}  # Where in the file each name is.
+        self._paths: dict[tuple[object, ...], str] = {}  # Where in the file each name is.
         self._policies_of: dict[tuple[str, str], int] = {}
 
     # --- Users, virtual hosts, permissions -----------------------------------------------------
@@ -179,12 +179,12 @@ class AccountPlan:
         return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
 
     @staticmethod
-    def _note(value: Any) -> str:
+    def _note(value: object) -> str:
         """What of a policy is kept, and counts for nothing here."""
         idle = without_effect(value)
         return f"without effect here: {', '.join(idle)}" if idle else ""
 
-    def _check_rule(self, element: Element, key: Key, value: Any) -> None:
+    def _check_rule(self, element: Element, key: Key, value: object) -> None:
         """Refuse a value that cannot count here."""
         try:
             note = check_rule(key, value)
@@ -193,7 +193,7 @@ class AccountPlan:
         if note:
             raise NoEquivalent(key.name, note)
 
-    def _parameter(self, key: Key, value: Any) -> str:
+    def _parameter(self, key: Key, value: object) -> str:
         before = self._now.parameters.get(key)
         if before == value:
             return THERE
@@ -210,7 +210,7 @@ class AccountPlan:
 
     # --- Inside --------------------------------------------------------------------------------
 
-    def _once(self, element: Element, field: str, *key: Any) -> None:
+    def _once(self, element: Element, field: str, *key: object) -> None:
         before = self._paths.setdefault(key, element.path)
         if before != element.path:
             raise element.fail(field, f"the same {key[0]} is there already, at {before}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
 ELEMENTS_MAX = 2_000_000  # Of all sections together.
@@ -61,7 +61,7 @@ class DocumentError(Exception):
         self.text = text
 
 
-class Repeated(dict[str, Any]):
+class Repeated(dict[str, object]):
     """An object in which a name is there twice; ``name`` is the first such."""
 
     name = ""
@@ -70,7 +70,7 @@ class Repeated(dict[str, Any]):
 class Document:
     """The sections of a file, each a list of elements that are not looked into yet."""
 
-    def __init__(self, sections: dict[str, list[Any]], strange: dict[str, int]) -> None:
+    def __init__(self, sections: dict[str, list[object]], strange: dict[str, int]) -> None:
         self.sections = sections
         self.strange = strange  # Sections that nobody here knows, and how many elements they have.
 
@@ -79,7 +79,7 @@ class Document:
         """Whether it is about a whole broker, not about one virtual host."""
         return any(self.sections.get(name) for name in ("vhosts", "users", "permissions"))
 
-    def elements(self) -> Iterator[tuple[str, int, Any]]:
+    def elements(self) -> Iterator[tuple[str, int, object]]:
         """Give section, index and value of each element, in the order of SECTIONS."""
         for section in SECTIONS:
             for index, value in enumerate(self.sections.get(section, ())):
@@ -113,8 +113,8 @@ def read_document(octets: bytes) -> Document:
     return _document(found)
 
 
-def _document(found: dict[str, Any]) -> Document:
-    sections: dict[str, list[Any]] = {}
+def _document(found: dict[str, object]) -> Document:
+    sections: dict[str, list[object]] = {}
     strange: dict[str, int] = {}
     count = 0
     for name, value in found.items():
@@ -132,7 +132,7 @@ def _document(found: dict[str, Any]) -> Document:
     return Document(sections, strange)
 
 
-def check_nested(value: Any, path: str, depth: int = DEPTH_MAX) -> None:
+def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
     """Refuse, in a value of JSON, what is nested too deeply, repeated names and broken texts.
 
     Raises:
@@ -165,7 +165,7 @@ def member(path: str, name: str) -> str:
     return f"{path}.{name}" if plain else f"{path}[{json.dumps(name)}]"
 
 
-def json_type(value: Any) -> str:
+def json_type(value: object) -> str:
     """What a value is, in words."""
     if value is None:
         return "null"
@@ -178,7 +178,7 @@ def json_type(value: Any) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
@@ -192,7 +192,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return repeated
 
 
-def _not_repeated(value: dict[str, Any], path: str) -> None:
+def _not_repeated(value: dict[str, object], path: str) -> None:
     if isinstance(value, Repeated):
         raise DocumentError(
             path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} is there twice"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.gateway.security.passwords import NO_PASSWORD
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
@@ -42,7 +42,7 @@ class Exchange(NamedTuple):
     durable: bool
     auto_delete: bool
     internal: bool
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
 
 
 class Queue(NamedTuple):
@@ -53,10 +53,10 @@ class Queue(NamedTuple):
     name: str
     durable: bool
     auto_delete: bool
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
     classic: bool = False  # Which is said beside the arguments, and not in them.
 
-    def declared(self, default_type: str) -> dict[str, Any]:
+    def declared(self, default_type: str) -> dict[str, object]:
         """Return the arguments to declare it with where others get ``default_type``."""
         if self.classic and default_type != CLASSIC:
             return {**self.arguments, QUEUE_TYPE: CLASSIC}
@@ -72,10 +72,10 @@ class Binding(NamedTuple):
     kind: str
     destination: str
     routing_key: str
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
 
 
-def as_object(value: Any) -> Any:
+def as_object(value: object) -> object:
     """Return an object that was written as a list of names and values, as Erlang keeps it."""
     if not isinstance(value, list):
         return value
@@ -87,13 +87,13 @@ def as_object(value: Any) -> Any:
 class Element:
     """One element, whose fields are asked for one by one."""
 
-    def __init__(self, section: str, index: int, value: Any, vhost: str | None) -> None:
+    def __init__(self, section: str, index: int, value: object, vhost: str | None) -> None:
         """``vhost`` is where elements go that do not say it."""
         self.path = f"$.{section}[{index}]"
         if not isinstance(value, dict):
             raise DocumentError(self.path, f"an object is needed, not {json_type(value)}")
         check_nested(value, self.path)
-        self.value: Mapping[str, Any] = value
+        self.value: Mapping[str, object] = value
         self._vhost = vhost
 
     def fail(self, field: str, text: str) -> DocumentError:
@@ -120,7 +120,7 @@ class Element:
             raise self.fail(field, f"true or false is needed, not {json_type(value)}")
         return value
 
-    def mapping(self, field: str) -> dict[str, Any]:
+    def mapping(self, field: str) -> dict[str, object]:
         """Return an object; a missing one is empty."""
         value = as_object(self.value.get(field))
         if value is None:
@@ -129,7 +129,7 @@ class Element:
             raise self.fail(field, f"an object is needed, not {json_type(value)}")
         return value
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, object]:
         """Return arguments that a table can hold."""
         found = self.mapping("arguments")
         for name, item in found.items():
@@ -267,7 +267,7 @@ def _scram(element: Element) -> ScramKeys | None:
     octets = []
     for name in ("salt", "stored_key", "server_key"):
         try:
-            octets.append(base64.b64decode(fields.get(name, ""), validate=True))
+            octets.append(base64.b64decode(str(fields.get(name, "")), validate=True))
         except (binascii.Error, ValueError, TypeError):
             raise element.fail(SCRAM_FIELD, f"{name} is no base64") from None
         if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
@@ -275,7 +275,7 @@ def _scram(element: Element) -> ScramKeys | None:
     return ScramKeys(iterations, *octets)
 
 
-def _check_argument(name: str, value: Any, path: str) -> None:
+def _check_argument(name: str, value: object, path: str) -> None:
     if len(name.encode()) > NAME_OCTETS_MAX:
         raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} octets at most")
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.model.arguments.values import queue_type
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 COMPATIBLE = "3.13.0"  # The version of RabbitMQ whose format this is; its readers look at it.
 PRODUCT = "Headrace"
-Exported = tuple[str, Any]
+Exported = tuple[str, dict[str, object]]
 
 
-def about() -> dict[str, Any]:
+def about() -> dict[str, object]:
     """The fields that say where a file comes from."""
     return {
         "rabbit_version": COMPATIBLE,
@@ -79,7 +79,7 @@ def export(
             yield from _topology(one, {} if vhost is not None else {"vhost": name})
 
 
-def _vhost(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _vhost(name: str, metadata: Mapping[str, object]) -> dict[str, object]:
     said = {field: value for field, value in metadata.items() if value not in (None, "", [])}
     return {
         "name": name,
@@ -90,12 +90,12 @@ def _vhost(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _user(account: Account, limits: Any, for_rabbitmq: bool) -> dict[str, Any]:
-    value: dict[str, Any] = {"name": account.name, **hash_fields(account, for_rabbitmq)}
+def _user(account: Account, limits: object, for_rabbitmq: bool) -> dict[str, object]:
+    value: dict[str, object] = {"name": account.name, **hash_fields(account, for_rabbitmq)}
     return {**value, "tags": list(account.tags), "limits": limits}
 
 
-def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, Any]:
+def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, object]:
     """How the hash of a password is written."""
     for algorithm, (kept, _) in FOREIGN_HASHES.items():
         if account.password_hash.startswith(f"{kept}$"):
@@ -103,7 +103,7 @@ def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, Any]:
             return {"password_hash": digest, "hashing_algorithm": algorithm}
     if for_rabbitmq or not account.password_hash.startswith(ARGON2ID_PREFIX):
         return {"password_hash": ""}
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "password_hash": account.password_hash,
         "hashing_algorithm": ARGON2ID,
     }
@@ -112,7 +112,7 @@ def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, Any]:
     return fields
 
 
-def _scram(keys: ScramKeys) -> dict[str, Any]:
+def _scram(keys: ScramKeys) -> dict[str, object]:
     return {
         "iterations": keys.iterations,
         "salt": base64.b64encode(keys.salt).decode(),
@@ -121,7 +121,7 @@ def _scram(keys: ScramKeys) -> dict[str, Any]:
     }
 
 
-def _policy(value: Mapping[str, Any]) -> dict[str, Any]:
+def _policy(value: Mapping[str, object]) -> dict[str, object]:
     return {
         "pattern": value["pattern"],
         "apply-to": value.get("apply-to", "all"),

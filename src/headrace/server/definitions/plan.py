@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.arguments.memory_estimate import queue_octets
@@ -58,6 +58,7 @@ from headrace.server.definitions.rules import translate
 
 if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange as ModelExchange
+    from headrace.model.queue.queue import Queue as ModelQueue
     from headrace.server.definitions.target import Target
 
 NO_LIMIT = 1 << 62
@@ -86,7 +87,7 @@ class Plan(AccountPlan):
         self._new_exchanges: dict[tuple[str, str], ModelExchange] = {}
         self._new_queues: set[tuple[str, str]] = set()
 
-    def add(self, section: str, index: int, value: Any) -> Finding:
+    def add(self, section: str, index: int, value: object) -> Finding:
         """Take up one element; sections must come in the order of SECTIONS.
 
         Raises:
@@ -241,7 +242,9 @@ class Plan(AccountPlan):
             source.check(found.routing_key, found.arguments)
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        bound = Bound(source, destination, found.routing_key, found.arguments)
+        # None stands for a destination that the import makes: the size does not depend on it.
+        target = cast("ModelQueue | ModelExchange", destination)
+        bound = Bound(source, target, found.routing_key, found.arguments)
         if destination is not None and not is_new and bound in source.bindings:
             return name, THERE, ""
         try:
@@ -269,17 +272,19 @@ class Plan(AccountPlan):
             raise NoEquivalent(shown, f"exchange '{name}' is left out")
         raise element.fail("source", f"there is no exchange '{name}', here or in the file")
 
-    def _destination(self, element: Element, vhost: str, kind: str, name: str, shown: str) -> Any:
-        """What is bound, if it is there already."""
+    def _destination(
+        self, element: Element, vhost: str, kind: str, name: str, shown: str
+    ) -> ModelQueue | ModelExchange | None:
+        """Return the destination of a binding; None if the import makes it."""
         if (vhost, kind, name) in self._left_out:
             raise NoEquivalent(shown, f"{kind} '{name}' is left out")
         if kind == EXCHANGE and not name:
             raise element.fail("destination", "the default exchange cannot be bound")
         there = self._at(vhost)
         if there is not None:
-            where: Mapping[str, Any] = there.queues if kind == QUEUE else there.exchanges
-            if name in where:
-                return where[name]
+            known = there.queues.get(name) if kind == QUEUE else there.exchanges.get(name)
+            if known is not None:
+                return known
         if kind == QUEUE and (vhost, name) in self._new_queues:
             return None
         if kind == EXCHANGE and ((vhost, name) in self._new_exchanges or name in BARE.exchanges):
@@ -342,7 +347,7 @@ class Plan(AccountPlan):
                 f"({DEFINITIONS})",
             )
 
-    def _limits(self, vhost: str) -> Mapping[str, Any]:
+    def _limits(self, vhost: str) -> Mapping[str, object]:
         """The limits of a virtual host, as they are when all is there."""
         key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
         value = self.changes.parameters.get(key, self._now.parameters.get(key, {}))

@@ -17,7 +17,7 @@ from headrace.model.exchange.exchange import EXCLUSIVE
 from headrace.model.policy.policy import OPERATOR_COMPONENT
 from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
 
-Value = dict[str, Any]
+Value = dict[str, Any]  # An exported element, made by :mod:`.export`.
 Sections = dict[str, list[Value]]
 Note = Callable[[str, str], None]
 
@@ -104,7 +104,7 @@ def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections
     def note(text: str, what: str) -> None:
         notes.setdefault(text, []).append(what)
 
-    missing: set[tuple[Any, str]] = set()  # Exchanges that are left out.
+    missing: set[tuple[str | None, str]] = set()  # Exchanges that are left out.
     kept: Sections = {}
     for section, values in sections.items():
         if section == "exchanges":
@@ -182,7 +182,7 @@ def _rule(value: Value, rule: Value, field: str, reader: Reader, note: Note) -> 
 
 
 def _exchanges(
-    values: list[Value], reader: Reader, note: Note, missing: set[tuple[Any, str]]
+    values: list[Value], reader: Reader, note: Note, missing: set[tuple[str | None, str]]
 ) -> Iterator[Value]:
     for value in values:
         name, kind = value["name"], value["type"]
@@ -218,7 +218,9 @@ def _queue(value: Value, note: Note) -> Value:
     return {**value, "arguments": arguments}
 
 
-def _bindings(values: list[Value], note: Note, missing: set[tuple[Any, str]]) -> Iterator[Value]:
+def _bindings(
+    values: list[Value], note: Note, missing: set[tuple[str | None, str]]
+) -> Iterator[Value]:
     for value in values:
         vhost, source, destination = value.get("vhost"), value["source"], value["destination"]
         name = f"{source} -> {destination}"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy import policy
@@ -29,7 +29,7 @@ ONLY_NAMES = {VHOST_LIMITS: LIMITS_NAME, METADATA: METADATA_NAME}  # Others cann
 METADATA_FIELDS = frozenset(Metadata._fields)
 
 
-def check_rule(key: Key, value: Any) -> str:
+def check_rule(key: Key, value: object) -> str:
     """Refuse the value of a parameter that cannot count; return what has no equivalent, if any.
 
     Raises:
@@ -47,15 +47,15 @@ def check_rule(key: Key, value: Any) -> str:
     return ""
 
 
-def without_effect(value: Any) -> list[str]:
+def without_effect(value: object) -> list[str]:
     """The keys of a policy that are kept, but say nothing of this broker."""
     definition = value.get("definition") if isinstance(value, Mapping) else None
     return sorted(HARMLESS & definition.keys()) if isinstance(definition, Mapping) else []
 
 
 def translate(
-    arguments: Mapping[str, Any], what: str, mode: str, queue: str
-) -> tuple[Mapping[str, Any], str]:
+    arguments: Mapping[str, object], what: str, mode: str, queue: str
+) -> tuple[Mapping[str, object], str]:
     """Return the arguments of a queue in our terms, and why there is no equivalent, if so.
 
     ``what`` names the queue in texts, ``queue`` is its own name.

@@ -8,7 +8,7 @@ import heapq
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gateway.sasl.logins import WITHDRAWN, Logins
 from headrace.gateway.sasl.mechanism import Desk
@@ -21,12 +21,15 @@ from headrace.server.net.connection_gate import Gate
 from headrace.server.observe.account_events import connection_of
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from concurrent.futures import Executor
 
     from headrace.gateway.connection.context import Context
     from headrace.gateway.oauth.tokens import Tokens
     from headrace.gateway.sasl.mechanism import Mechanism
+    from headrace.gateway.security.access import User
     from headrace.gateway.security.audit import Audit
+    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.events import Events
     from headrace.server.config.settings import Settings
     from headrace.store.catalog.users import UserDirectory
@@ -159,11 +162,11 @@ class LoginService:
 
     # --- Logins ---------------------------------------------------------------------------------
 
-    def authenticate(self, connection: Any, mechanism: str, response: bytes) -> None:
+    def authenticate(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
         """Take a step of a login away from the loop: hashing a password takes its time."""
         self._begin(self._check(connection, mechanism, response))
 
-    async def _check(self, connection: Any, mechanism: str, response: bytes) -> None:
+    async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
         assert self.context is not None
         number = connection.number
         peer = self.context.peer(number)
@@ -193,7 +196,7 @@ class LoginService:
                 self._let_in(connection, mechanism, found)
         self._turn()
 
-    def _let_in(self, connection: Any, mechanism: str, user: Any) -> None:
+    def _let_in(self, connection: ClientConnection, mechanism: str, user: User) -> None:
         if self._events.heard:
             facts = connection_of(connection, mechanism)
             self._events.tell("user.authentication.success", name=user.name, **facts)
@@ -203,7 +206,7 @@ class LoginService:
 
     # --- Credentials that expire ----------------------------------------------------------------
 
-    def renew(self, connection: Any, secret: bytes) -> None:
+    def renew(self, connection: ClientConnection, secret: bytes) -> None:
         """Check new credentials of a connection, once those before were checked.
 
         Who does not wait for an answer is refused: checking takes time, and there may be many.
@@ -215,8 +218,9 @@ class LoginService:
         self._renewing.add(connection.number)
         self._begin(self._renew(connection, secret))
 
-    async def _renew(self, connection: Any, secret: bytes) -> None:
+    async def _renew(self, connection: ClientConnection, secret: bytes) -> None:
         try:
+            assert connection.user is not None
             user = await self.logins.renew(connection.user, secret)
         except LoginRefused as error:
             log.warning("connection %d: new secret refused: %s", connection.number, error)
@@ -229,7 +233,7 @@ class LoginService:
             self._renewing.discard(connection.number)
         self._turn()
 
-    def _watch(self, number: int, user: Any) -> None:
+    def _watch(self, number: int, user: User) -> None:
         before = self._expires.pop(number, None)
         if user.expires_s is None:
             return
@@ -254,12 +258,12 @@ class LoginService:
             reason = f"the credentials of user '{connection.user.name}' have expired"
             self._end(connection, "credentials.expired", reason)
 
-    def _end(self, connection: Any, what: str, reason: str) -> None:
+    def _end(self, connection: ClientConnection, what: str, reason: str) -> None:
         if self._audit.active:
             self._audit.tell(what, user=connection.user, allowed=False, reason=reason)
         connection.force_close(reason)
 
-    def _begin(self, work: Any) -> None:
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.connection.offers import OfferError, Offers, hosts_of, pairs, realms_of
 from headrace.server.config.errors import StartError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.server.config.settings import Settings
+
+
+Value = TypeVar("Value")
 
 
 def offers_of(settings: Settings) -> Offers:
@@ -18,15 +23,17 @@ def offers_of(settings: Settings) -> Offers:
     Raises:
         StartError: one of the settings cannot be used.
     """
-    values: dict[str, Any] = {}
-    for name, key, read in (
-        ("known_hosts", "known_hosts", hosts_of),
-        ("redirect", "redirect", hosts_of),
-        ("realms", "realms", realms_of),
-        ("tunnel_proxies", "proxies", pairs),
-    ):
+
+    def read(name: str, text: str, reader: Callable[[str], Value]) -> Value:
         try:
-            values[key] = read(getattr(settings, name))
+            return reader(text)
         except OfferError as error:
             raise StartError(f"setting {name}: {error}") from None
-    return Offers(**values, resume_ms=int(settings.channel_resume_s * 1000))
+
+    return Offers(
+        known_hosts=read("known_hosts", settings.known_hosts, hosts_of),
+        redirect=read("redirect", settings.redirect, hosts_of),
+        realms=read("realms", settings.realms, realms_of),
+        proxies=read("tunnel_proxies", settings.tunnel_proxies, pairs),
+        resume_ms=int(settings.channel_resume_s * 1000),
+    )

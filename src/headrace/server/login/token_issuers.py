@@ -28,7 +28,7 @@ from headrace.server.login.jwks import discoverer, loader, read_file
 
 if TYPE_CHECKING:
     from headrace.gateway.oauth.keys import Keys
-    from headrace.gateway.oauth.tokens import Trust
+    from headrace.gateway.oauth.tokens import TokenRules, Trust
 
 NO_PREFIX = "none"  # Of scopes.
 SHARED = ("HS256", "HS384", "HS512")  # Algorithms of keys that both sides know; only when asked.
@@ -122,7 +122,11 @@ def each_issuer(settings: Settings) -> list[Settings]:
             raise TrustError(f"{where}: {issuer!r} is no table")
         if issuer == settings.oauth_issuer or not issuer:
             raise TrustError(f"{where}: {issuer!r} is the issuer of oauth_issuer, or none")
-        changed: dict[str, Any] = {"oauth_issuer": issuer, "oauth_jwks": "", "oauth_issuers": None}
+        changed: dict[str, Any] = {  # Of the types of their fields.
+            "oauth_issuer": issuer,
+            "oauth_jwks": "",
+            "oauth_issuers": None,
+        }
         for name, value in table.items():
             row = OF_AN_ISSUER.get(name)
             if row is None:
@@ -167,7 +171,7 @@ def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]
     raise TrustError(f"setting {named(settings)}{of(settings)}: {text}")
 
 
-def rules_of(settings: Settings) -> Any:
+def rules_of(settings: Settings) -> TokenRules:
     """Which tokens of an issuer are good.
 
     Raises:

@@ -14,7 +14,10 @@ import base64
 import binascii
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ssl import SSLObject, SSLSocket
 
 AUTHORITIES_OCTETS_MAX = 16 << 20  # Of a file of authorities.
 LIST_OCTETS_MAX = 256 << 20  # Of a file of revocation lists.
@@ -284,7 +287,7 @@ def _serials(octets: bytes, of: Element) -> set[int]:
     return found
 
 
-def chain_of(ssl_object: Any) -> Chain:
+def chain_of(ssl_object: SSLObject | SSLSocket) -> Chain:
     """Return the certificates that a client was verified by; of some Pythons its own alone."""
     own = ssl_object.getpeercert(True)
     if not own:
@@ -294,11 +297,11 @@ def chain_of(ssl_object: Any) -> Chain:
     )
 
 
-def _chain(ssl_object: Any, which: str) -> list[bytes]:
-    own: bytes = ssl_object.getpeercert(True)
+def _chain(ssl_object: SSLObject | SSLSocket, which: str) -> list[bytes]:
+    own = ssl_object.getpeercert(True)
     if hasattr(ssl_object, which):  # Python 3.13.
         return list(getattr(ssl_object, which)())
-    inner: Any = getattr(ssl_object, "_sslobj", None)
+    inner: object = getattr(ssl_object, "_sslobj", None)
     if not hasattr(inner, which):
-        return [own]
+        return [own] if own else []
     return [each.public_bytes(_DER) for each in getattr(inner, which)()]

@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import socket
 import ssl
-from typing import Any
 
 from headrace.gateway.connection.connection_events import plain_address
 from headrace.gateway.security.audit import SILENT, Audit
@@ -48,7 +47,7 @@ class Listener:
         gate: Gate,
         audit: Audit = SILENT,
         tls: ssl.SSLContext | None = None,
-        introduction: dict[str, Any] | None = None,
+        introduction: dict[str, object] | None = None,
     ) -> None:
         self.context = context
         self.reactor = reactor

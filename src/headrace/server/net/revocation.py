@@ -18,7 +18,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.server.net.der_certificates import (
     AUTHORITIES_OCTETS_MAX,
@@ -168,10 +168,10 @@ class Revocation:
             and one.peer.certificate
         ]
 
-    def _end(self, transport: TlsTransport, what: str, reason: str, **facts: Any) -> None:
+    def _end(self, transport: TlsTransport, what: str, reason: str, **facts: object) -> None:
         if transport.closing:
             return
-        connection: Any = transport.connection
+        connection = transport.connection
         if self._audit.active:
             self._audit.tell(
                 what,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gateway.connection.connection_events import addresses, tls_facts
 from headrace.model.policy import policy
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.gateway.security.audit import Audit
-    from headrace.model.events import Events
+    from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.model.events import Actor, Events
     from headrace.model.policy.accounts import Snapshot
     from headrace.model.policy.parameters import Key
     from headrace.store.catalog.change_notes import ChangeNote
@@ -62,7 +63,7 @@ class Operators:
                     at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
                 )
 
-    def changed(self, otherwise: Any) -> Any:
+    def changed(self, otherwise: Actor | None) -> Actor | None:
         """Return who changed what is different now, if it was one alone.
 
         That is who made a note since the last look, or else ``otherwise``, or else who made one
@@ -76,7 +77,7 @@ class Operators:
         return next(iter(who)) if len(who) == 1 else otherwise
 
 
-def connection_of(connection: Any, mechanism: str) -> dict[str, Any]:
+def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, object]:
     """Return what is told of a connection that logs in."""
     peer, own = addresses(connection.transport)
     return {
@@ -123,7 +124,7 @@ def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
             events.tell("parameter.set", **parameter_of(key), value=as_header(value))
 
 
-def subject_of(key: Key) -> dict[str, Any]:
+def subject_of(key: Key) -> dict[str, object]:
     """Return what names a policy, or whose limits they are."""
     if key.component == USER_LIMITS:
         return {"name": LIMITS_NAME, "username": key.name}
@@ -135,17 +136,17 @@ def subject_of(key: Key) -> dict[str, Any]:
     }
 
 
-def parameter_of(key: Key) -> dict[str, Any]:
+def parameter_of(key: Key) -> dict[str, object]:
     """Return what names a parameter; one of the whole broker has no virtual host."""
     return {"vhost": key.vhost or None, "component": key.component, "name": key.name}
 
 
-def as_header(value: Any) -> Any:
+def as_header(value: object) -> object:
     """Return a value of JSON as a field table can hold it; what it cannot, as JSON."""
     return value if is_header(value) else json.dumps(value)
 
 
-def is_header(value: Any) -> bool:
+def is_header(value: object) -> bool:
     """Tell whether a field table can hold a value of JSON."""
     if isinstance(value, dict):
         return all(len(name.encode()) < 256 and is_header(each) for name, each in value.items())

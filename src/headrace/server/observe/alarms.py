@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.model.events import Events
     from headrace.model.ports import Store
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.net.transport import Reactor, Transport
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Alarms:
         self._memory = False
         reactor.alarms = self
 
-    def reason(self, vhost: Any) -> str:
+    def reason(self, vhost: VirtualHost | None) -> str:
         """Return why a publisher in a virtual host must wait; empty when it need not."""
         name = EVERYWHERE if vhost is None else vhost.name
         if not self._memory and self.counters.crowded():

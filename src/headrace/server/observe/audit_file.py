@@ -24,7 +24,7 @@ import os
 import queue
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.server.config.errors import StartError
 from headrace.server.config.logs import shift
@@ -101,7 +101,7 @@ class AuditFile:
         """Whether nothing is to happen that is audited, for it would not be in the file."""
         return self.strict and (bool(self.failing) or self._lines.full())
 
-    def put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
+    def put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
         """Have a line written, or lose it."""
         try:
             self._lines.put_nowait(line_of(what, allowed, facts))
@@ -232,7 +232,7 @@ class AuditFile:
                 raise
 
 
-def line_of(what: str, allowed: bool, facts: dict[str, Any]) -> bytes:
+def line_of(what: str, allowed: bool, facts: dict[str, object]) -> bytes:
     """Return a line of the log; the facts are such as JSON has."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = {"time": now, "what": what, "allowed": allowed, **facts}

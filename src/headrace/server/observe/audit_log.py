@@ -15,13 +15,15 @@ password can be guessed from, is ever in a line: see `plain`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.security.audit import Audit
 from headrace.model.events import SERVICES
 from headrace.server.observe.audited_events import LEFT_OUT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.model.events import Event, Events
     from headrace.server.observe.audit_file import AuditFile
 
@@ -72,11 +74,11 @@ class AuditLog(Audit):
         self,
         what: str,
         *,
-        user: Any = None,
-        peer: Any = None,
+        user: object = None,
+        peer: object = None,
         allowed: bool = True,
         reason: str = "",
-        **about: Any,
+        **about: object,
     ) -> None:
         peer = peer if peer is not None else getattr(user, "peer", None)
         facts = {
@@ -93,7 +95,7 @@ class AuditLog(Audit):
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):
             return  # The broker's own, whenever it starts.
-        actor: Any = None if self._events is None else self._events.actor
+        actor: object = None if self._events is None else self._events.actor
         facts = dict(event.facts)
         who = facts.pop("user_who_performed_action", None)
         facts.pop("client_properties", None)  # What a client says of itself may be anything.
@@ -102,10 +104,10 @@ class AuditLog(Audit):
             event.kind, True, {"who": who, "from": None if peer is None else str(peer), **facts}
         )
 
-    def _put(self, what: str, allowed: bool, facts: dict[str, Any]) -> None:
+    def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
         if self.file is not None:
             known = [(name, value) for name, value in facts.items() if value is not None]
-            self.file.put(what, allowed, plain(dict(known[:FACTS_MAX])))
+            self.file.put(what, allowed, plain_facts(dict(known[:FACTS_MAX])))
 
     def close(self) -> None:
         """Write what waits, for a moment at most, and close the file."""
@@ -115,7 +117,7 @@ class AuditLog(Audit):
             file.close()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A fact as JSON has it, no longer than it need be, and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -123,10 +125,15 @@ def plain(value: Any) -> Any:
         text = _TOKEN.sub(HIDDEN, _LOGIN.sub(f"{HIDDEN}@", value))
         return text if len(text) <= TEXT_CHARACTERS_MAX else text[:TEXT_CHARACTERS_MAX] + "…"
     if isinstance(value, dict):
-        return {
-            str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else plain(value[name])
-            for name in list(value)[:FACTS_MAX]
-        }
+        return plain_facts(value)
     if isinstance(value, list | tuple):
         return [plain(each) for each in value[:FACTS_MAX]]
     return plain(repr(value))
+
+
+def plain_facts(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return facts as a JSON object; secrets by the names of their facts are hidden."""
+    return {
+        str(name)[:255]: HIDDEN if _SECRET.search(str(name)) else plain(facts[name])
+        for name in list(facts)[:FACTS_MAX]
+    }

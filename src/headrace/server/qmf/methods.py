@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.arguments import plain
@@ -210,7 +210,7 @@ def reroute(call: Asking) -> Steps:
         call.refuse("precondition", f"queue '{source.name}' has no alternate exchange")
     call.vhost.check_publishable(exchange)
     call.allow("write", exchange or "amq.default")
-    count = call.request["count"]
+    count = cast("int | None", call.request["count"])
     errand = Errand(
         call.vhost,
         source,

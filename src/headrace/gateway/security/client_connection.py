@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Port of a client's connection, of any version, for logins, limits and requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from headrace.gateway.security.access import User
+    from headrace.model.policy.rate_limit import RateLimit
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+
+class ClientTransport(Protocol):
+    """The socket of a connection."""
+
+    def measure(self, meters: tuple[RateLimit, ...]) -> None:
+        """Read no more messages than these rates allow."""
+
+
+class ClientConnection(Protocol):
+    """A connection; the last five methods are the results of a login."""
+
+    number: int
+    user: User | None  # None before the login.
+    vhost: VirtualHost | None  # None before it is open.
+    ended: bool
+    body_max: int  # Bytes of a body.
+    transport: ClientTransport | None
+
+    def channel_count(self) -> int:
+        """Return the number of channels, or of attached sessions."""
+
+    def force_close(self, reason: str) -> None:
+        """Close the connection with code 320."""
+
+    def logged_in(self, user: User) -> None:
+        """Accept the login."""
+
+    def login_refused(self) -> None:
+        """Refuse the login."""
+
+    def challenge(self, octets: bytes) -> None:
+        """Send a challenge of the SASL mechanism."""
+
+    def renewed(self, user: User) -> None:
+        """Accept a renewed secret."""
+
+    def not_renewed(self) -> None:
+        """Refuse a renewed secret."""
