@@ -255,8 +255,6 @@ class Prepared:
             broker.check_certificates()
         if self.offers is not None:
             broker.context.offers = self.offers
-            broker.context.tickets.realms = dict(self.offers.realms)
-            broker.context.suspensions.keep_ms = self.offers.resume_ms
         broker.login.use(self.terms)
         if broker.logs is not None and self.handler is not None:
             broker.logs.use(self.handler, self.fresh)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.gateway.connection.offers import Offers
-from headrace.gateway.v0_x.channel.references_0_9 import CHECKPOINT_KEEP_MS, REFERENCES_MAX
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.v0_x.early.references import (
+    CHECKPOINT_KEEP_MS,
+    REFERENCES_MAX,
+    Checkpoints,
+)
 from headrace.protocol.codec_0_x import (
     AccessRequest,
     AccessRequestOk,
@@ -72,6 +77,10 @@ def rig() -> Rig:
 @pytest.fixture
 def client(rig: Rig) -> Client:
     return rig.client(V0_9)
+
+
+def checkpoints_in(rig: Rig) -> Checkpoints:
+    return state_of(rig.context, Checkpoints, Checkpoints)
 
 
 def declare(client: Client, name: str = "q", **options: Any) -> None:
@@ -721,7 +730,7 @@ def test_a_body_resumes_from_its_checkpoint_after_a_lost_connection(
     assert client.heard() == [MessageOk(), MessageOk()]
     consume(client)
     assert bodies(client) == [b"first second third"]
-    assert len(rig.context.checkpoints) == 0
+    assert len(checkpoints_in(rig)) == 0
 
 
 def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> None:
@@ -729,9 +738,9 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.end()
     rig.pass_time(CHECKPOINT_KEEP_MS - 1)
-    assert len(rig.context.checkpoints) == 1
+    assert len(checkpoints_in(rig)) == 1
     rig.pass_time(1)
-    assert len(rig.context.checkpoints) == rig.context.checkpoints.octets == 0
+    assert len(checkpoints_in(rig)) == checkpoints_in(rig).octets == 0
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")
     assert client.call(resumed, MessageOffset).value == 0
@@ -740,12 +749,12 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
 def test_the_last_checkpoint_counts_and_takes_what_there_is_room_for(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.gateway.v0_x.channel.references_0_9.CHECKPOINT_OCTETS_MAX", 8)
+    monkeypatch.setattr("headrace.gateway.v0_x.early.references.CHECKPOINT_OCTETS_MAX", 8)
     opened(client, b"12345")
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.call(MessageAppend(reference=NAME, data=b"67890"), MessageOk)
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
-    assert rig.context.checkpoints.octets == 8
+    assert checkpoints_in(rig).octets == 8
     client.end()
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")

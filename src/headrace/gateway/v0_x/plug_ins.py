@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.v0_x import content_classes
+from headrace.gateway.v0_x import content_classes, early
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_x.methods.table import Methods
+    from headrace.gateway.v0_x.connection.context import V0xContext
 
-PLUG_INS: tuple[Callable[[Methods], None], ...] = (content_classes.register,)
+#: In this order: tickets guard the methods of all classes.
+PLUG_INS: tuple[Callable[[V0xContext], None], ...] = (content_classes.register, early.register)

@@ -123,7 +123,6 @@ class Exchange:
         self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
         self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
-        self.realm = ""  # The access realm of the ticket it was declared with (0-8, 0-9).
         # Called for each message; see headrace.model.interceptor.exchange_observer.
         self.observer: ExchangeObserver | None = None
 

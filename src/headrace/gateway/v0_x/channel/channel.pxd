@@ -22,11 +22,7 @@ cdef class Channel(Deliveries):
     cdef public dict consumers
     cdef public dict getters
     cdef public Converter converter
-    cdef public object message_side
     cdef public str last_queue
-    cdef public bytes id
-    cdef public unsigned int ticket
-    cdef public bytes ticket_address
     cdef public Queue reply_queue
     cdef public bint confirms
     cdef public bint unflushed

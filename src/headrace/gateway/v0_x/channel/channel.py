@@ -38,11 +38,7 @@ class Channel(Deliveries):
         self.consumers: dict[str, Consumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.converter: Converter | None = None  # For what is got and came from 0-10.
-        self.message_side: Any = None  # Its part in the message class of 0-9.
         self.last_queue = ""
-        self.id: bytes | None = None  # What channel.resume of 0-9 knows it by.
-        self.ticket = 0  # The access ticket of the last publish with one,
-        self.ticket_address: bytes | None = None  # and where that went.
         self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.confirms = False
         self.seq = 0  # Publishes seen in confirm mode.

@@ -27,8 +27,6 @@ cdef class GatewayConnection(Peer):
     cdef public Publisher publisher
     cdef public bint loopback
     cdef public str mechanism
-    cdef public dict tickets
-    cdef public unsigned int last_ticket
     cdef public list paused
     cdef public dict plug_ins
     cdef public dict capabilities

@@ -84,8 +84,6 @@ class GatewayConnection(Peer):
         self.speaks_more = False
         self.plain_from = None
         self.plain_to = b""
-        self.tickets: dict[int, Any] = {}  # Access tickets of all its channels, by number.
-        self.last_ticket = 0  # The number that was last given.
         self.paused: list[ProtocolChannel] = []  # Busy until the client has read.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.capabilities: dict[str, Any] = {}
@@ -181,11 +179,7 @@ class GatewayConnection(Peer):
         channel.confirmed = seq
 
     def on_ticket(self, channel: Any, ticket: int, address: bytes) -> None:
-        if ticket != channel.ticket or address != channel.ticket_address:
-            exchange = address[1 : 1 + address[0]].decode("utf-8", "replace")
-            self.context.check_publish(self, channel, ticket, exchange)
-            channel.ticket = ticket
-            channel.ticket_address = address
+        self.context.check_publish(self, channel, ticket, address)
 
     # --- Control --------------------------------------------------------------------------------
 
@@ -426,7 +420,7 @@ class GatewayConnection(Peer):
             self.context.log_loss(self)
         lost = self.state_number == STATE_OPEN and self.version is V0_9  # Nobody closed it.
         for channel in list(self.channels.values()):
-            if not lost or not self.context.suspensions.suspend(self, channel):
+            if not lost or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None
         self.publisher.forget_routes()

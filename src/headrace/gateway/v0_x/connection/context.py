@@ -11,13 +11,10 @@ from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.channel.references_0_9 import Checkpoints
-from headrace.gateway.v0_x.channel_resume import Suspensions
-from headrace.gateway.v0_x.methods import basic, message_0_9
+from headrace.gateway.v0_x.methods import basic
 from headrace.gateway.v0_x.methods import connection as control_connection
 from headrace.gateway.v0_x.methods.table import Methods
 from headrace.gateway.v0_x.plug_ins import PLUG_INS
-from headrace.gateway.v0_x.tickets import WRITE, Tickets
 from headrace.model.errors import (
     AccessRefused,
     CommandInvalid,
@@ -41,7 +38,7 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.v0_x.methods.table import Handler, Sink
+    from headrace.gateway.v0_x.methods.table import Sink
     from headrace.spec.tables import Version
 
 SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
@@ -57,8 +54,6 @@ CODES: dict[type[ModelError], ReplyCode] = {
     ResourceError: ReplyCode.RESOURCE_ERROR,
     ResourceLocked: ReplyCode.RESOURCE_LOCKED,
 }
-
-DECLARATIONS = {"exchange.declare": "exchanges", "queue.declare": "queues"}
 
 
 class ContentHeaders:
@@ -98,12 +93,10 @@ class V0xContext(Context):
     def __init__(self, **shared: Any) -> None:
         """``shared`` is what a :class:`Context` takes."""
         super().__init__(**shared)
+        self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.methods = Methods()
         for register in PLUG_INS:
-            register(self.methods)
-        self.checkpoints = Checkpoints()
-        self.tickets = Tickets(self.offers.realms)
-        self.suspensions = Suspensions(self.offers.resume_ms)
+            register(self)
 
     def greet(self, connection: Any) -> None:
         """The protocol header came."""
@@ -116,8 +109,6 @@ class V0xContext(Context):
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         self.events.actor = connection.user
         try:
-            if connection.early:
-                return self.control_early(connection, channel, method, handler)
             return handler(connection, channel, method)
         except (AmqpError, ModelError) as error:
             if method.NAME in (early_rules.FATAL if connection.early else early_rules.FATAL_0_9_1):
@@ -126,26 +117,15 @@ class V0xContext(Context):
         finally:
             self.events.actor = None
 
-    def control_early(
-        self, connection: Any, channel: Any, method: Any, handler: Handler
-    ) -> MethodBase | None:
-        """Handle a method of 0-8 or 0-9, which may come with an access ticket."""
-        self.tickets.check_method(connection, channel, method)
-        things = DECLARATIONS.get(method.NAME)
-        if things is None:
-            return handler(connection, channel, method)
-        name = method.exchange if things == "exchanges" else method.queue
-        known = name in getattr(connection.vhost, things)
-        reply = handler(connection, channel, method)
-        self.tickets.own(connection, channel, method, known)
-        return reply
+    def check_publish(self, connection: Any, channel: Any, ticket: int, address: bytes) -> None:
+        """Refuse a publish whose access ticket does not allow it."""
+        if self.methods.check_publish is not None:
+            self.methods.check_publish(connection, channel, ticket, address)
 
-    def check_publish(self, connection: Any, channel: Any, number: int, exchange: str) -> None:
-        """Refuse a publish whose ticket does not allow it."""
-        try:
-            self.tickets.check(connection, channel, number, WRITE, "exchange", exchange)
-        except ModelError as error:
-            raise self.translate(error) from None
+    def keep_channel(self, connection: Any, channel: Any) -> bool:
+        """Keep a channel whose connection is lost, to be resumed; return True if it is kept."""
+        keep = self.methods.keep_channel
+        return keep is not None and keep(connection, channel)
 
     def content(
         self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
@@ -154,7 +134,6 @@ class V0xContext(Context):
         handler = self.methods.content_handlers.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
-        self.tickets.check_method(connection, channel, method)
         return handler(connection, channel, method, header, body)
 
     def sink(
@@ -206,11 +185,8 @@ class V0xContext(Context):
     def end_channel(self, connection: Any, channel: Any) -> None:
         """A channel is over: its consumers go, what it held returns to its queues."""
         self.telling.channel_closed(connection, channel.number)
-        if connection.tickets:
-            self.tickets.end_channel(connection, channel)
         for state in states_of(channel):
             state.end()
         basic.end_channel(connection, channel)
-        message_0_9.end_channel(channel)
         if connection.vhost is not None:
             connection.vhost.session_ended(channel)

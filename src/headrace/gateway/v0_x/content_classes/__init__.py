@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler, Methods
+    from headrace.gateway.v0_x.connection.context import V0xContext
+    from headrace.gateway.v0_x.methods.table import Handler
     from headrace.protocol.codec_0_x import MethodBase
 
 Class = TypeVar("Class")
 
 
-def register(methods: Methods) -> None:
+def register(context: V0xContext) -> None:
     """Add the handlers of these classes."""
+    methods = context.methods
     for name, on_file in all_files.HANDLERS.items():
         methods.handlers[name] = on_channel(files.files_of, on_file)
     for name, on_packet in all_packets.HANDLERS.items():

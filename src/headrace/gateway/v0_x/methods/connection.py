@@ -5,7 +5,6 @@ import logging
 from typing import Any
 
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.channel_resume import restart, resume
 from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
 from headrace.protocol.codec_0_x import (
@@ -17,7 +16,6 @@ from headrace.protocol.codec_0_x import (
     ChannelOpenOk,
     ChannelPing,
     ChannelPong,
-    ChannelResume,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -253,22 +251,10 @@ def not_renewed(connection: Any) -> None:
 
 
 def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
-    """The machine has opened the channel. In 0-9 it gets an id to resume it by."""
+    """Open the channel."""
     connection.context.quotas.check_channel(connection, 0)
     connection.context.telling.channel_opened(connection, channel.number)
-    if connection.version is V0_9:
-        channel.id = connection.context.suspensions.fresh_id()
-        return ChannelOpenOk(channel_id=channel.id)
     return ChannelOpenOk()
-
-
-def channel_resume(connection: Any, channel: Any, method: ChannelResume) -> None:
-    """The client goes on with a channel of a connection that was lost."""
-    suspended = connection.context.suspensions.take(connection, as_bytes(method.channel_id))
-    resumed = resume(connection, channel, suspended)
-    connection.reply(resumed.number, ChannelOk())
-    restart(resumed)
-    recheck(connection)
 
 
 def ping(connection: Any, channel: Any, method: ChannelPing) -> None:
@@ -316,7 +302,6 @@ HANDLERS: dict[str, Any] = {
     "connection.close-ok": close_ok,
     "connection.update-secret": update_secret,
     "channel.open": channel_open,
-    "channel.resume": channel_resume,
     "channel.ping": ping,
     "channel.pong": pong,
     "channel.ok": ok,

@@ -6,12 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.gateway.v0_x.methods import (
-    access,
     basic,
     connection,
     dtx,
     exchange,
-    message_0_9,
     queue,
 )
 
@@ -48,11 +46,13 @@ class Methods:
             **queue.HANDLERS,
             **basic.HANDLERS,
             **dtx.HANDLERS,
-            **access.HANDLERS,
-            **message_0_9.HANDLERS,
         }
         #: Of methods with content but for basic.publish, which takes a way of its own.
         self.content_handlers: dict[str, ContentHandler] = {}
         #: Of methods whose bodies do not go through memory: called with connection, channel, the
         #: payload of the header frame, undecoded, and the size of the body.
         self.sinks: dict[str, Callable[[GatewayConnection, Channel, bytes, int], Sink]] = {}
+        #: Refuses a publish with an access ticket: connection, channel, ticket, encoded address.
+        self.check_publish: Callable[[GatewayConnection, Channel, int, bytes], None] | None = None
+        #: Keeps a channel whose connection is lost; returns True if it is kept.
+        self.keep_channel: Callable[[GatewayConnection, Channel], bool] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
@@ -12,12 +13,13 @@ from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.ack_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import Getter
-from headrace.gateway.v0_x.channel.message_class_0_9 import (
+from headrace.gateway.v0_x.early.message_class import (
     MessageConsumer,
     MessageSide,
     deliver,
     side_of,
 )
+from headrace.gateway.v0_x.early.references import Checkpoints
 from headrace.gateway.v0_x.methods.basic import (
     CONSUMERS_MAX,
     check_access,
@@ -59,7 +61,7 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.channel.references_0_9 import Checkpoints, Key, Reference
+    from headrace.gateway.v0_x.early.references import Key, Reference
 
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.
 IMMEDIATE = 2  # The bit of basic.publish.
@@ -290,8 +292,7 @@ def resume(connection: Any, channel: Channel, method: MessageResume) -> None:
 
 def checkpoints_of(connection: Any) -> Checkpoints:
     """Return what this broker keeps of references."""
-    checkpoints: Checkpoints = connection.context.checkpoints
-    return checkpoints
+    return state_of(connection.context, Checkpoints, Checkpoints)
 
 
 def key_of(connection: Any, identifier: str) -> Key:
@@ -321,13 +322,6 @@ def reject(connection: Any, channel: Channel, method: MessageReject) -> None:
 def unasked(connection: Any, channel: Channel, method: MethodBase) -> None:
     """The client answers what it was never asked."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
-
-
-def end_channel(channel: Channel) -> None:
-    """The channel is over: its references go."""
-    side: MessageSide | None = channel.message_side
-    if side is not None:
-        side.end()
 
 
 HANDLERS: dict[str, Any] = {

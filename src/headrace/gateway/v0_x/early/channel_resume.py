@@ -14,10 +14,22 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.gateway.connection.plug_in_state import states_of
+from headrace.gateway.connection.plug_in_state import ChannelState, state_of, states_of
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.model.errors import NotFound
+from headrace.protocol.codec_0_x import ChannelOk, ChannelOpenOk
+from headrace.spec.tables import V0_9
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.protocol.codec_0_x import ChannelOpen, ChannelResume, MethodBase
 
 log = logging.getLogger(__name__)
 
@@ -25,28 +37,36 @@ SUSPENDED_MAX = 4096  # Channels of one broker; beyond it channels end with thei
 ID_OCTETS = 16
 
 
+class ResumeId(ChannelState):
+    """The id under which a channel can be resumed; empty when it cannot."""
+
+    value = b""
+
+
 class Suspended(NamedTuple):
     """A channel that waits to be resumed."""
 
-    channel: Any
-    connection: Any  # The one that was lost.
+    channel: Channel
+    connection: GatewayConnection  # The one that was lost.
 
 
 class Suspensions:
     """The channels of one broker that wait to be resumed."""
 
-    def __init__(self, keep_ms: int) -> None:
-        """Channels are kept for ``keep_ms`` milliseconds; 0 keeps none."""
+    def __init__(self, keep_ms: Callable[[], int]) -> None:
+        """Channels are kept for ``keep_ms()`` milliseconds; 0 keeps none."""
         self.keep_ms = keep_ms
         self.waiting: dict[bytes, Suspended] = {}
 
     def fresh_id(self) -> bytes:
-        """Return an id that nobody can guess."""
+        """Return an id that cannot be guessed."""
         return secrets.token_urlsafe(ID_OCTETS).encode()
 
-    def suspend(self, connection: Any, channel: Any) -> bool:
-        """Keep a channel whose connection is lost; tell whether it is kept."""
-        if not self.keep_ms or not channel.id or connection.speaks_more:
+    def suspend(self, connection: GatewayConnection, channel: Channel) -> bool:
+        """Keep a channel whose connection is lost; return True if it is kept."""
+        channel_id = state_of(channel, ResumeId, ResumeId).value
+        keep_ms = self.keep_ms()
+        if not keep_ms or not channel_id or connection.speaks_more:
             return False  # Qpid's clients never resume: they want their messages back at once.
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
@@ -56,25 +76,25 @@ class Suspensions:
         channel.busy = 0
         for state in states_of(channel):
             state.suspend()
-        self.waiting[channel.id] = Suspended(channel, connection)
+        self.waiting[channel_id] = Suspended(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
         connection.vhost.scheduler.put(
-            ("resume", channel.id),
-            connection.counters.now_ms + self.keep_ms,
-            lambda _: self.expire(channel.id),
+            ("resume", channel_id),
+            connection.counters.now_ms + keep_ms,
+            lambda _: self.expire(channel_id),
         )
         return True
 
     def expire(self, channel_id: bytes) -> int:
-        """Nobody came for a channel."""
+        """End a channel that was not resumed in time."""
         suspended = self.waiting.pop(channel_id, None)
         if suspended is not None:
             log.info("connection %d: a channel was not resumed", suspended.connection.number)
             suspended.connection.context.end_channel(suspended.connection, suspended.channel)
         return 0
 
-    def take(self, connection: Any, channel_id: bytes) -> Suspended:
+    def take(self, connection: GatewayConnection, channel_id: bytes) -> Suspended:
         """Return what waits under an id, for this connection to go on with.
 
         Raises:
@@ -92,7 +112,7 @@ class Suspensions:
         return suspended
 
 
-def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
+def resume(connection: GatewayConnection, fresh: Channel, suspended: Suspended) -> Channel:
     """Put a suspended channel in the place of the one just opened; its consumers still wait."""
     channel = suspended.channel
     number = fresh.number
@@ -102,21 +122,51 @@ def resume(connection: Any, fresh: Any, suspended: Suspended) -> Any:
     connection.channels[number] = channel
     connection.last = None
     connection.unacked += channel.unacked
-    connection.context.tickets.move(channel, suspended.connection, connection)
     for state in states_of(channel):
         state.move_to(connection)
-    for consumer in list((channel.consumers or {}).values()):
-        consumer.connection = connection
+    consumers = channel.consumers or {}
+    for consumer in list(consumers.values()):
+        if isinstance(consumer, BasicConsumer):
+            consumer.connection = connection
         consumer.publisher = connection.number
         if consumer.queue.deleted:
-            del channel.consumers[consumer.tag]
+            del consumers[consumer.tag]
     return channel
 
 
-def restart(channel: Any) -> None:
+def restart(channel: Channel) -> None:
     """Let the consumers of a resumed channel go on."""
     for consumer in list((channel.consumers or {}).values()):
         queue = consumer.queue
         consumer.parked = False
         queue.add_consumer(consumer)
         queue.drain()
+
+
+def opening(suspensions: Suspensions, handler: Handler) -> Handler:
+    """Return a handler of channel.open that gives channels of 0-9 an id to resume them by."""
+
+    def channel_open(
+        connection: GatewayConnection, channel: Channel, method: ChannelOpen
+    ) -> MethodBase | None:
+        reply = handler(connection, channel, method)
+        if connection.version is V0_9 and isinstance(reply, ChannelOpenOk):
+            state = state_of(channel, ResumeId, ResumeId)
+            state.value = reply.channel_id = suspensions.fresh_id()
+        return reply
+
+    return channel_open
+
+
+def resuming(suspensions: Suspensions) -> Handler:
+    """Return the handler of channel.resume."""
+
+    def channel_resume(
+        connection: GatewayConnection, channel: Channel, method: ChannelResume
+    ) -> None:
+        resumed = resume(connection, channel, suspensions.take(connection, method.channel_id))
+        connection.reply(resumed.number, ChannelOk())
+        restart(resumed)
+        recheck(connection)
+
+    return channel_resume

@@ -11,8 +11,10 @@ it has to be (0-9/message.transfer#01).
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headrace.gateway.connection.plug_in_state import ChannelState, state_of
 from headrace.gateway.conversion.contents import segment_of
 from headrace.gateway.conversion.convert import body_of_frames
 from headrace.gateway.conversion.headers import address_of, header_of
@@ -22,7 +24,7 @@ from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
-from headrace.gateway.v0_x.channel.references_0_9 import References
+from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
 from headrace.model.queue.multi_queue import head_of
 from headrace.protocol.codec_0_x import (
@@ -47,7 +49,7 @@ _APPEND_HEAD = 64  # Octets of an append beside its data, at most.
 _BODY_HEAD = 5  # Octets of a body's kind and size.
 
 
-class MessageSide:
+class MessageSide(ChannelState):
     """One channel's part in the message class."""
 
     def __init__(self, connection: Any, channel: Channel) -> None:
@@ -248,7 +250,4 @@ def body_of(message: Message) -> list[bytes]:
 
 def side_of(connection: Any, channel: Channel) -> MessageSide:
     """Return a channel's part in the message class."""
-    side: MessageSide | None = channel.message_side
-    if side is None:
-        side = channel.message_side = MessageSide(connection, channel)
-    return side
+    return state_of(channel, MessageSide, partial(MessageSide, connection, channel))
