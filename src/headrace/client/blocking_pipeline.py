@@ -24,13 +24,13 @@ from headrace.client.stream.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
 
     from headrace.client.blocking import Connection
     from headrace.client.bulk.encode import Octets
     from headrace.client.groups import GroupState, Position
     from headrace.client.lease import LeaseRange, LeaseSettled, LeaseState
     from headrace.client.message import Content
+    from headrace.client.requests import Answer
     from headrace.client.snapshot import Snapshot
     from headrace.client.staging import SinkState, Staged
     from headrace.client.stream.reader import Record
@@ -58,7 +58,7 @@ class Requests(Blocking, Closing):
         """The asyncio object that does the work, on the client's own thread."""
         return self._source
 
-    def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, what: str, **fields: object) -> Answer:
         """Send the request `what` with its fields; return the answer.
 
         RequestRefused when the broker refuses, TimeoutError when no answer comes within
@@ -66,7 +66,7 @@ class Requests(Blocking, Closing):
         """
         return self._run(self._source.ask(what, **fields))
 
-    def send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, request: Mapping[str, object]) -> Answer:
         """As `ask`, with the whole object."""
         return self._run(self._source.send(request))
 

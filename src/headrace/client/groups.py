@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.requests import Requests
+    from headrace.client.requests import Answer, Requests
 
 Position = int | str | datetime  # An offset, `first`, `last` or `next`, or a moment.
 
@@ -55,7 +55,7 @@ class Groups:
         `pin` makes retention leave what it has not read (None: as it is). With `ids`, streams that
         were made again are refused with code `gone`, here and in `commit`.
         """
-        fields: dict[str, Any] = {} if pin is None else {"pin": pin}
+        fields: dict[str, object] = {} if pin is None else {"pin": pin}
         return await self._ask("group.begin", positions=_said(positions), ids=ids, **fields)
 
     async def commit(
@@ -92,7 +92,7 @@ class Groups:
         """Give the claim up; nothing happens when it is another's."""
         await self._ask("group.release", streams=list(streams), owner=owner)
 
-    async def _ask(self, what: str, **fields: Any) -> dict[str, GroupState]:
+    async def _ask(self, what: str, **fields: object) -> dict[str, GroupState]:
         if fields.get("ids", 0) is None:
             del fields["ids"]
         answer = await self._requests.ask(what, group=self.name, **fields)
@@ -101,7 +101,7 @@ class Groups:
 
 async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[GroupState]:
     """All groups of a stream, or of all streams that the user may read."""
-    fields: dict[str, Any] = {"stream": stream} if stream else {}
+    fields: dict[str, object] = {"stream": stream} if stream else {}
     while True:
         answer = await requests.ask("group.list", **fields)
         for told in answer["groups"]:
@@ -111,9 +111,9 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
         fields["after"] = answer["next"]
 
 
-def _said(positions: Mapping[str, Position]) -> dict[str, Any]:
+def _said(positions: Mapping[str, Position]) -> dict[str, object]:
     """Positions as a request has them."""
-    said: dict[str, Any] = {}
+    said: dict[str, object] = {}
     for stream, position in positions.items():
         if isinstance(position, datetime):
             if position.tzinfo is None:
@@ -124,5 +124,5 @@ def _said(positions: Mapping[str, Position]) -> dict[str, Any]:
     return said
 
 
-def _state(told: dict[str, Any]) -> GroupState:
+def _state(told: Answer) -> GroupState:
     return GroupState(**{name: told[name] for name in GroupState.__slots__})

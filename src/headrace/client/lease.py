@@ -13,10 +13,10 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.channel.closing import AsyncClosing
-from headrace.client.requests import RequestRefused, Requests
+from headrace.client.requests import Answer, RequestRefused, Requests
 from headrace.client.stream.stream import BATCH_MAX, CREDIT
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Lease(AsyncClosing):
         if self._is_ours:
             await self._requests.close()
 
-    async def _ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    async def _ask(self, what: str, **fields: object) -> Answer:
         return await self._requests.ask(
             f"lease.{what}", queue=self.queue, group=self.group, **fields
         )
@@ -256,5 +256,5 @@ def _listed(item: int | tuple[int, int]) -> int | list[int]:
     return list(item) if isinstance(item, tuple) else item
 
 
-def _state(answer: dict[str, Any]) -> LeaseState:
+def _state(answer: Answer) -> LeaseState:
     return LeaseState(**{name: answer[name] for name in LeaseState.__slots__})

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from headrace.protocol.codec_0_x import (
     BasicProperties,
@@ -25,6 +25,8 @@ from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.wire.table import Value
+
+_T = TypeVar("_T")
 
 BASIC = BasicProperties.CLASS_ID
 PERSISTENT = 2
@@ -99,9 +101,8 @@ class Message:
         except LookupError:
             return self.body.decode()
 
-    # json.loads has no narrower type.
-    def json(self) -> Any:
-        """The body, parsed as JSON."""
+    def json(self) -> Any:  # As json.loads: JSON has no narrower type that is of use.
+        """Return the body parsed as JSON; ValueError when it is none."""
         return json.loads(self.body)
 
 
@@ -121,6 +122,25 @@ class Received(Message):
         """Where the message is in its stream; None when it came from a queue."""
         value = self.headers.get("x-stream-offset")
         return value if isinstance(value, int) else None
+
+
+class MessageFields(TypedDict):
+    """The keyword arguments of `Message`."""
+
+    headers: Mapping[str, Value]
+    persistent: bool
+    content_type: str | None
+    content_encoding: str | None
+    priority: int | None
+    correlation_id: str | None
+    reply_to: str | None
+    expiration: timedelta | None
+    message_id: str | None
+    timestamp: datetime | int | None
+    type: str | None
+    user_id: str | None
+    app_id: str | None
+    cluster_id: str | None
 
 
 Content = Message | bytes | bytearray | memoryview | str
@@ -191,8 +211,7 @@ def read_message(header: bytes, body: bytes) -> Message:
     return Message(body, **message_fields(decode_properties(header)))
 
 
-# The values are passed on to the dataclasses above, which give each its type.
-def message_fields(properties: BasicProperties) -> dict[str, Any]:
+def message_fields(properties: BasicProperties) -> MessageFields:
     """The keyword arguments of `Message` that say the same as `properties`."""
     return {
         "headers": properties.headers or {},
@@ -227,6 +246,6 @@ def expiration_of(text: str | None) -> timedelta | None:
     return timedelta(milliseconds=int(text))
 
 
-def _default(one: Field[Any]) -> Any:
-    """What a field is where nothing is said; `MISSING` of one that must be."""
+def _default(one: Field[_T]) -> _T | object:
+    """Return the default of a field, `MISSING` of one that has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
     from headrace.client.connection.connection import Connection
 
+# A decoded JSON object: each kind of request has fields of its own in the answer.
+Answer = dict[str, Any]
+
 PIPELINE = "amq.headrace.pipeline"
 ANSWER_S = 30.0  # How long an answer may take.
 WAITING_MAX = 1000  # Requests of one `Requests` without an answer.
@@ -70,7 +73,7 @@ class Requests(AsyncClosing):
         """The connection that it asks over."""
         return self._connection
 
-    async def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    async def ask(self, what: str, **fields: object) -> Answer:
         """Send the request `what` with its fields; return the answer.
 
         RequestRefused when the broker refuses, TimeoutError when no answer comes within
@@ -78,7 +81,7 @@ class Requests(AsyncClosing):
         """
         return await self.send({"do": what, **fields})
 
-    async def send(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def send(self, request: Mapping[str, object]) -> Answer:
         """As `ask`, with the whole object."""
         body = json.dumps(request, separators=(",", ":")).encode()
         name = str(request.get("do", ""))
@@ -92,7 +95,7 @@ class Requests(AsyncClosing):
                     raise TimeoutError(text)
         finally:
             exchange.cancel()
-        answer: dict[str, Any] = json.loads(exchange.result())
+        answer: Answer = json.loads(exchange.result())
         if "error" in answer:
             raise RequestRefused(str(answer.get("code", "")), str(answer["error"]), name)
         return answer

@@ -17,7 +17,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.client.bulk.encode import (
     MANDATORY,
@@ -30,7 +30,7 @@ from headrace.client.bulk.encode import (
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import ClientError
 from headrace.client.message import Content, Message, several
-from headrace.client.requests import RequestRefused, Requests
+from headrace.client.requests import Answer, RequestRefused, Requests
 from headrace.protocol.codec_0_x import DtxSelect, DtxStart
 from headrace.spec.tables import V0_9
 
@@ -79,7 +79,7 @@ class SinkState:
     messages: int = 0  # Of a commit: how many became visible.
 
 
-def _state(answer: dict[str, Any]) -> SinkState:
+def _state(answer: Answer) -> SinkState:
     names = SinkState.__dataclass_fields__
     return SinkState(**{name: value for name, value in answer.items() if name in names})
 
@@ -147,7 +147,7 @@ class Sink:
         """Close the channel for requests."""
         await self._requests.close()
 
-    async def _ask(self, what: str, **fields: Any) -> dict[str, Any]:
+    async def _ask(self, what: str, **fields: object) -> Answer:
         return await self._requests.ask(what, sink=self.name, **fields)
 
 

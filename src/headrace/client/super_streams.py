@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client.requests import Requests
+    from headrace.client.requests import Answer, Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ async def list_super_streams(requests: Requests) -> dict[str, int]:
     return {one["exchange"]: one["partitions"] for one in answer["super_streams"]}
 
 
-def _read(answer: dict[str, Any]) -> SuperStream:
+def _read(answer: Answer) -> SuperStream:
     partitions = tuple(
         Partition(**{name: told[name] for name in Partition.__slots__})
         for told in answer["partitions"]

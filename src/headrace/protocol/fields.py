@@ -7,7 +7,7 @@ hundred dataclasses took most of the time in which a broker starts.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 
 class Fields:
@@ -33,7 +33,7 @@ class Fields:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{self.__class__.__qualname__}({values})"
 
-    def replaced(self, **changes: Any) -> Self:
+    def replaced(self, **changes: object) -> Self:
         """Return a copy with other values in some fields; TypeError names one that is unknown."""
         values = {name: getattr(self, name) for name in self.FIELDS}
         return self.__class__(**(values | changes))

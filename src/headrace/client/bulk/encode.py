@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -25,6 +25,22 @@ if not cython.compiled:
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import copy, native, put16, put32, put64, start
     from headrace.wire.property_bits import BASIC_HEADER
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from _typeshed import ReadableBuffer
+
+    class ArrowColumn(Protocol):
+        """What is used of a `pyarrow.Array` of type (large) binary or string."""
+
+        null_count: int
+        offset: int
+        type: object
+
+        def __len__(self) -> int: ...
+        def buffers(self) -> list[ReadableBuffer | None]: ...
+
 
 SHORT_MAX = 255  # Octets of an exchange's name and of a routing key.
 FRAME_ROOM = 8  # Octets of a frame beside its payload.
@@ -45,7 +61,13 @@ class Octets:
     """A column of octet strings."""
 
     def __init__(
-        self, data: Any, offsets: Any = None, *, width: int = 8, first: int = 0, rows: int = -1
+        self,
+        data: ReadableBuffer,
+        offsets: ReadableBuffer | None = None,
+        *,
+        width: int = 8,
+        first: int = 0,
+        rows: int = -1,
     ) -> None:
         """Without ``offsets``, ``data`` is the value of every row.
 
@@ -85,7 +107,7 @@ class Octets:
         return cls(b"".join(values), ends)
 
     @classmethod
-    def arrow(cls, column: Any) -> Octets:
+    def arrow(cls, column: ArrowColumn) -> Octets:
         """Return the column of an Arrow array without nulls, of type (large) binary or string.
 
         Raises:
