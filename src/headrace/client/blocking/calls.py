@@ -118,11 +118,11 @@ class ChannelCalls(Blocking):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel is closed for good."""
+        """True if the channel is closed for good."""
         return self._source.is_closed
 
     def close(self) -> None:
-        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        """Close the channel: unconfirmed publishes fail, unacked messages are requeued."""
         self._run(self._source.close())
 
     def declare_exchange(
@@ -136,7 +136,11 @@ class ChannelCalls(Blocking):
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        """Make sure that the exchange exists, as described; `passive` only asks."""
+        """Declare an exchange; with `passive`, only check that it exists.
+
+        `kind` is its type (direct, fanout, topic, headers, or a type that the broker adds). An
+        `internal` exchange takes no publishes, only messages of other exchanges.
+        """
         self._run(
             self._source.declare_exchange(
                 name,
@@ -150,7 +154,7 @@ class ChannelCalls(Blocking):
         )
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete the exchange."""
+        """Delete an exchange; with `if_unused`, only if it has no bindings."""
         self._run(self._source.delete_exchange(name, if_unused=if_unused))
 
     def declare_queue(
@@ -163,7 +167,11 @@ class ChannelCalls(Blocking):
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> QueueState:
-        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
+        """Declare a queue; with `passive`, only check that it exists. The broker names a queue "".
+
+        An `exclusive` queue belongs to this connection and is deleted with it. An `auto_delete`
+        queue is deleted with its last consumer.
+        """
         return self._run(
             self._source.declare_queue(
                 name,
@@ -176,23 +184,26 @@ class ChannelCalls(Blocking):
         )
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete the queue; return how many messages went with it."""
+        """Delete a queue; return the number of messages deleted with it.
+
+        With `if_unused` only if it has no consumers, with `if_empty` only if it has no messages.
+        """
         return self._run(self._source.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
 
     def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of the queue; return how many."""
+        """Delete the ready messages of a queue; return their number. Unacked messages stay."""
         return self._run(self._source.purge_queue(name))
 
     def bind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        """Have the exchange route to the queue."""
+        """Bind a queue to an exchange."""
         self._run(self._source.bind_queue(queue, exchange, routing_key, arguments))
 
     def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        """Take a binding back."""
+        """Remove a binding; routing key and arguments must be those of the binding."""
         self._run(self._source.unbind_queue(queue, exchange, routing_key, arguments))
 
     def bind_exchange(
@@ -202,7 +213,7 @@ class ChannelCalls(Blocking):
         routing_key: str = "",
         arguments: Arguments | None = None,
     ) -> None:
-        """Have the exchange `source` route to the exchange `destination`."""
+        """Bind the exchange `destination` to the exchange `source`, which routes to it."""
         self._run(self._source.bind_exchange(destination, source, routing_key, arguments))
 
     def unbind_exchange(
@@ -212,31 +223,40 @@ class ChannelCalls(Blocking):
         routing_key: str = "",
         arguments: Arguments | None = None,
     ) -> None:
-        """Take a binding between exchanges back."""
+        """Remove a binding between exchanges."""
         self._run(self._source.unbind_exchange(destination, source, routing_key, arguments))
 
     def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
-        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        """Limit the unacked messages of all consumers together (`shared`), or of each new consumer.
+
+        `count` is in messages (0 to 65535), `size` in bytes; 0 is no limit.
+        """
         self._run(self._source.qos(count, size=size, shared=shared))
 
     def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker deliver everything unsettled on this channel again."""
+        """Have the broker deliver every unacked message of this channel again."""
         self._run(self._source.recover(requeue=requeue))
 
     def call(
         self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
     ) -> MethodBase:
-        """Send any method of this version and return the broker's answer to it."""
+        """Send a method of this version and return the broker's answer.
+
+        Raises UsageError when the version lacks the method, or the method has no answer.
+        """
         return self._run(self._source.call(method, properties=properties, body=body))
 
     def send(
         self, method: MethodBase, *, properties: PropertiesBase | None = None, body: bytes = b""
     ) -> None:
-        """Send any method of this version without waiting for an answer."""
+        """Send a method of this version without waiting for an answer."""
         self._run(self._source.send(method, properties=properties, body=body))
 
     def next_method(self) -> Arrived:
-        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
+        """Wait for the broker's next method of class file, stream, message, tunnel or test.
+
+        Methods that answer a request are not among them.
+        """
         return self._run(self._source.next_method())
 
     def request_access(
@@ -249,7 +269,7 @@ class ChannelCalls(Blocking):
         write: bool = True,
         read: bool = True,
     ) -> int:
-        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
+        """Request a ticket for a realm (0-8 and 0-9) and return it; later methods carry it."""
         return self._run(
             self._source.request_access(
                 realm, exclusive=exclusive, passive=passive, active=active, write=write, read=read

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliveries and confirms of one channel in AMQP 0-9-1, taken from what was read without detours.
+"""Deliveries and confirms of one channel in AMQP 0-9-1, taken from the read buffer.
 
-The protocol's machine gives them here while it goes through the frames of one read; when that is
-over, `turn` tells consumers and publishers once of all that came. What is not as usual is left to
-the ordinary way, which says what is wrong with it.
+The protocol's machine gives them here while it walks the frames of one read. After that, `turn`
+notifies consumers and publishers once. Unusual frames take the ordinary path, which reports what is
+wrong with them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Taker(Protocol):
 
 
 class Inbox:
-    """What came for one consumer and was not handed out."""
+    """Deliveries of one consumer that were not handed out."""
 
     def __init__(self, taker: Taker, tag: str, no_ack: bool) -> None:
         self.deliveries: deque[Delivery] = deque()
@@ -50,12 +50,12 @@ class Inbox:
 
 
 class Arrivals(Gatherer):
-    """What comes on one opening of a channel."""
+    """Deliveries and confirms of one opening of a channel."""
 
     def __init__(
         self, channel: Channel, epoch: int, kind: type[Delivery], due: list[Arrivals]
     ) -> None:
-        """In `due` it puts itself when `turn` is to be called."""
+        """`due` is a list that it joins when `turn` is to be called."""
         self.channel = channel
         self.epoch = epoch
         self.kind = kind
@@ -155,17 +155,17 @@ class Arrivals(Gatherer):
         return 1
 
     def become_due(self) -> None:
-        """Have `turn` called when this read was looked at."""
+        """Have `turn` called after this read."""
         if not self.is_due:
             self.is_due = True
             self.due.append(self)
 
     def turn(self) -> None:
-        """Tell consumers and publishers what came.
+        """Notify consumers and publishers of this read's deliveries and confirms.
 
         Raises:
-            AmqpError: the broker confirmed what was not published.
-            BufferOverflow: more has come than the connection may hold.
+            AmqpError: the broker confirmed a tag that was not published.
+            BufferOverflow: the connection holds more messages than allowed.
         """
         self.is_due = False
         filled, self.filled = self.filled, []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """Publishes with many confirms in flight, and one outcome of them all."""
+    """Publishes with many confirms in flight and one outcome."""
 
     def __init__(
         self, channel: Publishing, routing_key: str, exchange: str, *, mandatory: bool
@@ -41,7 +41,7 @@ class Batch:
         confirmed.add_done_callback(self._note)
 
     async def finish(self) -> int:
-        """Wait for every outcome; raise the first failure, or return how many were published."""
+        """Wait for every outcome; raise the first failure, or return the number of messages."""
         while self._outstanding:
             self._settled.clear()
             await self._settled.wait()
@@ -60,8 +60,8 @@ class Batch:
 class Transaction:
     """`async with channel.transaction():` commits at the end, rolls back when an exception leaves.
 
-    When mandatory messages were returned, the first Returned is raised after the commit, which has
-    taken effect for the others; `returned` holds them all.
+    When mandatory messages were returned, the commit has taken effect for the others; then the
+    first Returned is raised. `returned` holds them all.
     """
 
     def __init__(self, channel: Publishing) -> None:
@@ -83,7 +83,7 @@ class Transaction:
 
 
 async def each(messages: Iterable[Content] | AsyncIterable[Content]) -> AsyncIterator[Content]:
-    """The messages, whether they come at once or one day."""
+    """Give messages of an iterable or an asynchronous one."""
     if isinstance(messages, AsyncIterable):
         async for message in messages:
             yield message

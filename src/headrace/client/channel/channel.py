@@ -74,28 +74,29 @@ PREFETCH = 100
 
 
 class Sink(Protocol):
-    """What deliveries with one consumer tag go to."""
+    """Receives the deliveries with one consumer tag."""
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A message came."""
+        """Take a message."""
 
     def cancelled(self) -> None:
         """The broker cancelled the consumer."""
 
     def ended(self) -> None:
-        """The broker has sent all that the consumer asked for."""
+        """The broker has sent everything that the consumer asked for."""
 
     def fail(self, error: ClientError) -> None:
         """The channel is closed for good."""
 
     def lost(self) -> None:
-        """The connection broke."""
+        """The connection was lost."""
 
 
 class Channel(Declarations, Publishing, Native, AsyncClosing):
     """One channel of a connection. After a reconnection it is open again, as it was.
 
-    An error of the broker (a ChannelClosed) closes it for good: open another.
+    A channel error of the broker raises ChannelClosed and closes the channel for good: open
+    another.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         }
 
     async def close(self) -> None:
-        """Close the channel. Unconfirmed publishes fail, unsettled deliveries go back."""
+        """Close the channel: unconfirmed publishes fail, unacked messages are requeued."""
         if self._error is not None:
             return
         link = self._link
@@ -148,7 +149,11 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     # --- Receiving ----------------------------------------------------------------------------
 
     async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, None when the queue is empty."""
+        """Fetch one message; return None when the queue is empty.
+
+        The message must be settled unless `no_ack` is set. Raises NotFound when the queue does not
+        exist.
+        """
         link = await self._ready()
         request = BasicGet(ticket=self.ticket, queue=self._name(queue), no_ack=no_ack)
         call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
@@ -169,10 +174,12 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         arguments: Arguments | None = None,
         distinct: int = 0,
     ) -> Consumer:
-        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+        """Return a consumer of the queue: iterate over it to receive messages.
 
-        With `distinct` a message whose id is that of one of the last so many that were acked is
-        acked too and not handed out.
+        At most `prefetch` messages are unacked at a time (1 to 65535; 0: no limit). The broker
+        prefers consumers with a higher `priority`. With `distinct`, the consumer remembers the
+        message ids of that many acked messages: a message with one of these ids is acked and not
+        handed out.
         """
         arguments = dict(arguments or {})
         if priority is not None:
@@ -192,45 +199,48 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         )
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = True) -> None:
-        """Bound what all consumers (`shared`), or each new one, may have unsettled."""
+        """Limit the unacked messages of all consumers together (`shared`), or of each new consumer.
+
+        `count` is in messages (0 to 65535), `size` in bytes; 0 is no limit.
+        """
         request = BasicQos(prefetch_count=count, prefetch_size=size, global_=shared)
         await self._call(request, BasicQosOk)
         self._qos = [qos for qos in self._qos if qos.global_ is not shared] + [request]
 
     async def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker deliver everything unsettled on this channel again."""
+        """Have the broker deliver every unacked message of this channel again."""
         await self._call(BasicRecover(requeue=requeue), BasicRecoverOk)
 
     async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
-        """Ack or refuse a delivery; False when its connection is gone, so it comes again."""
+        """Ack or refuse a delivery; return False when its connection is lost."""
         sent = self.settle_soon(delivery, ack=ack, multiple=multiple, requeue=requeue)
         if self.must_wait():
             await self.can_write()
         return sent
 
     def must_wait(self) -> bool:
-        """Whether the broker does not read as fast as we write."""
+        """Return True while the broker does not read as fast as this channel writes."""
         return self._link is not None and not self._link.can_write.is_set()
 
     async def can_write(self) -> None:
-        """Wait for a broker that does not read."""
+        """Wait until the broker reads again."""
         if self._link is not None:
             await self._link.can_write.wait()
 
     def deliver_as(self, kind: type[Delivery]) -> None:
-        """Make that of the messages that come from now on."""
+        """Make later messages instances of `kind`."""
         self.kind = kind
         if self._arrivals is not None:
             self._arrivals.kind = kind
 
     def settle_soon(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
-        """As `settle`, without waiting for a broker that does not read."""
+        """Ack or refuse a delivery without waiting for a broker that does not read."""
         if delivery.settled:
             raise UsageError(f"delivery {delivery.delivery_tag} is settled already, or no_ack")
         return self.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
 
     def settle_now(self, delivery: Delivered, *, ack: bool, multiple: bool, requeue: bool) -> bool:
-        """As `settle_soon`, of a delivery whose program calls it settled already."""
+        """Ack or refuse a delivery even if its program has marked it settled."""
         if self._error is not None:
             raise fresh(self._error)
         link = self._link
@@ -253,7 +263,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         return True
 
     def _distinct(self, tag: str | None = None) -> list[Distinct]:
-        """What the consumers, or the one of that tag, know of what they have dealt with."""
+        """Return the deduplication of the consumer with this tag, or of all consumers."""
         sinks = self._sinks.values() if tag is None else (self._sinks.get(tag),)
         return [
             sink.distinct
@@ -264,7 +274,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     # --- For the package: consumers and streams -----------------------------------------------
 
     async def start_consumer(self, consumer: Consumer) -> None:
-        """Have a consumer's messages delivered."""
+        """Send basic.consume for a consumer, and wait for consume-ok."""
         link = await self._ready()
         if consumer.tag in self._sinks:
             raise UsageError(f"consumer tag {consumer.tag!r} is in use on this channel")
@@ -281,7 +291,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             raise
 
     def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
-        """Have no more delivered; the future is done when nothing more can come."""
+        """Send basic.cancel; the future is done when no more deliveries can arrive."""
         if self._link is None or not self._link.is_open:
             self._cancelled(consumer)
             return None
@@ -296,7 +306,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         return call.future
 
     def put_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Return deliveries that nobody saw to their queue."""
+        """Requeue deliveries that were not handed to the program."""
         for delivery in deliveries:
             if not delivery.settled and self._link is not None and self.is_current(delivery.epoch):
                 delivery.settled = True
@@ -313,9 +323,8 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     ) -> None:
         """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
 
-        A `gatherer` takes its deliveries where the version allows it, and `turn` is called when all
-        that was read at a time was looked at; the sink gets the others. Nothing else may consume on
-        the channel.
+        In 0-9-1 a `gatherer` takes the deliveries and `turn` is called once after each read of the
+        socket; other versions deliver to the sink. The channel can have no other consumer then.
         """
         link = await self._ready()
         calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
@@ -330,17 +339,17 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             raise
 
     def stop_gathering(self) -> None:
-        """The gatherer of `attach` wants nothing more."""
+        """Stop giving deliveries to the gatherer of `attach`."""
         if self._link is not None:
             self._link.stop_gathering(self.number)
 
     def ack_up_to(self, delivery_tag: int) -> None:
-        """Settle all deliveries up to the tag."""
+        """Ack all deliveries up to and including the tag."""
         if self._link is not None and self._link.is_open:
             self._link.send(self.number, BasicAck(delivery_tag=delivery_tag, multiple=True))
 
     def consumes(self, queue: str) -> bool:
-        """Whether a consumer of this channel takes from the queue."""
+        """Return True if a consumer of this channel consumes from the queue."""
         return any(
             isinstance(sink, Consumer) and self._name(sink.queue) == queue
             for sink in self._sinks.values()
@@ -349,7 +358,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     # --- For the connection -------------------------------------------------------------------
 
     async def open(self, link: Link) -> None:
-        """Open the channel on a link, and put back what it had before."""
+        """Open the channel on a link, and restore its mode and qos."""
         self._link = link
         self._epoch += 1
         self._flow.set()
@@ -375,17 +384,17 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         link.deliver(self.number, self._arrivals)
 
     async def redo(self, link: Link, method: MethodBase) -> str:
-        """Send a declaration or a binding again; return the queue's name if it is one's."""
+        """Send a declaration or binding again; return the queue's name if it has one."""
         reply = await self._calls.answer(self._calls.ask(link, method, *DECLARED))
         return reply[0].queue if isinstance(reply[0], QueueDeclareOk) else ""
 
     async def shut(self, link: Link) -> None:
-        """Close a channel that nobody else knows."""
+        """Close a channel that was opened for the package's own use."""
         await self._calls.exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
         self.connection.forget(self)
 
     async def resume(self, link: Link) -> None:
-        """Start the consumers again, and send again what was lost unconfirmed, if so wanted."""
+        """Start the consumers again; with `retry_lost`, publish unconfirmed messages again."""
         self._publish_again(link)
         consumers = [sink for sink in self._sinks.values() if isinstance(sink, Consumer)]
         for consumer in consumers:
@@ -399,7 +408,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 consumer.fail(error)
 
     def lost(self, error: ClientError, *, final: bool) -> None:
-        """The connection broke: nothing under way will be answered."""
+        """The connection was lost: no request under way will be answered."""
         self._link = None
         self._break_transaction(error)
         self._flow.set()
@@ -463,11 +472,11 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                     self._calls.replied(method, header, body)
 
     def confirmed(self, tag: int, multiple: bool) -> None:
-        """The broker acked what was published here."""
+        """The broker acked a publish, with `multiple` all up to its tag."""
         self._confirms.settle(tag, multiple, acked=True)
 
     def failed(self, error: AmqpError) -> None:
-        """The broker broke a rule on this channel, and the channel is being closed for it."""
+        """The broker broke a rule on this channel, which is being closed for it."""
         self._fail(ChannelClosed(error.code.number, error.reply_text, error.method))
         self.connection.forget(self)
 
@@ -478,14 +487,14 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             distinct.decide(commit=commit)
 
     def _adopt(self, queue: str, tag: str) -> Consumer:
-        """A consumer that the broker has kept with the channel."""
+        """Return a consumer that the broker has kept with a resumed channel."""
         consumer = self.consume(queue, tag=tag)
         consumer.started = True
         self._sinks[tag] = consumer
         return consumer
 
     def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[Call]:
-        """Send the qos and the consume together, so that no other consumer comes between them."""
+        """Send qos and consume together, so that the qos applies to this consumer alone."""
         calls: list[Call] = []
         if consumer.prefetch and not consumer.no_ack:
             qos = BasicQos(prefetch_count=consumer.prefetch)
@@ -498,13 +507,13 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         return calls
 
     def _drop(self, tag: str) -> Sink | None:
-        """Know a consumer no more."""
+        """Forget a consumer."""
         if self._arrivals is not None:
             self._arrivals.inboxes.pop(tag.encode(), None)
         return self._sinks.pop(tag, None)
 
     def _cancelled(self, consumer: Consumer) -> None:
-        """Nothing more can come for the consumer; its queue may have gone with it."""
+        """Forget a cancelled consumer, and its auto-delete queue if it was the last consumer."""
         self._drop(consumer.tag)
         queue = self._name(consumer.queue)
         topology = self.topology
@@ -512,7 +521,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             topology.forget_queue(queue)
 
     def _fail(self, error: ClientError) -> None:
-        """The channel is closed for good."""
+        """Close the channel for good: everything under way fails with `error`."""
         if self._error is not None:
             return
         self._error = error

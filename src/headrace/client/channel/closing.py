@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is closed at the end of the block that uses it."""
+"""Base classes of objects that `with` and `async with` close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Closing(ABC):
-    """What `with` closes at its end."""
+    """`with` closes it at the end of the block."""
 
     def __enter__(self) -> Self:
         return self
@@ -26,11 +26,11 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources at the broker."""
 
 
 class AsyncClosing(ABC):
-    """What `async with` closes at its end."""
+    """`async with` closes it at the end of the block."""
 
     __slots__ = ()
 
@@ -47,4 +47,4 @@ class AsyncClosing(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources at the broker."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publisher confirms of one channel: which message each ack, nack and return is about."""
+"""Publisher confirms of one channel: the message of each ack, nack and return."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Room:
-    """Places for unconfirmed publications: as a semaphore, also for those who do not wait."""
+    """A semaphore for unconfirmed publications that can be tried without waiting."""
 
     def __init__(self, places: int) -> None:
         self._free = places
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
-        """Take a place, unless there is none or others wait for one."""
+        """Take a place and return True, unless there is none or others wait for one."""
         if self._free <= 0 or self._waiting:
             return False
         self._free -= 1
         return True
 
     async def acquire(self) -> None:
-        """Wait for a place, behind those that wait already, and take it."""
+        """Wait for a place in order of arrival, and take it."""
         if self.take():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -65,14 +65,14 @@ class Confirms:
         self._last_tag = 0
 
     def add(self, publication: Publication) -> None:
-        """The publication is the next that goes out."""
+        """Record a publication that is sent now."""
         self._last_tag += 1
         self.pending[self._last_tag] = publication
         if self._intake is not None:
             self._intake.wait_begins()
 
     def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
-        """The broker acked or nacked a delivery tag, or all up to it; 0 with multiple is all."""
+        """Settle a delivery tag, with `multiple` all up to it; tag 0 with `multiple` is all."""
         if tag > self._last_tag or (tag == 0 and not multiple):
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"confirm of {tag}, which was not published")
         if not multiple:
@@ -90,10 +90,10 @@ class Confirms:
             self._settle(self.pending.pop(each), acked)
 
     def returned(self, method: BasicReturn, message: Message) -> bool:
-        """Note that the broker returned a message; False when none of these is the one.
+        """Record that the broker returned a message; return False when none of these is equal.
 
-        The protocol does not say which publication a return is about. It comes before that one's
-        confirm, so it is the oldest that says the same: equal ones share their fate.
+        A basic.return does not say which publication it is about. It arrives before that one's
+        confirm, so it is the oldest equal one; equal ones share their fate.
         """
         for publication in self.pending.values():
             if (
@@ -116,7 +116,7 @@ class Confirms:
         return False
 
     def take_all(self) -> list[Publication]:
-        """Forget and return what is unconfirmed, oldest first; tags begin at 1 again."""
+        """Remove and return the unconfirmed publications, oldest first; tags begin at 1 again."""
         publications = list(self.pending.values())
         self.pending.clear()
         self._last_tag = 0
@@ -126,7 +126,7 @@ class Confirms:
         return publications
 
     def fail_all(self, error: ClientError) -> None:
-        """None of them will be confirmed, for the reason `error`."""
+        """Fail all unconfirmed publications with `error`."""
         for publication in self.take_all():
             publication.settle(fresh(error))
             self.room.release()

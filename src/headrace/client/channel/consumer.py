@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Delivered(Received):
-    """A received message, and the opening of a channel by which it came."""
+    """A received message, with the opening of the channel that delivered it."""
 
     channel: Channel = field(kw_only=True, repr=False)
     epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
     settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
 
     def is_current(self) -> bool:
-        """Whether the channel opening that delivered it still lasts; else it comes again."""
+        """Return True if the delivery can still be settled; else it is redelivered."""
         return self.channel.is_current(self.epoch)
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Delivery(Delivered):
-    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+    """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
+
+    Each returns False when the connection of the delivery is lost: the broker delivers the message
+    again. A second settlement raises UsageError.
+    """
 
     async def ack(self, *, multiple: bool = False) -> bool:
-        """Done with it; with `multiple`, and with all before it on this channel.
-
-        False when the connection that delivered it is gone: the broker will deliver it again.
-        """
+        """Ack the message; with `multiple`, also all earlier deliveries of this channel."""
         channel = self.channel
         sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
         if channel.must_wait():
@@ -51,16 +52,16 @@ class Delivery(Delivered):
         return sent
 
     async def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
-        """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
+        """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
         return await self.channel.settle(self, ack=False, multiple=multiple, requeue=requeue)
 
     async def reject(self, *, requeue: bool = False) -> bool:
-        """Never to be done by this program: dead-letter or drop it, or back to the queue."""
+        """Refuse the message for good: dead-letter or drop it, or with `requeue` requeue it."""
         return await self.channel.settle(self, ack=False, multiple=False, requeue=requeue)
 
     @asynccontextmanager
     async def process(self, *, requeue: bool = False) -> AsyncIterator[Self]:
-        """Ack at the end of the block; reject when an exception leaves it (and pass that on)."""
+        """Ack at the end of the block; reject when an exception leaves it, and raise that."""
         try:
             yield self
         except BaseException:
@@ -79,7 +80,7 @@ def read_delivery(
     body: bytes,
     no_ack: bool,
 ) -> Delivery:
-    """A delivery from what came over the wire, of the kind that the program uses."""
+    """Return a delivery, of the class that the program uses, from its frames."""
     return channel.kind(
         body,
         exchange=method.exchange,
@@ -98,7 +99,8 @@ def read_delivery(
 class Consumer:
     """Messages of one queue. Iterate over it; `async with` cancels it when the block ends.
 
-    It survives reconnections: what was delivered and not settled comes again, redelivered.
+    It survives reconnections: unacked messages are delivered again, marked redelivered. Iteration
+    ends after `cancel`, and when the broker has sent all that was asked for (a range of a stream).
     """
 
     def __init__(
@@ -161,25 +163,29 @@ class Consumer:
         return (await self.take(1))[0]
 
     async def start(self) -> None:
-        """Ask the broker for messages; the first iteration does it too."""
+        """Begin to consume; the first iteration does it too."""
         async with self._starting:
             if not self.started and not self._stopped:
                 await self.channel.start_consumer(self)
 
     async def receive(self) -> Delivery:
-        """The next message; ConsumerCancelled or another ClientError when there will be none."""
+        """Wait for the next message.
+
+        Raises ConsumerCancelled when the broker cancelled the consumer, or another ClientError when
+        no more messages will arrive.
+        """
         try:
             return (await self.take(1))[0]
         except StopAsyncIteration:
             raise UsageError(self.why_over()) from None
 
     def why_over(self) -> str:
-        """Why there will be no more, when iteration would just end."""
+        """Return why no more messages will arrive, when iteration would end without an error."""
         how = "has had all there was for it" if self._ended else "was cancelled by this program"
         return f"consumer {self.tag!r} {how}"
 
     async def take(self, most: int) -> list[Delivery]:
-        """Wait for a message, return up to `most` that are there; StopAsyncIteration at the end."""
+        """Wait for a message, return up to `most`; StopAsyncIteration at the end."""
         if not self.started:
             await self.start()
         while True:
@@ -206,7 +212,7 @@ class Consumer:
         return taken
 
     def _new(self, taken: list[Delivery], distinct: Distinct) -> list[Delivery]:
-        """The deliveries that were not dealt with before; the others are acked."""
+        """Return the deliveries that are no duplicates; ack the others."""
         new: list[Delivery] = []
         for delivery in taken:
             if distinct.hand_out(
@@ -218,7 +224,7 @@ class Consumer:
         return new
 
     async def cancel(self) -> None:
-        """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
+        """Stop consuming; messages that were not handed out are requeued. Iteration ends."""
         done = self._stop()
         if done is not None:
             try:
@@ -242,7 +248,7 @@ class Consumer:
     # --- For the channel ----------------------------------------------------------------------
 
     def request(self, queue: str) -> BasicConsume:
-        """The method that starts it, or starts it again behind the last message of a stream."""
+        """Return the basic.consume; for a stream, from the record after the last one received."""
         arguments = dict(self._arguments)
         if self._offset is not None:
             arguments["x-stream-offset"] = self._offset + 1
@@ -256,7 +262,7 @@ class Consumer:
         )
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A message came."""
+        """Take a message."""
         delivery = read_delivery(self.channel, epoch, method, header, body, self.no_ack)
         if self._stopped:
             self.channel.put_back([delivery])
@@ -271,24 +277,24 @@ class Consumer:
         self.channel.intake.hold(octets, count)
 
     def lost(self) -> None:
-        """The connection broke: what still waits unsettled here will be delivered again."""
+        """The connection was lost: unacked messages will be delivered again."""
         if self.distinct is not None:
             self.distinct.lose()
         if not self.no_ack:
             self._clear()
 
     def cancelled(self) -> None:
-        """The broker cancelled it."""
+        """The broker cancelled the consumer."""
         self.fail(ConsumerCancelled(self.queue, self.tag))
 
     def ended(self) -> None:
-        """The broker has sent all that was asked for: iteration ends behind it."""
+        """The broker has sent everything that was asked for: iteration ends after it."""
         self._stopped = self._ended = True
         self.inbox.is_open = False
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """No more will come. What is here can still be taken, unless it will come again."""
+        """No more messages will arrive. Those that will not be redelivered can still be taken."""
         self._error = self._error or error
         self.inbox.is_open = False
         if not isinstance(error, ConsumerCancelled):
@@ -304,7 +310,7 @@ class Consumer:
         return cleared
 
     def _release(self, deliveries: Iterable[Delivery]) -> None:
-        """These no longer count as held by the connection."""
+        """Deliveries no longer count towards the connection's buffer."""
         if self._is_held:
             for delivery in deliveries:
                 self.channel.intake.release(len(delivery.body))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declaring, binding, purging and deleting: the part of a channel that makes the topology."""
+"""Exchanges, queues and bindings: the part of a channel that changes the topology."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DECLARED = (ExchangeDeclareOk, QueueDeclareOk, ExchangeBindOk, QueueBindOk)
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What the broker says about a queue when it is declared."""
+    """The broker's answer to a queue's declaration. `str` gives the name."""
 
     name: str
     message_count: int
@@ -52,7 +52,13 @@ class QueueState:
 
 
 class Declarations(Linked):
-    """What a channel can do to exchanges, queues and bindings."""
+    """Declares, binds, purges and deletes exchanges and queues.
+
+    Every call waits for the broker's answer. It raises ChannelClosed, which closes the channel,
+    when the broker refuses: NotFound, AccessRefused, PreconditionFailed (another declaration has
+    other properties) or ResourceLocked (an exclusive queue of another connection). A reconnection
+    declares again what was declared and not deleted.
+    """
 
     async def declare_exchange(
         self,
@@ -65,7 +71,11 @@ class Declarations(Linked):
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
-        """Make sure that the exchange exists, as described; `passive` only asks."""
+        """Declare an exchange; with `passive`, only check that it exists.
+
+        `kind` is its type (direct, fanout, topic, headers, or a type that the broker adds). An
+        `internal` exchange takes no publishes, only messages of other exchanges.
+        """
         await self._change(
             ExchangeDeclare(
                 exchange=name,
@@ -80,7 +90,7 @@ class Declarations(Linked):
         )
 
     async def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete the exchange."""
+        """Delete an exchange; with `if_unused`, only if it has no bindings."""
         await self._change(ExchangeDelete(exchange=name, if_unused=if_unused), ExchangeDeleteOk)
 
     async def declare_queue(
@@ -93,7 +103,11 @@ class Declarations(Linked):
         passive: bool = False,
         arguments: Arguments | None = None,
     ) -> QueueState:
-        """Make sure that the queue exists, as described; `passive` only asks; "" has one named."""
+        """Declare a queue; with `passive`, only check that it exists. The broker names a queue "".
+
+        An `exclusive` queue belongs to this connection and is deleted with it. An `auto_delete`
+        queue is deleted with its last consumer.
+        """
         request = QueueDeclare(
             queue=self._name(name),
             passive=passive,
@@ -109,18 +123,21 @@ class Declarations(Linked):
     async def delete_queue(
         self, name: str, *, if_unused: bool = False, if_empty: bool = False
     ) -> int:
-        """Delete the queue; return how many messages went with it."""
+        """Delete a queue; return the number of messages deleted with it.
+
+        With `if_unused` only if it has no consumers, with `if_empty` only if it has no messages.
+        """
         request = QueueDelete(queue=self._name(name), if_unused=if_unused, if_empty=if_empty)
         return (await self._change(request, QueueDeleteOk)).message_count
 
     async def purge_queue(self, name: str) -> int:
-        """Drop the ready messages of the queue; return how many."""
+        """Delete the ready messages of a queue; return their number. Unacked messages stay."""
         return (await self._call(QueuePurge(queue=self._name(name)), QueuePurgeOk)).message_count
 
     async def bind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        """Have the exchange route to the queue."""
+        """Bind a queue to an exchange."""
         await self._change(
             QueueBind(
                 queue=self._name(queue),
@@ -134,7 +151,7 @@ class Declarations(Linked):
     async def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
-        """Take a binding back."""
+        """Remove a binding; routing key and arguments must be those of the binding."""
         await self._change(
             QueueUnbind(
                 queue=self._name(queue),
@@ -152,7 +169,7 @@ class Declarations(Linked):
         routing_key: str = "",
         arguments: Arguments | None = None,
     ) -> None:
-        """Have the exchange `source` route to the exchange `destination`."""
+        """Bind the exchange `destination` to the exchange `source`, which routes to it."""
         await self._change(
             ExchangeBind(
                 destination=destination,
@@ -170,7 +187,7 @@ class Declarations(Linked):
         routing_key: str = "",
         arguments: Arguments | None = None,
     ) -> None:
-        """Take a binding between exchanges back."""
+        """Remove a binding between exchanges."""
         await self._change(
             ExchangeUnbind(
                 destination=destination,
@@ -182,7 +199,7 @@ class Declarations(Linked):
         )
 
     async def _change(self, request: MethodBase, reply: type[Reply]) -> Reply:
-        """Send a request that changes the topology, and remember that once it is done."""
+        """Send a request that changes the topology, and record it once the broker has answered."""
         answer = await self._call(request, reply)
         self.topology.record(request)
         return answer

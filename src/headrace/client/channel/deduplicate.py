@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages a consumer has dealt with, so that it need not deal with them twice.
+"""Deduplication in a consumer: message ids that were processed before.
 
-A broker that loses a connection, or stops in the middle of a commit, delivers again what may have
-been processed. `redelivered` is only a hint of that; what tells is the message's own id.
+A broker that loses a connection, or stops during a commit, delivers again messages that may have
+been processed. `redelivered` is only a hint; the message's own id decides.
 """
 
 from __future__ import annotations
 
 
 class Distinct:
-    """The ids of the last messages that were acked, at most `size`."""
+    """The ids of the last acked messages, at most `size`."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -18,7 +18,7 @@ class Distinct:
         self._undecided: list[str] = []  # Acked in a transaction that has not ended.
 
     def hand_out(self, tag: int, message_id: str | None, *, settled: bool) -> bool:
-        """Note a message that is handed out; False when it was dealt with before."""
+        """Record a message that is handed out; return False when it is a duplicate."""
         if not message_id:
             return True  # Nobody can tell.
         if message_id in self._acked or message_id in self._undecided:
@@ -30,7 +30,7 @@ class Distinct:
         return True
 
     def settle(self, tag: int, *, multiple: bool, ack: bool, decided: bool) -> None:
-        """Note what became of a delivery tag, and with `multiple` of all before it."""
+        """Record the settlement of a delivery tag, with `multiple` of all up to it."""
         tags = [each for each in self._handed if each <= tag] if multiple else [tag]
         for each in tags:
             message_id = self._handed.pop(each, None)
@@ -42,14 +42,14 @@ class Distinct:
                 self._undecided.append(message_id)
 
     def decide(self, *, commit: bool) -> None:
-        """The transaction has ended."""
+        """The transaction was committed or rolled back."""
         undecided, self._undecided = self._undecided, []
         if commit:
             for message_id in undecided:
                 self._add(message_id)
 
     def lose(self) -> None:
-        """The connection broke: delivery tags mean nothing any more."""
+        """The connection was lost: forget the delivery tags."""
         self._handed.clear()
 
     def _add(self, message_id: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only one version has, in its own terms: any method, by its own class.
+"""Methods that only one version has, by their own classes.
 
 For AMQP 0-8 and 0-9, whose classes access, file, stream, message, dtx, tunnel and test have no
 counterpart in the calls of a channel. (In 0-10 a `Session` does the same with commands.)
@@ -44,7 +44,7 @@ _BY_NAME: dict[str, type[MethodBase]] = {
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A method of the broker that answers nothing, with its content if it has one."""
+    """A method of the broker that answers no request, with its content if it has one."""
 
     method: MethodBase
     properties: PropertiesBase | None = None
@@ -52,7 +52,7 @@ class Arrived:
 
 
 class Native(Linked):
-    """The part of a channel that speaks the version's own methods."""
+    """Sends any method of the version, and keeps methods of the broker that answer no request."""
 
     def __init__(self, connection: ConnectionPort, number: int) -> None:
         super().__init__(connection, number)
@@ -66,7 +66,10 @@ class Native(Linked):
         properties: PropertiesBase | None = None,
         body: bytes = b"",
     ) -> MethodBase:
-        """Send any method of this version and return the broker's answer to it."""
+        """Send a method of this version and return the broker's answer.
+
+        Raises UsageError when the version lacks the method, or the method has no answer.
+        """
         return await self.answer(await self.ask(method, properties=properties, body=body))
 
     async def ask(
@@ -76,7 +79,7 @@ class Native(Linked):
         properties: PropertiesBase | None = None,
         body: bytes = b"",
     ) -> Call:
-        """Send any method of this version; `answer` waits for what the broker answers."""
+        """Send a method of this version; `answer` waits for the broker's answer."""
         replies = [_BY_NAME[name] for name in method.REPLIES]
         if not replies:
             raise UsageError(f"{method.NAME} has no answer; use send")
@@ -91,7 +94,7 @@ class Native(Linked):
         return call
 
     async def answer(self, call: Call) -> MethodBase:
-        """Wait for the answer to what was asked."""
+        """Wait for the answer to a method sent with `ask`."""
         answer, _, _ = await self._calls.answer(call)
         return answer
 
@@ -102,14 +105,17 @@ class Native(Linked):
         properties: PropertiesBase | None = None,
         body: bytes = b"",
     ) -> None:
-        """Send any method of this version without waiting for an answer."""
+        """Send a method of this version without waiting for an answer."""
         link = await self._ready()
         await link.can_write.wait()
         self._check_version(link, method)
         self._send(link, method, properties, body)
 
     async def next_method(self) -> Arrived:
-        """The next method of the classes file, stream, message, tunnel or test, unasked for."""
+        """Wait for the broker's next method of class file, stream, message, tunnel or test.
+
+        Methods that answer a request are not among them.
+        """
         while not self._arrived:
             if self._error is not None:
                 raise fresh(self._error)
@@ -130,7 +136,7 @@ class Native(Linked):
         write: bool = True,
         read: bool = True,
     ) -> int:
-        """Ask for a ticket for a realm (0-8 and 0-9); it goes with all that follows here."""
+        """Request a ticket for a realm (0-8 and 0-9) and return it; later methods carry it."""
         answer = await self.call(
             AccessRequest(
                 realm=realm,
@@ -146,7 +152,7 @@ class Native(Linked):
         return answer.ticket
 
     def arrive(self, method: MethodBase, header: bytes, body: bytes) -> bool:
-        """Take a method that answers nothing; False when it is none of those classes."""
+        """Keep a method that answers no request; return False when its class is none of those."""
         if method.NAME.split(".")[0] not in OWN_CLASSES:
             return False
         if len(self._arrived) >= WAITING_MAX:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One publish on its way: encoded once, when it is published, and told what became of it.
+"""A publish on its way: encoded once, when it is published, and settled by its confirm.
 
-What cannot be sent is refused here, before the channel knows of it: a body that is none, a name
-that is too long, a property that no header can hold.
+A body of a wrong type, a name that is too long and a property that no header can hold are refused
+here, before the channel records the publish.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ MANDATORY = 1
 
 
 class Outcome(Protocol):
-    """Whom a publication tells what became of it: a future, or what a thread waits for."""
+    """Receives the outcome of a publication: a future, or a thread's confirmation."""
 
     def done(self) -> bool:
-        """Whether nobody needs to be told."""
+        """Return True if nothing waits for the outcome."""
 
     def set_result(self, result: None, /) -> None:
-        """The broker has taken the message."""
+        """The broker has confirmed the message."""
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """It has not, or nobody knows."""
+        """The broker has not taken the message, or its confirm is lost."""
 
 
 class Publication:
-    """A message that is to be sent, or was sent and is not confirmed."""
+    """A message to send, or one that was sent and is not confirmed."""
 
     def __init__(
         self, content: Content, exchange: str, routing_key: str, mandatory: bool, ticket: int
     ) -> None:
-        """TypeError or ValueError when it cannot be sent."""
+        """Encode the publish; TypeError or ValueError when it cannot be sent."""
         self.known: Message | None = None  # Made when it is asked for, unless it was given.
         if isinstance(content, Message):
             sent = Message.of(content)
@@ -78,14 +78,14 @@ class Publication:
 
     @property
     def message(self) -> Message:
-        """The message as the program gave it, or one that says the same."""
+        """The message as the program gave it, or an equal one."""
         if self.known is None:
             self.known = Message(self.body)
         return self.known
 
     @property
     def method(self) -> BasicPublish:
-        """What `address` says, for links that speak another version."""
+        """The basic.publish in `address`, for links of another version."""
         return BasicPublish(
             ticket=self.ticket,
             exchange=self.exchange,
@@ -94,7 +94,7 @@ class Publication:
         )
 
     def settle(self, error: Exception | None) -> None:
-        """The outcome is known, unless nobody waits for it any more."""
+        """Set the outcome, unless the waiter has gone."""
         confirmed = self.confirmed
         if confirmed is not None and not confirmed.done():
             if error is None:

@@ -23,14 +23,14 @@ Reply = TypeVar("Reply", bound=MethodBase)
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One request: what may answer it, and the answer to come."""
+    """One request: the methods that may answer it, and a future of the answer."""
 
     replies: tuple[type[MethodBase], ...]
     future: asyncio.Future[Answer]
 
 
 class Calls:
-    """The requests of a channel that are not answered yet."""
+    """The unanswered requests of a channel."""
 
     def __init__(self, number: int, intake: Intake) -> None:
         self._number = number
@@ -43,17 +43,17 @@ class Calls:
         return self.expect(*replies)
 
     def expect(self, *replies: type[MethodBase]) -> Call:
-        """Wait for one of these replies, behind those that are waited for."""
+        """Expect one of these replies, after those of earlier requests."""
         call = Call(replies, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         return call
 
     def drop(self, call: Call) -> None:
-        """The request was not sent."""
+        """Forget a request that was not sent."""
         self._waiting.remove(call)
 
     def answers(self, method: MethodBase) -> bool:
-        """Whether the method is a reply that is waited for."""
+        """Return True if the method is an expected reply."""
         return bool(self._waiting) and isinstance(method, self._waiting[0].replies)
 
     async def answer(self, call: Call) -> Answer:
@@ -71,7 +71,7 @@ class Calls:
         return method
 
     def replied(self, method: MethodBase, header: bytes, body: bytes) -> None:
-        """A reply came; AmqpError when it answers no request, or not the oldest."""
+        """Take a reply; AmqpError when it answers no request, or not the oldest."""
         if not self._waiting:
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} without a request")
         call = self._waiting[0]
@@ -83,7 +83,7 @@ class Calls:
             call.future.set_result((method, header, body))
 
     def fail(self, error: ClientError) -> None:
-        """None of them will be answered, for the reason `error`."""
+        """Fail all requests with `error`."""
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
             if not call.future.done():

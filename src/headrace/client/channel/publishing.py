@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing on a channel: with confirms, in a transaction, or without waiting for anything."""
+"""Publishing on a channel: with confirms, in a transaction, or without either."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ YIELD_EVERY = 100  # Publishes that need no wait.
 
 
 class Mode(Enum):
-    """What a channel does with publishes; the protocol knows no way back to NONE."""
+    """How a channel publishes. The protocol has no way back to NONE."""
 
     NONE = "none"
     CONFIRM = "confirm"
@@ -71,10 +71,12 @@ class Publishing(Linked):
         *,
         mandatory: bool = False,
     ) -> None:
-        """Publish and wait until the broker has taken it over.
+        """Publish a message and wait for the broker's confirm.
 
-        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
-        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
+        Without an exchange the routing key is the name of a queue. In a transaction, and on a
+        channel with `confirm=False`, it does not wait. Raises Nacked when the broker refuses the
+        message, ConfirmLost when the connection is lost before the confirm, and with `mandatory`
+        Returned when no queue gets it.
         """
         publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
         publication.confirmed = asyncio.get_running_loop().create_future()
@@ -89,9 +91,10 @@ class Publishing(Linked):
         *,
         mandatory: bool = False,
     ) -> asyncio.Future[None]:
-        """Publish and return a future of the confirm, to have many in flight.
+        """Publish a message and return a future of its confirm, to have many in flight.
 
-        It waits only while `unconfirmed_max` are unconfirmed, or while the broker does not read.
+        It waits only while `unconfirmed_max` messages are unconfirmed, or while the broker does not
+        read.
         """
         publication = Publication(message, exchange, routing_key, mandatory, self.ticket)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,9 +110,9 @@ class Publishing(Linked):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish them all, many in flight, and wait for all confirms; return how many.
+        """Publish messages, many in flight, and wait for all confirms; return their number.
 
-        The first failure is raised, after the outcome of every message sent so far is known.
+        After a failure no more are sent. It is raised once every message sent has its outcome.
         """
         batch = Batch(self, routing_key, exchange, mandatory=mandatory)
         async for message in each(messages):
@@ -119,13 +122,16 @@ class Publishing(Linked):
         return await batch.finish()
 
     def transaction(self) -> Transaction:
-        """A block whose publishes and acks take effect together when it ends, or not at all."""
+        """Return a block whose publishes and acks take effect together at its end, or not at all.
+
+        Entering it raises UsageError on a channel that has published with confirms.
+        """
         return Transaction(self)
 
     # --- For the package ----------------------------------------------------------------------
 
     def send_now(self, publication: Publication) -> bool:
-        """Send a publication, unless something has to be waited for."""
+        """Send a publication unless that has to wait; return True if it was sent."""
         link = self._link
         if (
             not self.may_hand_over
@@ -151,7 +157,7 @@ class Publishing(Linked):
         return True
 
     async def send_publication(self, publication: Publication) -> None:
-        """Send a publication when it can be sent; without confirms that is its outcome."""
+        """Send a publication as soon as possible; without confirms it is settled then."""
         if self.send_now(publication):
             if self._mode is Mode.NONE and self._sent % YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # A flood of publishes must not starve the loop.
@@ -174,19 +180,19 @@ class Publishing(Linked):
 
     @property
     def may_hand_over(self) -> bool:
-        """Whether a publish needs nothing but to be sent; ClientError when the channel is over."""
+        """True if a publish has only to be sent; ClientError when the channel is closed."""
         if self._error is not None:
             raise fresh(self._error)
         return self._mode is Mode.CONFIRM or (self._mode is Mode.NONE and not self._confirm)
 
     async def confirm_by(self, confirms: Confirms) -> None:
-        """Let somebody else publish here, in confirm mode, and hear of the outcomes."""
+        """Enter confirm mode, and give the outcomes to `confirms`."""
         await self._call(ConfirmSelect(), ConfirmSelectOk)
         self._confirms = confirms
         self._mode = Mode.CONFIRM
 
     async def begin(self, transaction: Transaction) -> None:
-        """Enter a transaction."""
+        """Begin a transaction; UsageError when one is under way."""
         link = await self._ready()
         if self._transaction is not None:
             raise UsageError("a transaction is under way on this channel; they do not nest")
@@ -202,7 +208,7 @@ class Publishing(Linked):
                 raise
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Leave a transaction."""
+        """Commit or roll back a transaction."""
         try:
             if not commit:
                 if transaction.broken is None and self._link is not None:
@@ -220,7 +226,7 @@ class Publishing(Linked):
     # --- Inside -------------------------------------------------------------------------------
 
     def _decide(self, *, commit: bool) -> None:
-        """What was settled in a transaction took effect, or did not."""
+        """The settlements of a transaction were committed or rolled back."""
 
     def _returned(self, method: BasicReturn, header: bytes, body: bytes) -> None:
         message = read_message(header, body)
@@ -245,7 +251,7 @@ class Publishing(Linked):
         self._confirms.add(publication)
 
     def _publish_again(self, link: Link) -> None:
-        """Send what was lost unconfirmed."""
+        """Send lost unconfirmed messages again."""
         publications = self._confirms.take_all()
         for publication in publications:
             self._confirms.add(publication)
@@ -253,7 +259,7 @@ class Publishing(Linked):
             link.send_publication(self.number, publication)
 
     def _check_transaction(self) -> None:
-        """Publishes and settlements of a transactional channel belong into a transaction."""
+        """Raise UsageError unless a transactional channel is in a transaction."""
         if self._mode is Mode.TX:
             if self._transaction is None:
                 raise UsageError("this channel is transactional: do this within a transaction")

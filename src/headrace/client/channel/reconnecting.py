@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel and the link of its connection, which is another after each reconnection."""
+"""The base of a channel's parts: the link of its connection, another after each reconnection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAMES_YIELD_EVERY = 4  # Buffers of frames.
 
 
 class ConnectionPort(Protocol):
-    """What a channel uses of its connection."""
+    """The members of a connection that a channel uses."""
 
     intake: Intake
     topology: Topology  # What the connection declares again after a reconnection.
@@ -45,7 +45,7 @@ class ConnectionPort(Protocol):
 
 
 class Linked:
-    """The part of a channel that waits for a link, and for a broker that reads."""
+    """Waits for the link of a reconnecting connection, and for a broker that reads."""
 
     def __init__(self, connection: ConnectionPort, number: int) -> None:
         self.connection = connection
@@ -67,15 +67,15 @@ class Linked:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel is closed for good."""
+        """True if the channel is closed for good."""
         return self._error is not None
 
     def is_current(self, epoch: int) -> bool:
-        """Whether what came by that opening of the channel can still be settled."""
+        """Return True if deliveries of that opening of the channel can still be settled."""
         return epoch == self._epoch and self._link is not None and self._link.is_open
 
     async def send_frames(self, frames: bytes | bytearray) -> None:
-        """Send frames of this channel that are encoded already, once the broker reads."""
+        """Send encoded frames of this channel, once the broker reads."""
         link = await self._writable()
         link.send_frames(frames)
         self._sent += 1
@@ -83,18 +83,18 @@ class Linked:
             await asyncio.sleep(0)
 
     async def writable(self) -> Link:
-        """The link, once the broker reads; frames for this channel may be sent there."""
+        """Return the link once the broker reads; frames for this channel may be sent there."""
         return await self._writable()
 
     def stamp(self, method: MethodBase) -> None:
-        """Put the channel's ticket on a method that has a field for it."""
+        """Set the channel's ticket on a method that has a field for it."""
         if self.ticket and getattr(method, "ticket", None) == 0:
             method.ticket = self.ticket  # type: ignore[attr-defined]  # It has one.
 
     # --- Inside -------------------------------------------------------------------------------
 
     async def _ready(self) -> Link:
-        """The link, once the channel is open on one."""
+        """Return the link once the channel is open on one."""
         while True:
             if self._error is not None:
                 raise fresh(self._error)
@@ -103,7 +103,7 @@ class Linked:
             await self.connection.ready()
 
     async def _writable(self) -> Link:
-        """The link, once the broker reads."""
+        """Return the link once the broker reads."""
         while True:
             link = await self._ready()
             if not link.can_write.is_set():
