@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 class Requests(Blocking, Closing):
-    """Asks one queue of a broker; any number of requests may be under way.
+    """Sends requests to one queue of a broker; any number may be under way.
 
-    It opens a channel when first used; `with`, or `close`, closes that. Requests are sent
-    again after a reconnection, so they should be such that doing them twice is doing them once, as
-    all those of `amq.headrace.pipeline` are (those that move or copy messages with an `id`). They
-    wait while the broker blocks the connection.
+    It opens a channel for the first request; `with`, or `close`, closes that. Requests are
+    sent again after a reconnection, so repeating one must change nothing more: that holds for all
+    those of `amq.headrace.pipeline` (those that move or copy messages need an `id`). Requests wait
+    while the broker blocks the connection.
     """
 
     _source: _requests.Requests
@@ -59,15 +59,15 @@ class Requests(Blocking, Closing):
         return self._source
 
     def ask(self, what: str, **fields: object) -> Answer:
-        """Send the request `what` with its fields; return the answer.
+        """Send a request with its fields; return the answer.
 
-        RequestRefused when the broker refuses, TimeoutError when no answer comes within
-        `timeout_s`, UsageError when the broker is no Headrace that serves such requests.
+        Raises RequestRefused when the broker refuses it, TimeoutError when no answer arrives within
+        `timeout_s` seconds, UsageError when the broker is no Headrace that serves such requests.
         """
         return self._run(self._source.ask(what, **fields))
 
     def send(self, request: Mapping[str, object]) -> Answer:
-        """As `ask`, with the whole object."""
+        """Send a request given as a whole object; else as `ask`."""
         return self._run(self._source.send(request))
 
     def close(self) -> None:
@@ -76,10 +76,10 @@ class Requests(Blocking, Closing):
 
 
 class Lease(Blocking, Closing):
-    """The lease of a queue for a group, as one owner works on it.
+    """The lease of a queue for a group, for one owner.
 
-    `owner` is a word of your choice that a process keeps over reconnections and restarts, if it
-    wants to be the same owner then; otherwise a new one. One owner at a time: see `claim`.
+    `owner` is a word of your choice. A process that keeps it stays the owner over reconnections and
+    restarts; without it the owner is new. A lease has one owner at a time: see `claim`.
     """
 
     _source: _lease.Lease
@@ -95,10 +95,10 @@ class Lease(Blocking, Closing):
         on_timeout: str = KEEP,
         requests: Requests | None = None,
     ) -> None:
-        """`requests` are those to ask with; else the lease opens a channel of its own.
+        """Without `requests` the lease opens a channel of its own.
 
-        When the owner's connection is gone for `timeout_s`, others may claim the lease. With
-        `on_timeout="release"` its messages return to the queue then.
+        When the owner's connection is gone for `timeout_s` seconds, others may claim the lease;
+        with `on_timeout="release"` its messages return to the queue then.
         """
         self._source = _lease.Lease(
             connection.source,
@@ -116,73 +116,75 @@ class Lease(Blocking, Closing):
         return self._source.owner
 
     def claim(self, *, force: bool = False, wait_s: float = 0.0) -> LeaseState:
-        """Become the owner; the lease is made unless it is there.
+        """Become the owner; create the lease if it does not exist.
 
-        While another owner is alive, RequestRefused with code `conflict`, unless `force` is set;
-        with `wait_s` it is tried for so long. What the last owner took and did not settle is
-        there: from `settled` to `next`.
+        Raises RequestRefused with code `conflict` while another owner is alive, after trying for
+        `wait_s` seconds; `force` takes the lease away. Messages that the last owner took and did
+        not settle are the numbers from `settled` to `next`.
         """
         return self._run(self._source.claim(force=force, wait_s=wait_s))
 
     def take(
         self, first: int | None = None, *, messages: int | None = None, octets: int | None = None
     ) -> LeaseRange:
-        """Take up to so many messages, and octets, but at least one message if there is one.
+        """Take up to `messages` messages and `octets` bytes, at least one message if any.
 
-        They get the numbers from `first` on, which is `next` as the caller knows it (without it,
-        as this object does). When `first` is below the broker's `next`, what it has from there on
-        is the answer, within the same limits, and nothing more is taken; so no answer is ever
-        lost. Nothing to take is a range without numbers. RequestRefused has code `gone` when
-        `first` is settled, `precondition` when it is beyond what was taken.
+        They get the numbers from `first` on; the default is `next`, as this object knows it. When
+        `first` is below the broker's `next`, an answer was lost: the answer is then the messages
+        from `first` on, within the same limits, and nothing more is taken. An empty queue gives an
+        empty range.
+
+        Raises RequestRefused with code `gone` when `first` is settled, `precondition` when it is
+        beyond the messages taken.
         """
         return self._run(self._source.take(first, messages=messages, octets=octets))
 
     def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
     ) -> Iterator[list[Record]]:
-        """The messages `[first, last)`, which were taken, in batches; as often as you like.
+        """Read the taken messages `[first, last)` in batches, as often as you like.
 
-        Any connection may read them, through `connection.stream(range.stream)`: this is the same.
-        Each record has its number as offset, and when it arrived in the queue; the header
-        `x-redelivered` is there if it was delivered before.
+        Any connection may read them, by `connection.stream(range.stream)`. A record's offset is its
+        number, and its arrival time is that in the queue; it has the header `x-redelivered` if it
+        was delivered before.
         """
         return self._each(self._source.read(first, last, batch_max=batch_max, credit=credit))
 
     def settle(self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()) -> LeaseSettled:
-        """Settle every number below `upto`: done with, but for `rejects`, which are dead letters.
+        """Settle every number below `upto`; those in `rejects` become dead letters.
 
-        A reject is a number, or a pair (first, last) for those from `first` to before `last`.
-        What is settled already is passed over.
+        A reject is a number, or a pair (first, last) for `[first, last)`. Numbers that are settled
+        already are skipped.
         """
         return self._run(self._source.settle(upto, rejects))
 
     def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
-        """Reject in advance: of what was taken as `[first, last)`, just these are bad.
+        """Mark bad messages in advance: of those taken as `[first, last)`, exactly `numbers`.
 
-        They become dead letters when they are settled. A later verdict on a range takes the place
-        of an earlier one. Any reader may do it, except for another owner than that of the lease.
-        RequestRefused has code `precondition` when the queue has no dead-letter exchange.
+        They become dead letters when they are settled. A later call for a range replaces an earlier
+        one. Any reader may call it, but no other owner than that of the lease. Raises
+        RequestRefused with code `precondition` when the queue has no dead-letter exchange.
         """
         self._run(self._source.reject(first, last, numbers))
 
     def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What of `[first, last)` is rejected in advance, as ranges."""
+        """Return the messages of `[first, last)` that are marked bad, as ranges."""
         return self._run(self._source.rejected(first, last))
 
     def release(self, *, force: bool = False, forget: bool = False) -> int:
-        """Give back what is taken and not settled; return how many messages that are.
+        """Requeue the messages taken and not settled; return their number.
 
-        They return to their places in the queue, marked redelivered. `force` does it whoever the
-        owner is, `forget` ends the lease.
+        They return to their places in the queue, marked redelivered. `force` does it for any owner;
+        `forget` also deletes the lease.
         """
         return self._run(self._source.release(force=force, forget=forget))
 
     def leave(self) -> None:
-        """Give up the ownership; what is taken stays so, for the next owner of the group."""
+        """Give up the ownership; taken messages stay taken, for the group's next owner."""
         self._run(self._source.leave())
 
     def info(self) -> LeaseState:
-        """What the broker knows of the lease. RequestRefused `not-found` when there is none."""
+        """Return the lease's state; RequestRefused with code `not-found` when there is none."""
         return self._run(self._source.info())
 
     def close(self) -> None:
@@ -191,9 +193,9 @@ class Lease(Blocking, Closing):
 
 
 class Groups(Blocking):
-    """The groups of one name, on any streams; `list_groups` tells of all there are.
+    """The groups of one name, on any streams; `list_groups` lists all.
 
-    Several streams in one call change together or not at all. Every call raises RequestRefused.
+    Several streams in one call change together or not at all. Every call may raise RequestRefused.
     """
 
     _source: _groups.Groups
@@ -213,10 +215,10 @@ class Groups(Blocking):
         pin: bool | None = None,
         ids: Mapping[str, int] | None = None,
     ) -> dict[str, GroupState]:
-        """Remember where the group begins in each stream, unless it began there before.
+        """Set where the group begins in each stream, unless it has begun there.
 
-        `pin` makes retention leave what it has not read (None: as it is). With `ids`, streams that
-        were made again are refused with code `gone`, here and in `commit`.
+        `pin` keeps unread records from retention (None: unchanged). With `ids`, streams that were
+        recreated are refused with code `gone`, here and in `commit`.
         """
         return self._run(self._source.begin(positions, pin=pin, ids=ids))
 
@@ -228,36 +230,36 @@ class Groups(Blocking):
         force: bool = False,
         ids: Mapping[str, int] | None = None,
     ) -> dict[str, GroupState]:
-        """Move the committed positions forward; `force` moves them anywhere, whoever owns them."""
+        """Move the committed positions forward; `force` sets any position, for any owner."""
         return self._run(self._source.commit(positions, owner=owner, force=force, ids=ids))
 
     def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
-        """Where the group stands; code `not-found` when it is not there for one of the streams."""
+        """Return the group's positions; code `not-found` when a stream does not have the group."""
         return self._run(self._source.get(streams))
 
     def delete(self, streams: Iterable[str], *, force: bool = False) -> None:
-        """Forget the group on these streams; with `force` even while somebody has it."""
+        """Delete the group on these streams; `force` does it even while it is claimed."""
         self._run(self._source.delete(streams, force=force))
 
     def claim(
         self, streams: Iterable[str], owner: str, *, force: bool = False
     ) -> dict[str, GroupState]:
-        """Make `owner` the owner, for as long as this connection lasts and a while after.
+        """Make `owner` the owner, until some time after this connection ends.
 
-        Code `conflict` when another has a live claim, unless `force` takes it away.
+        Code `conflict` when another owner's claim is live, unless `force` takes it away.
         """
         return self._run(self._source.claim(streams, owner, force=force))
 
     def release(self, streams: Iterable[str], owner: str) -> None:
-        """Give the claim up; nothing happens when it is another's."""
+        """Give up the claim; a claim of another owner stays."""
         self._run(self._source.release(streams, owner))
 
 
 class Sink(Blocking, Closing):
-    """The batches of one sink, as their owner sees them.
+    """The batches of one sink, for their owner.
 
-    Every call may be repeated: that changes nothing more. RequestRefused says when another owner,
-    or a later run of this one, has the sink (code `conflict`).
+    A repeated call changes nothing more. RequestRefused with code `conflict` says that another
+    owner, or a later run of this one, has the sink.
     """
 
     _source: _staging.Sink
@@ -284,35 +286,36 @@ class Sink(Blocking, Closing):
         self._source.epoch = epoch
 
     def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:
-        """Own the sink from now on; what earlier runs left undecided is rolled back.
+        """Become the sink's owner; undecided batches of earlier runs are rolled back.
 
-        `owner` is who counts the batches, such as a query; `run` one life of it: the same run
-        keeps its epoch, an empty one is always new. `force` takes it from a live owner.
+        `owner` is the program that counts the batches, such as a query; `run` is one life of it.
+        The same run keeps its epoch; an empty one is always new. `force` takes the sink from a live
+        owner.
         """
         return self._run(self._source.begin(owner, run, force=force))
 
     def state(self) -> SinkState | None:
-        """What the broker knows of the sink; None when it knows none of this name."""
+        """Return the state of the sink; None when the broker has none of this name."""
         return self._run(self._source.state())
 
     def last(self) -> int | None:
-        """The last committed batch of the owner, if any."""
+        """Return the last committed batch of the owner; None when there is none."""
         return self._run(self._source.last())
 
     def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
-        """Make the work of these attempts visible, all of it or nothing; give up all others.
+        """Make these attempts visible together, and roll back all others of the batch.
 
-        With code `not-found` or `precondition` some of it is not there any more: the batch must be
-        written again.
+        Raises RequestRefused with code `not-found` or `precondition` when a part is gone: the batch
+        must be written again.
         """
         return self._run(self._source.commit(batch, staged))
 
     def abort(self, batch: int) -> int:
-        """Give up what is prepared for a batch; return how many branches that were."""
+        """Roll back all that is prepared for a batch; return the number of branches."""
         return self._run(self._source.abort(batch))
 
     def release(self, owner: str) -> None:
-        """Another owner may have the sink at once."""
+        """Give up the sink, so that another owner may have it at once."""
         self._run(self._source.release(owner))
 
     def close(self) -> None:
@@ -321,9 +324,9 @@ class Sink(Blocking, Closing):
 
 
 class Stage(Blocking, Closing):
-    """The work of one attempt at one partition of a batch. Use it with `with`.
+    """One attempt at one partition of a batch. Use it with `with`.
 
-    Without `prepare` nothing comes of it.
+    Its messages are discarded unless `prepare` is called.
     """
 
     _source: _staging.Stage
@@ -338,7 +341,7 @@ class Stage(Blocking, Closing):
         *,
         epoch: int = 0,
     ) -> None:
-        """`epoch` is that of the sink's owner: of an earlier one, nothing is prepared any more."""
+        """`epoch` is that of the sink's owner; with an earlier one `prepare` fails."""
         self._source = _staging.Stage(
             connection.source, sink, batch, partition, attempt, epoch=epoch
         )
@@ -356,7 +359,7 @@ class Stage(Blocking, Closing):
         *,
         mandatory: bool = True,
     ) -> None:
-        """Publish some messages; without an exchange the routing key is the name of a queue.
+        """Publish messages; without an exchange the routing key is the name of a queue.
 
         With `mandatory`, a message that no queue gets makes the stage fail.
         """
@@ -374,8 +377,8 @@ class Stage(Blocking, Closing):
     ) -> None:
         """Publish rows of columns (see `headrace.client.bulk.encode`).
 
-        StageError names a row that cannot be encoded, or that the broker did not take; the broker
-        may say so only at a later call.
+        Raises StageError for a row that cannot be encoded, or that the broker did not take; the
+        broker's refusal may only show at a later call.
         """
         self._run(
             self._source.publish_columns(
@@ -389,25 +392,25 @@ class Stage(Blocking, Closing):
         )
 
     def prepare(self) -> Staged:
-        """Make what was published survive until it is decided; the stage is over.
+        """Prepare the messages: they survive a restart until they are decided. The stage is over.
 
-        StageError when a message was not taken; RequestRefused when the stage came too late
-        (`conflict`: another run owns the sink), or cannot be kept.
+        Raises StageError when a publish failed, RequestRefused when the stage is too late (code
+        `conflict`: another run owns the sink) or cannot be prepared.
         """
         return self._run(self._source.prepare())
 
     def close(self) -> None:
-        """Give up what is not prepared, and close the stage's connection."""
+        """Discard unprepared messages, and close the stage's connection."""
         self._run(self._source.close())
 
 
 def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
-    """All leases of queues that the user may read, or those of one queue."""
+    """Return the leases of a queue, or of all queues that the user may read."""
     return LOOP.run(_lease.list_leases(requests.source, queue))
 
 
 def take_snapshot(requests: Requests, queue: str, parts: int = 1) -> Snapshot:
-    """Ask where a queue reaches now; cut it into up to so many parts, 1000 at most."""
+    """Return the present range of a queue, cut into up to `parts` parts (1 to 1000)."""
     return LOOP.run(_snapshot.take_snapshot(requests.source, queue, parts))
 
 
@@ -420,10 +423,10 @@ def browse(
     batch_max: int = BATCH_MAX,
     credit: int = CREDIT,
 ) -> Iterator[list[Record]]:
-    """The messages that are ready at the positions [first, last), in order of these.
+    """Read the messages that are ready at the positions [first, last), in order.
 
-    Each record's offset is its position; the header `x-redelivered` is there if it was delivered
-    before. It goes on where it was after a reconnection.
+    A record's offset is its position; it has the header `x-redelivered` if it was delivered before.
+    It goes on at the same position after a reconnection.
     """
     return each(
         _snapshot.browse(connection.source, queue, first, last, batch_max=batch_max, credit=credit)
@@ -431,24 +434,23 @@ def browse(
 
 
 def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
-    """All groups of a stream, or of all streams that the user may read."""
+    """Give the groups of a stream, or of all streams that the user may read."""
     return collect(_groups.list_groups(requests.source, stream))
 
 
 def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """The super stream behind an exchange, as it is now; RequestRefused when it is none."""
+    """Return the super stream behind an exchange; RequestRefused when it is none."""
     return LOOP.run(_super_streams.super_stream(requests.source, exchange))
 
 
 def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
-    """Add one more partition, named `exchange-number` unless `stream` names it.
+    """Add a partition, named `exchange-number` unless `stream` names it.
 
-    It is declared as those were that came with the exchange. With the name of a stream that is a
-    partition, nothing is added.
+    It is declared like the first partitions. When `stream` is a partition already, nothing changes.
     """
     return LOOP.run(_super_streams.add_partition(requests.source, exchange, stream))
 
 
 def list_super_streams(requests: Requests) -> dict[str, int]:
-    """The super streams that the user may read, with their numbers of partitions."""
+    """Return the super streams that the user may read, with their numbers of partitions."""
     return LOOP.run(_super_streams.list_super_streams(requests.source))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Publisher(Blocking, Closing):
     """Publishes under a name, each message once. Use it with `with`, one for each name.
 
-    Two at a time under one name drop each other's messages: the ids of the slower one were taken.
+    Two publishers at a time under one name drop each other's messages: the ids of the slower one
+    are already taken.
     """
 
     _source: _publisher.Publisher
@@ -31,7 +32,7 @@ class Publisher(Blocking, Closing):
         self._source = _publisher.Publisher(connection.source, name)
 
     def __enter__(self) -> Self:
-        """Open a channel, and ask how far the publisher was."""
+        """Open a channel, and ask for the last id."""
         self._run(self._source.__aenter__())
         return self
 
@@ -41,7 +42,7 @@ class Publisher(Blocking, Closing):
         return self._source.name
 
     def last(self) -> int:
-        """The highest id that the broker has taken from this publisher; -1 when none was."""
+        """Return the highest id that the broker has from this publisher; -1 when it has none."""
         return self._run(self._source.last())
 
     def publish(
@@ -53,11 +54,11 @@ class Publisher(Blocking, Closing):
         mandatory: bool = False,
         publishing_id: int | None = None,
     ) -> int:
-        """Publish once; return the id, when the broker has confirmed.
+        """Publish once; return the message's id when the broker has confirmed.
 
-        Without a `publishing_id` it is the next one. With one, which may not be lower than that of
-        a message before, nothing happens when the broker has taken it already. Nacked and Returned
-        mean that the message was not taken: publish it again, with its id or without.
+        The id is the next one unless `publishing_id` gives it, which may not be lower than that of
+        an earlier message; the broker drops a message with an id that it has. After Nacked or
+        Returned the broker does not have the message: publish it again, with or without its id.
         """
         return self._run(
             self._source.publish(
@@ -73,9 +74,9 @@ class Publisher(Blocking, Closing):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish all, with up to 1000 under way; return the last id (-1: none ever).
+        """Publish messages with up to 1000 in flight; return the last id (-1: none ever).
 
-        When one is not taken, the error says which, and no more than those under way follow it.
+        After a failure only the messages in flight follow it. The error says which message failed.
         """
         return self._run(
             self._source.publish_many(messages, routing_key, exchange, mandatory=mandatory)

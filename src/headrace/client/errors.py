@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong for a program that talks to a broker.
+"""Errors of the client.
 
-Every exception of this package is a `ClientError`. Where the broker gave a reason, `code` and
-`text` carry it: `code` is the number of the specification (404), `text` the broker's sentence.
+Every exception of this package is a `ClientError`. Where the broker gave a reason, `code` is the
+number of the standard (404) and `text` the broker's sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ClientError(Exception):
 
 
 def fresh(error: ClientError) -> ClientError:
-    """A copy to raise, when one reason ends many calls: each raise has its own traceback."""
+    """Return a copy to raise: one reason may end many calls, each with a traceback of its own."""
     return copy.copy(error).with_traceback(None)
 
 
@@ -30,7 +30,7 @@ class InvalidUrl(ClientError, ValueError):
 
 
 class UsageError(ClientError):
-    """A call that makes no sense here, such as publishing with confirms in a transaction."""
+    """A call that is not allowed here, such as publishing with confirms in a transaction."""
 
 
 class ConnectFailed(ClientError):
@@ -52,19 +52,22 @@ class AuthenticationFailed(ConnectFailed):
 
 
 class ConnectionLost(ClientError):
-    """The connection broke, so the outcome of what was under way is unknown."""
+    """The connection was lost, so the outcome of calls under way is unknown."""
 
 
 class ProtocolViolation(ConnectionLost):
-    """The broker broke the protocol, and the client hung up."""
+    """The broker broke the protocol, and the client closed the connection."""
 
 
 class BufferOverflow(ConnectionLost):
-    """The broker sent more than the client agreed to hold, and the client hung up."""
+    """The broker sent more than the client may hold, and the client closed the connection."""
 
 
 class Closed(ClientError):
-    """Somebody closed it: `code` and `text` say why, `method` names the method at fault."""
+    """Closed by the broker or by this program.
+
+    `code` and `text` say why; `method` is the id of the method at fault.
+    """
 
     def __init__(self, code: int, text: str, method: MethodId = (0, 0)) -> None:
         super().__init__(code, text, method)
@@ -98,7 +101,7 @@ class ResourceLocked(ChannelClosed):
 
 
 class PreconditionFailed(ChannelClosed):
-    """406: the thing exists and is different, or is in use, or the delivery tag is unknown."""
+    """406: it exists with other properties, or is in use, or the delivery tag is unknown."""
 
 
 class OffsetGone(NotFound):
@@ -118,7 +121,7 @@ class ConsumerCancelled(ClientError):
 
 
 class PublishFailed(ClientError):
-    """A message was not taken. `message` is the one that was published."""
+    """A publish failed. `message` is the one that was published."""
 
     def __init__(self, message: Message, text: str) -> None:
         super().__init__(message, text)
@@ -134,7 +137,7 @@ class Nacked(PublishFailed):
 
 
 class ConfirmLost(PublishFailed):
-    """The connection went before the confirm came: the broker may or may not have the message."""
+    """The connection was lost before the confirm: the broker may or may not have the message."""
 
 
 class Returned(PublishFailed):
@@ -163,7 +166,7 @@ _BY_CODE: dict[int, type[ChannelClosed]] = {
 
 
 def channel_closed(code: int, text: str, method: MethodId) -> ChannelClosed:
-    """The most telling exception for a channel.close from the broker."""
+    """Return the most specific exception for a channel.close from the broker."""
     if code == 404 and text.removeprefix("NOT_FOUND - ").startswith("offset "):
         return OffsetGone(code, text, method)
     return _BY_CODE.get(code, ChannelClosed)(code, text, method)

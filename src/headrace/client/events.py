@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection tells the `on_event` of its program."""
+"""Events of a connection, for the `on_event` of its program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The broker is short of something and stopped reading what is published."""
+    """The broker stopped reading publishes, for lack of disk space or memory."""
 
     reason: str
 
@@ -25,7 +25,7 @@ class Unblocked:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection broke; unless `final`, it is being made again."""
+    """The connection was lost; unless `final`, the client reconnects."""
 
     error: ClientError
     final: bool
@@ -33,8 +33,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The connection is there again, and what it had declared; queues named by the broker have
-    new names, `renamed` by old name."""
+    """The client has reconnected and restored its declarations and consumers.
+
+    `renamed` has the new names of queues that the broker named, by old name.
+    """
 
     attempts: int
     renamed: Mapping[str, str]

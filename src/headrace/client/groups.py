@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of readers: where they stand in streams, kept by Headrace (docs/guides/groups.md)."""
+"""Groups of readers: their positions in streams, kept by Headrace (docs/guides/groups.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Position = int | str | datetime  # An offset, `first`, `last` or `next`, or a mo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """Where one group stands in one stream."""
+    """The position of one group in one stream."""
 
     stream: str
     id: int  # Of the stream; one that is made again has another.
@@ -34,9 +34,9 @@ class GroupState:
 
 
 class Groups:
-    """The groups of one name, on any streams; `list_groups` tells of all there are.
+    """The groups of one name, on any streams; `list_groups` lists all.
 
-    Several streams in one call change together or not at all. Every call raises RequestRefused.
+    Several streams in one call change together or not at all. Every call may raise RequestRefused.
     """
 
     def __init__(self, requests: Requests, name: str) -> None:
@@ -50,10 +50,10 @@ class Groups:
         pin: bool | None = None,
         ids: Mapping[str, int] | None = None,
     ) -> dict[str, GroupState]:
-        """Remember where the group begins in each stream, unless it began there before.
+        """Set where the group begins in each stream, unless it has begun there.
 
-        `pin` makes retention leave what it has not read (None: as it is). With `ids`, streams that
-        were made again are refused with code `gone`, here and in `commit`.
+        `pin` keeps unread records from retention (None: unchanged). With `ids`, streams that were
+        recreated are refused with code `gone`, here and in `commit`.
         """
         fields: dict[str, object] = {} if pin is None else {"pin": pin}
         return await self._ask("group.begin", positions=_said(positions), ids=ids, **fields)
@@ -66,30 +66,30 @@ class Groups:
         force: bool = False,
         ids: Mapping[str, int] | None = None,
     ) -> dict[str, GroupState]:
-        """Move the committed positions forward; `force` moves them anywhere, whoever owns them."""
+        """Move the committed positions forward; `force` sets any position, for any owner."""
         return await self._ask(
             "group.commit", positions=_said(positions), owner=owner, force=force, ids=ids
         )
 
     async def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
-        """Where the group stands; code `not-found` when it is not there for one of the streams."""
+        """Return the group's positions; code `not-found` when a stream does not have the group."""
         return await self._ask("group.get", streams=list(streams))
 
     async def delete(self, streams: Iterable[str], *, force: bool = False) -> None:
-        """Forget the group on these streams; with `force` even while somebody has it."""
+        """Delete the group on these streams; `force` does it even while it is claimed."""
         await self._ask("group.delete", streams=list(streams), force=force)
 
     async def claim(
         self, streams: Iterable[str], owner: str, *, force: bool = False
     ) -> dict[str, GroupState]:
-        """Make `owner` the owner, for as long as this connection lasts and a while after.
+        """Make `owner` the owner, until some time after this connection ends.
 
-        Code `conflict` when another has a live claim, unless `force` takes it away.
+        Code `conflict` when another owner's claim is live, unless `force` takes it away.
         """
         return await self._ask("group.claim", streams=list(streams), owner=owner, force=force)
 
     async def release(self, streams: Iterable[str], owner: str) -> None:
-        """Give the claim up; nothing happens when it is another's."""
+        """Give up the claim; a claim of another owner stays."""
         await self._ask("group.release", streams=list(streams), owner=owner)
 
     async def _ask(self, what: str, **fields: object) -> dict[str, GroupState]:
@@ -100,7 +100,7 @@ class Groups:
 
 
 async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[GroupState]:
-    """All groups of a stream, or of all streams that the user may read."""
+    """Give the groups of a stream, or of all streams that the user may read."""
     fields: dict[str, object] = {"stream": stream} if stream else {}
     while True:
         answer = await requests.ask("group.list", **fields)
@@ -112,7 +112,7 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
 
 
 def _said(positions: Mapping[str, Position]) -> dict[str, object]:
-    """Positions as a request has them."""
+    """Return positions as a request has them."""
     said: dict[str, object] = {}
     for stream, position in positions.items():
         if isinstance(position, datetime):

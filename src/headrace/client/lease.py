@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: a group takes messages of an ordinary queue as numbers that can be read again.
+"""Leases: a group takes messages of a queue as numbers that can be read again.
 
-What is taken leaves the queue and stands in a hidden stream, until it is settled or given back;
-docs/guides/leases.md tells the life of a lease. Everything here may be asked twice with the effect
-of once, so a lost answer is asked for again.
+Taken messages leave the queue for a hidden stream, until they are settled or released
+(docs/guides/leases.md). A repeated call changes nothing more, so a lost answer is asked for again.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ RELEASE = "release"
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """What a broker tells of a lease."""
+    """The state of a lease."""
 
     broker: str  # The broker's UUID.
     queue: str
@@ -48,12 +47,12 @@ class LeaseState:
 
     @property
     def leased(self) -> int:
-        """How many messages are taken and not settled."""
+        """The number of messages taken and not settled."""
         return self.next - self.settled
 
 
 class LeaseRange(NamedTuple):
-    """What a take gave: the numbers `[first, last)`."""
+    """The messages of a `take`: the numbers `[first, last)`."""
 
     stream: str
     first: int
@@ -63,7 +62,7 @@ class LeaseRange(NamedTuple):
 
 
 class LeaseSettled(NamedTuple):
-    """What a settle did."""
+    """The outcome of a `settle`."""
 
     settled: int
     next: int
@@ -71,10 +70,10 @@ class LeaseSettled(NamedTuple):
 
 
 class Lease(AsyncClosing):
-    """The lease of a queue for a group, as one owner works on it.
+    """The lease of a queue for a group, for one owner.
 
-    `owner` is a word of your choice that a process keeps over reconnections and restarts, if it
-    wants to be the same owner then; otherwise a new one. One owner at a time: see `claim`.
+    `owner` is a word of your choice. A process that keeps it stays the owner over reconnections and
+    restarts; without it the owner is new. A lease has one owner at a time: see `claim`.
     """
 
     def __init__(
@@ -88,10 +87,10 @@ class Lease(AsyncClosing):
         on_timeout: str = KEEP,
         requests: Requests | None = None,
     ) -> None:
-        """`requests` are those to ask with; else the lease opens a channel of its own.
+        """Without `requests` the lease opens a channel of its own.
 
-        When the owner's connection is gone for `timeout_s`, others may claim the lease. With
-        `on_timeout="release"` its messages return to the queue then.
+        When the owner's connection is gone for `timeout_s` seconds, others may claim the lease;
+        with `on_timeout="release"` its messages return to the queue then.
         """
         self.queue = queue
         self.group = group
@@ -108,11 +107,11 @@ class Lease(AsyncClosing):
         return f"<Lease of queue {self.queue!r} for group {self.group!r} by {self.owner!r}>"
 
     async def claim(self, *, force: bool = False, wait_s: float = 0.0) -> LeaseState:
-        """Become the owner; the lease is made unless it is there.
+        """Become the owner; create the lease if it does not exist.
 
-        While another owner is alive, RequestRefused with code `conflict`, unless `force` is set;
-        with `wait_s` it is tried for so long. What the last owner took and did not settle is
-        there: from `settled` to `next`.
+        Raises RequestRefused with code `conflict` while another owner is alive, after trying for
+        `wait_s` seconds; `force` takes the lease away. Messages that the last owner took and did
+        not settle are the numbers from `settled` to `next`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
@@ -142,13 +141,15 @@ class Lease(AsyncClosing):
         messages: int | None = None,
         octets: int | None = None,
     ) -> LeaseRange:
-        """Take up to so many messages, and octets, but at least one message if there is one.
+        """Take up to `messages` messages and `octets` bytes, at least one message if any.
 
-        They get the numbers from `first` on, which is `next` as the caller knows it (without it,
-        as this object does). When `first` is below the broker's `next`, what it has from there on
-        is the answer, within the same limits, and nothing more is taken; so no answer is ever
-        lost. Nothing to take is a range without numbers. RequestRefused has code `gone` when
-        `first` is settled, `precondition` when it is beyond what was taken.
+        They get the numbers from `first` on; the default is `next`, as this object knows it. When
+        `first` is below the broker's `next`, an answer was lost: the answer is then the messages
+        from `first` on, within the same limits, and nothing more is taken. An empty queue gives an
+        empty range.
+
+        Raises RequestRefused with code `gone` when `first` is settled, `precondition` when it is
+        beyond the messages taken.
         """
         if first is None and self._next is None:
             self._next = (await self.info()).next
@@ -169,11 +170,11 @@ class Lease(AsyncClosing):
     async def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
     ) -> AsyncGenerator[list[Record], None]:
-        """The messages `[first, last)`, which were taken, in batches; as often as you like.
+        """Read the taken messages `[first, last)` in batches, as often as you like.
 
-        Any connection may read them, through `connection.stream(range.stream)`: this is the same.
-        Each record has its number as offset, and when it arrived in the queue; the header
-        `x-redelivered` is there if it was delivered before.
+        Any connection may read them, by `connection.stream(range.stream)`. A record's offset is its
+        number, and its arrival time is that in the queue; it has the header `x-redelivered` if it
+        was delivered before.
         """
         if not self._stream:
             self._stream = (await self.info()).stream
@@ -186,10 +187,10 @@ class Lease(AsyncClosing):
     async def settle(
         self, upto: int, rejects: Iterable[int | tuple[int, int]] = ()
     ) -> LeaseSettled:
-        """Settle every number below `upto`: done with, but for `rejects`, which are dead letters.
+        """Settle every number below `upto`; those in `rejects` become dead letters.
 
-        A reject is a number, or a pair (first, last) for those from `first` to before `last`.
-        What is settled already is passed over.
+        A reject is a number, or a pair (first, last) for `[first, last)`. Numbers that are settled
+        already are skipped.
         """
         answer = await self._ask(
             "settle", owner=self.owner, upto=upto, rejects=[_listed(item) for item in rejects]
@@ -197,11 +198,11 @@ class Lease(AsyncClosing):
         return LeaseSettled(answer["settled"], answer["next"], answer["rejected"])
 
     async def reject(self, first: int, last: int, numbers: Iterable[int | tuple[int, int]]) -> None:
-        """Reject in advance: of what was taken as `[first, last)`, just these are bad.
+        """Mark bad messages in advance: of those taken as `[first, last)`, exactly `numbers`.
 
-        They become dead letters when they are settled. A later verdict on a range takes the place
-        of an earlier one. Any reader may do it, except for another owner than that of the lease.
-        RequestRefused has code `precondition` when the queue has no dead-letter exchange.
+        They become dead letters when they are settled. A later call for a range replaces an earlier
+        one. Any reader may call it, but no other owner than that of the lease. Raises
+        RequestRefused with code `precondition` when the queue has no dead-letter exchange.
         """
         await self._ask(
             "reject",
@@ -212,26 +213,26 @@ class Lease(AsyncClosing):
         )
 
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What of `[first, last)` is rejected in advance, as ranges."""
+        """Return the messages of `[first, last)` that are marked bad, as ranges."""
         answer = await self._ask("rejected", first=first, last=last)
         return [(one[0], one[1]) for one in answer["numbers"]]
 
     async def release(self, *, force: bool = False, forget: bool = False) -> int:
-        """Give back what is taken and not settled; return how many messages that are.
+        """Requeue the messages taken and not settled; return their number.
 
-        They return to their places in the queue, marked redelivered. `force` does it whoever the
-        owner is, `forget` ends the lease.
+        They return to their places in the queue, marked redelivered. `force` does it for any owner;
+        `forget` also deletes the lease.
         """
         answer = await self._ask("release", owner=self.owner, force=force, forget=forget)
         self._next = None
         return int(answer["released"])
 
     async def leave(self) -> None:
-        """Give up the ownership; what is taken stays so, for the next owner of the group."""
+        """Give up the ownership; taken messages stay taken, for the group's next owner."""
         await self._ask("leave", owner=self.owner)
 
     async def info(self) -> LeaseState:
-        """What the broker knows of the lease. RequestRefused `not-found` when there is none."""
+        """Return the lease's state; RequestRefused with code `not-found` when there is none."""
         return _state(await self._ask("info"))
 
     async def close(self) -> None:
@@ -246,7 +247,7 @@ class Lease(AsyncClosing):
 
 
 async def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
-    """All leases of queues that the user may read, or those of one queue."""
+    """Return the leases of a queue, or of all queues that the user may read."""
     fields = {"queue": queue} if queue else {}
     answer = await requests.ask("lease.list", **fields)
     return [_state(found) for found in answer["leases"]]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as programs see them: a body, typed properties and headers.
+"""Messages for programs: a body, typed properties and headers.
 
-`Message` is what you publish; `Received` is what a consumer or `get` hands you, with where it came
-from. The asyncio and the blocking client add to it how it is settled. What a body may be is said in
-one place, `octets_of`, through which every body goes that is sent.
+`Message` is for publishing. `Received` is a message from a queue, with its exchange and routing
+key; both clients add how to settle it. `octets_of` says what a body may be, and every body that is
+sent passes through it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _EXPIRATION_MS_MAX = 3650 * 86_400_000  # Ten years; RabbitMQ accepts as much.
 
 @dataclass(slots=True, repr=False)
 class Message:
-    """A body with its properties. Persistent unless you say not.
+    """A body with its properties. Persistent by default.
 
-    The body is bytes; a bytearray or memoryview is copied, a str encoded as UTF-8. TypeError for
-    anything else: `from_json` makes a message of a value.
+    The body is bytes; a bytearray or memoryview is copied, a str is encoded as UTF-8, and anything
+    else raises TypeError. `from_json` makes a message of any JSON value. `priority` is 0 to 255;
+    `expiration` is sent in milliseconds, rounded up.
     """
 
     body: bytes
@@ -65,7 +66,7 @@ class Message:
             self.body = octets_of(self.body)
 
     def __repr__(self) -> str:
-        """The body, cut after `SHOWN_BYTES`, and what is not as by default."""
+        """Show the first `SHOWN_BYTES` of the body, and the properties that are not the default."""
         body = repr(self.body[:SHOWN_BYTES])
         if len(self.body) > SHOWN_BYTES:
             body += f"… {len(self.body)} bytes"
@@ -78,9 +79,9 @@ class Message:
 
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
-        """The content itself when it is a message, else a message with that body.
+        """Return a message as it is, or a message with the content as its body.
 
-        TypeError when it is neither a message nor what a body may be.
+        TypeError when it is neither a message nor a body.
         """
         if not isinstance(content, Message):
             return Message(content)  # type: ignore[arg-type]  # It becomes bytes there.
@@ -90,12 +91,12 @@ class Message:
 
     @classmethod
     def from_json(cls, value: object) -> Message:
-        """A message with `value` as JSON, and the content type that says so."""
+        """Return a message with `value` as JSON, and the content type application/json."""
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return Message(text.encode(), content_type="application/json")
 
     def text(self) -> str:
-        """The body as text: UTF-8, or what `content_encoding` names if Python knows it."""
+        """Return the body as text, in `content_encoding` if Python knows it, else in UTF-8."""
         try:
             return self.body.decode(self.content_encoding or "utf-8")
         except LookupError:
@@ -108,7 +109,7 @@ class Message:
 
 @dataclass(slots=True, repr=False)
 class Received(Message):
-    """A message from a queue, and where it came from."""
+    """A message from a queue, with the exchange and routing key it was published with."""
 
     exchange: str = field(default="", kw_only=True)
     routing_key: str = field(default="", kw_only=True)
@@ -119,7 +120,7 @@ class Received(Message):
 
     @property
     def offset(self) -> int | None:
-        """Where the message is in its stream; None when it came from a queue."""
+        """The offset of the message in its stream; None when it came from a queue."""
         value = self.headers.get("x-stream-offset")
         return value if isinstance(value, int) else None
 
@@ -147,9 +148,9 @@ Content = Message | bytes | bytearray | memoryview | str
 
 
 def octets_of(body: object) -> bytes:
-    """The octets to send for a body: bytes, a bytearray, a memoryview of octets, or a str as UTF-8.
+    """Return a body as bytes: from bytes, a bytearray, a memoryview of bytes, or a str as UTF-8.
 
-    TypeError for anything else, also for what `bytes` would take, such as a number.
+    TypeError for anything else, also for values that `bytes` would take, such as a number.
     """
     if isinstance(body, str):
         return body.encode()
@@ -170,7 +171,7 @@ def octets_of(body: object) -> bytes:
 
 
 def several(messages: Iterable[Content]) -> Iterable[Content]:
-    """The messages as they are; TypeError for what is one message, or no messages, yet iterable."""
+    """Return the messages; TypeError for a single one, or an iterable of something else."""
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
         kind = type(messages).__name__
         raise TypeError(f"many messages are a list of them, or another iterable, not {kind}")
@@ -178,7 +179,7 @@ def several(messages: Iterable[Content]) -> Iterable[Content]:
 
 
 def encode_header(message: Message) -> bytes:
-    """The payload of the content header frame; ValueError when a property cannot be sent."""
+    """Return the payload of a content header frame; ValueError when a property cannot be sent."""
     properties = BasicProperties(
         content_type=message.content_type,
         content_encoding=message.content_encoding,
@@ -199,7 +200,7 @@ def encode_header(message: Message) -> bytes:
 
 
 def decode_properties(header: bytes) -> BasicProperties:
-    """The properties in a content header frame's payload; AmqpError when it is malformed."""
+    """Return the properties of a content header's payload; AmqpError when it is malformed."""
     class_id, _, properties = decode_content_header(V0_9_1, header)
     if class_id != BASIC or not isinstance(properties, BasicProperties):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"content of class {class_id} instead of basic")
@@ -207,12 +208,12 @@ def decode_properties(header: bytes) -> BasicProperties:
 
 
 def read_message(header: bytes, body: bytes) -> Message:
-    """A message from its header frame's payload and its body."""
+    """Return a message from its content header's payload and its body."""
     return Message(body, **message_fields(decode_properties(header)))
 
 
 def message_fields(properties: BasicProperties) -> MessageFields:
-    """The keyword arguments of `Message` that say the same as `properties`."""
+    """Return the keyword arguments of `Message` for these properties."""
     return {
         "headers": properties.headers or {},
         "persistent": properties.delivery_mode == PERSISTENT,
@@ -232,7 +233,7 @@ def message_fields(properties: BasicProperties) -> MessageFields:
 
 
 def milliseconds(expiration: timedelta) -> str:
-    """The time to live as the wire has it, rounded up so that it never becomes 0 by rounding."""
+    """Return the time to live as the wire has it: milliseconds, rounded up."""
     ms = -(-expiration // _MILLISECOND)
     if not 0 <= ms <= _EXPIRATION_MS_MAX:
         raise ValueError(f"an expiration must be from 0 to {_EXPIRATION_MS_MAX} ms, not {ms} ms")
@@ -240,7 +241,7 @@ def milliseconds(expiration: timedelta) -> str:
 
 
 def expiration_of(text: str | None) -> timedelta | None:
-    """The time to live; None for what is not a number, which a broker should have refused."""
+    """Return the time to live; None for text that is no number."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 12:
         return None
     return timedelta(milliseconds=int(text))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing once: messages are numbered, so that one sent twice is taken once.
+"""Publishing once: messages are numbered, and the broker drops a number that it has.
 
-After a lost connection nobody knows which of the unconfirmed messages the broker has. A `Publisher`
-sends them again, in order and with the ids that they had; the broker drops those that it has. It
-also goes on after the program was started anew: `last` tells how far it was.
+After a lost connection the client cannot know which unconfirmed messages the broker has. A
+`Publisher` sends them again in order, with the ids that they had, and the broker drops those that
+it has. A restarted program goes on after `last`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ WINDOW = 1000  # Messages of `publish_many` under way.
 class Publisher(AsyncClosing):
     """Publishes under a name, each message once. Use it with `async with`, one for each name.
 
-    Two at a time under one name drop each other's messages: the ids of the slower one were taken.
+    Two publishers at a time under one name drop each other's messages: the ids of the slower one
+    are already taken.
     """
 
     def __init__(self, connection: Connection, name: str) -> None:
@@ -47,7 +48,7 @@ class Publisher(AsyncClosing):
         return f"<Publisher {self.name!r} of {self._connection!r}>"
 
     async def __aenter__(self) -> Self:
-        """Open a channel, and ask how far the publisher was."""
+        """Open a channel, and ask for the last id."""
         self._channel = await self._connection.channel()
         try:
             self._next = await self.last() + 1
@@ -63,7 +64,7 @@ class Publisher(AsyncClosing):
             await channel.close()
 
     async def last(self) -> int:
-        """The highest id that the broker has taken from this publisher; -1 when none was."""
+        """Return the highest id that the broker has from this publisher; -1 when it has none."""
         async with Requests(self._connection) as requests:
             return int((await requests.ask("publisher.last", name=self.name))["last"])
 
@@ -76,11 +77,11 @@ class Publisher(AsyncClosing):
         mandatory: bool = False,
         publishing_id: int | None = None,
     ) -> int:
-        """Publish once; return the id, when the broker has confirmed.
+        """Publish once; return the message's id when the broker has confirmed.
 
-        Without a `publishing_id` it is the next one. With one, which may not be lower than that of
-        a message before, nothing happens when the broker has taken it already. Nacked and Returned
-        mean that the message was not taken: publish it again, with its id or without.
+        The id is the next one unless `publishing_id` gives it, which may not be lower than that of
+        an earlier message; the broker drops a message with an id that it has. After Nacked or
+        Returned the broker does not have the message: publish it again, with or without its id.
         """
         ids = None if publishing_id is None else [publishing_id]
         return await self._publish([message], routing_key, exchange, mandatory, ids)
@@ -93,9 +94,9 @@ class Publisher(AsyncClosing):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish all, with up to 1000 under way; return the last id (-1: none ever).
+        """Publish messages with up to 1000 in flight; return the last id (-1: none ever).
 
-        When one is not taken, the error says which, and no more than those under way follow it.
+        After a failure only the messages in flight follow it. The error says which message failed.
         """
         last = self._next - 1
         waiting: list[Content] = []
@@ -116,9 +117,9 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         ids: list[int] | None,
     ) -> int:
-        """Publish some and wait; those whose outcome a lost connection hides are sent again.
+        """Publish messages and wait; send those with lost confirms again.
 
-        Nothing else is sent before they are dealt with, so ids arrive in order.
+        Nothing else is sent before they have an outcome, so ids arrive in order.
         """
         async with self._turn:
             if ids is None:
@@ -147,7 +148,7 @@ class Publisher(AsyncClosing):
         mandatory: bool,
         failures: list[BaseException],
     ) -> list[Message]:
-        """Send these; return those whose outcome is not known, and note what failed."""
+        """Send messages; return those whose outcome is unknown, and record failures."""
         channel = self._channel
         if channel is None:
             raise UsageError(f"publisher {self.name!r} is closed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a broker that are messages, over all versions of AMQP.
+"""Requests to a broker as messages, in all versions of AMQP.
 
 Headrace answers requests on the queues `amq.headrace.pipeline` (docs/reference/pipeline-service.md)
 and `amq.headrace.transactions`: JSON objects, sent with a reply-to and a correlation id.
@@ -48,12 +48,12 @@ class RequestRefused(ClientError):
 
 
 class Requests(AsyncClosing):
-    """Asks one queue of a broker; any number of requests may be under way.
+    """Sends requests to one queue of a broker; any number may be under way.
 
-    It opens a channel when first used; `async with`, or `close`, closes that. Requests are sent
-    again after a reconnection, so they should be such that doing them twice is doing them once, as
-    all those of `amq.headrace.pipeline` are (those that move or copy messages with an `id`). They
-    wait while the broker blocks the connection.
+    It opens a channel for the first request; `async with`, or `close`, closes that. Requests are
+    sent again after a reconnection, so repeating one must change nothing more: that holds for all
+    those of `amq.headrace.pipeline` (those that move or copy messages need an `id`). Requests wait
+    while the broker blocks the connection.
     """
 
     def __init__(
@@ -70,19 +70,19 @@ class Requests(AsyncClosing):
 
     @property
     def connection(self) -> Connection:
-        """The connection that it asks over."""
+        """The connection that carries the requests."""
         return self._connection
 
     async def ask(self, what: str, **fields: object) -> Answer:
-        """Send the request `what` with its fields; return the answer.
+        """Send a request with its fields; return the answer.
 
-        RequestRefused when the broker refuses, TimeoutError when no answer comes within
-        `timeout_s`, UsageError when the broker is no Headrace that serves such requests.
+        Raises RequestRefused when the broker refuses it, TimeoutError when no answer arrives within
+        `timeout_s` seconds, UsageError when the broker is no Headrace that serves such requests.
         """
         return await self.send({"do": what, **fields})
 
     async def send(self, request: Mapping[str, object]) -> Answer:
-        """As `ask`, with the whole object."""
+        """Send a request given as a whole object; else as `ask`."""
         body = json.dumps(request, separators=(",", ":")).encode()
         name = str(request.get("do", ""))
         exchange = asyncio.ensure_future(self._exchange(body))
@@ -136,7 +136,7 @@ class Requests(AsyncClosing):
             answers.forget(number)
 
     async def _open(self) -> _Answers:
-        """The channel, with a consumer for answers."""
+        """Return the channel with a consumer for answers, opening it if necessary."""
         async with self._opening:
             if self._answers is not None:
                 if self._answers.error is None:
@@ -169,7 +169,7 @@ class _Answers:
         self._number = 0
 
     def expect(self) -> tuple[str, asyncio.Future[bytes]]:
-        """The correlation id of a new request, and its answer to come."""
+        """Return the correlation id of a new request, and a future of its answer."""
         if self.error is not None:
             raise fresh(self.error)
         if len(self._waiting) >= WAITING_MAX:
@@ -180,29 +180,29 @@ class _Answers:
         return number, future
 
     def forget(self, number: str) -> None:
-        """Nobody waits for the answer any more."""
+        """Drop the answer to a request when it arrives."""
         self._waiting.pop(number, None)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """An answer came."""
+        """Take an answer."""
         future = self._waiting.get(decode_properties(header).correlation_id or "")
         if future is not None and not future.done():
             future.set_result(body)
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """The queue was deleted."""
         self.fail(ConnectionLost("the queue for answers is gone"))
 
     def ended(self) -> None:
-        """As `cancelled`: the queue went away."""
+        """The queue was deleted."""
         self.cancelled()
 
     def lost(self) -> None:
-        """The connection broke."""
+        """The connection was lost."""
         self.fail(ConnectionLost("the connection was lost before the answer came"))
 
     def fail(self, error: ClientError) -> None:
-        """No more answers will come."""
+        """Fail all requests: no more answers will arrive."""
         self.error = self.error or error
         for future in self._waiting.values():
             if not future.done():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at a queue without taking from it: what is ready now, by position, in parallel.
+"""Browsing a queue in parallel by position, without consuming.
 
-A position is a message's place in its queue, which never changes. A snapshot says from where to
-where the queue reaches at one moment; each message between is shown once, if it is still there when
-its turn comes. Nothing is marked, held or moved.
+A position is a message's place in its queue and never changes. A snapshot is the range of positions
+at one moment; each message in it is given once, if it is still ready when its part is read. Nothing
+is marked, acquired or moved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where a queue reached at one moment."""
+    """The range of a queue at one moment."""
 
     broker: str  # The broker's UUID.
     queue: str
@@ -36,13 +36,13 @@ class Snapshot:
     octets: int  # and what their bodies have.
 
     def ranges(self) -> list[tuple[int, int]]:
-        """The parts, as ranges of positions, to be read in parallel."""
+        """Return the parts as ranges of positions, to be read in parallel."""
         ends = [self.first, *self.bounds, self.last]
         return list(itertools.pairwise(ends))
 
 
 async def take_snapshot(requests: Requests, queue: str, parts: int = 1) -> Snapshot:
-    """Ask where a queue reaches now; cut it into up to so many parts, 1000 at most."""
+    """Return the present range of a queue, cut into up to `parts` parts (1 to 1000)."""
     answer = await requests.ask("queue.snapshot", queue=queue, parts=parts)
     bounds = tuple(answer.pop("bounds"))
     return Snapshot(bounds=bounds, **{name: answer[name] for name in _FIELDS})
@@ -57,10 +57,10 @@ async def browse(
     batch_max: int = BATCH_MAX,
     credit: int = CREDIT,
 ) -> AsyncGenerator[list[Record], None]:
-    """The messages that are ready at the positions [first, last), in order of these.
+    """Read the messages that are ready at the positions [first, last), in order.
 
-    Each record's offset is its position; the header `x-redelivered` is there if it was delivered
-    before. It goes on where it was after a reconnection.
+    A record's offset is its position; it has the header `x-redelivered` if it was delivered before.
+    It goes on at the same position after a reconnection.
     """
     reading = connection.stream(queue).read(
         first, last, batch_max=batch_max, credit=credit, browse=True

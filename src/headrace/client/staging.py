@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: many tasks publish, one decision makes all of it visible, exactly once.
+"""Staged batches: many tasks publish, and one decision makes all of it visible, exactly once.
 
-A `Stage` is the work of one attempt of one task: it publishes into transaction branches of the
-broker, fast and many at a time, and prepares them. A `Sink` is the driver's side: it owns the
-batches of one name, and commits each by naming the work that counts. docs/guides/staged-batches.md
-tells what happens when any of them fails.
+A `Stage` is one attempt of one task: it publishes into transaction branches of the broker, and
+prepares them. A `Sink` is the driver's side: it owns the batches of one name, and commits each by
+naming the attempts that count. docs/guides/staged-batches.md has the failure cases.
 
-A stage has a connection of its own, in AMQP 0-9, whose dtx class it speaks, whatever version the
-program's own connection has; so what it publishes is kept as any publish of 0-9-1 is.
+A stage has a connection of its own in AMQP 0-9, for its dtx class, in any version of the program's
+own connection; its messages are stored like publishes of 0-9-1.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ PREPARE_S: Final = 120.0  # How long a prepare or a decision may take.
 
 
 class StageError(ClientError):
-    """A message was not taken; `index` counts those of the stage from 0."""
+    """A publish failed; `index` counts the messages of the stage from 0."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(index, reason)
@@ -59,7 +58,7 @@ class StageError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What an attempt prepared: hand it to `Sink.commit`."""
+    """The prepared branches of an attempt, for `Sink.commit`."""
 
     branches: str  # The name of the work, and the number of its branches; "" when there is none.
     messages: int
@@ -68,7 +67,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """What a broker tells of a sink."""
+    """The state of a sink."""
 
     sink: str
     owner: str
@@ -85,10 +84,10 @@ def _state(answer: Answer) -> SinkState:
 
 
 class Sink:
-    """The batches of one sink, as their owner sees them.
+    """The batches of one sink, for their owner.
 
-    Every call may be repeated: that changes nothing more. RequestRefused says when another owner,
-    or a later run of this one, has the sink (code `conflict`).
+    A repeated call changes nothing more. RequestRefused with code `conflict` says that another
+    owner, or a later run of this one, has the sink.
     """
 
     def __init__(
@@ -99,17 +98,18 @@ class Sink:
         self._requests = requests or Requests(connection, timeout_s=PREPARE_S)
 
     async def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:
-        """Own the sink from now on; what earlier runs left undecided is rolled back.
+        """Become the sink's owner; undecided batches of earlier runs are rolled back.
 
-        `owner` is who counts the batches, such as a query; `run` one life of it: the same run
-        keeps its epoch, an empty one is always new. `force` takes it from a live owner.
+        `owner` is the program that counts the batches, such as a query; `run` is one life of it.
+        The same run keeps its epoch; an empty one is always new. `force` takes the sink from a live
+        owner.
         """
         answer = await self._ask("batch.begin", owner=owner, run=run, force=force)
         self.epoch = int(answer["epoch"])
         return _state(answer)
 
     async def state(self) -> SinkState | None:
-        """What the broker knows of the sink; None when it knows none of this name."""
+        """Return the state of the sink; None when the broker has none of this name."""
         try:
             return _state(await self._ask("batch.last"))
         except RequestRefused as error:
@@ -118,15 +118,15 @@ class Sink:
             raise
 
     async def last(self) -> int | None:
-        """The last committed batch of the owner, if any."""
+        """Return the last committed batch of the owner; None when there is none."""
         state = await self.state()
         return None if state is None else state.last
 
     async def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
-        """Make the work of these attempts visible, all of it or nothing; give up all others.
+        """Make these attempts visible together, and roll back all others of the batch.
 
-        With code `not-found` or `precondition` some of it is not there any more: the batch must be
-        written again.
+        Raises RequestRefused with code `not-found` or `precondition` when a part is gone: the batch
+        must be written again.
         """
         names = [one if isinstance(one, str) else one.branches for one in staged]
         names = [name for name in names if name]
@@ -135,12 +135,12 @@ class Sink:
         )
 
     async def abort(self, batch: int) -> int:
-        """Give up what is prepared for a batch; return how many branches that were."""
+        """Roll back all that is prepared for a batch; return the number of branches."""
         answer = await self._ask("batch.abort", epoch=self.epoch, batch=batch)
         return int(answer["branches"])
 
     async def release(self, owner: str) -> None:
-        """Another owner may have the sink at once."""
+        """Give up the sink, so that another owner may have it at once."""
         await self._ask("batch.release", owner=owner)
 
     async def close(self) -> None:
@@ -152,9 +152,9 @@ class Sink:
 
 
 class Stage(AsyncClosing):
-    """The work of one attempt at one partition of a batch. Use it with `async with`.
+    """One attempt at one partition of a batch. Use it with `async with`.
 
-    Without `prepare` nothing comes of it.
+    Its messages are discarded unless `prepare` is called.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Stage(AsyncClosing):
         chunk_messages: int = CHUNK_MESSAGES,
         chunk_octets: int = CHUNK_OCTETS,
     ) -> None:
-        """`epoch` is that of the sink's owner: of an earlier one, nothing is prepared any more."""
+        """`epoch` is that of the sink's owner; with an earlier one `prepare` fails."""
         self.sink = sink
         self.batch = batch
         self.name = f"{partition}.{attempt}.{secrets.token_hex(3)}"
@@ -195,7 +195,7 @@ class Stage(AsyncClosing):
         *,
         mandatory: bool = True,
     ) -> None:
-        """Publish some messages; without an exchange the routing key is the name of a queue.
+        """Publish messages; without an exchange the routing key is the name of a queue.
 
         With `mandatory`, a message that no queue gets makes the stage fail.
         """
@@ -221,8 +221,8 @@ class Stage(AsyncClosing):
     ) -> None:
         """Publish rows of columns (see `headrace.client.bulk.encode`).
 
-        StageError names a row that cannot be encoded, or that the broker did not take; the broker
-        may say so only at a later call.
+        Raises StageError for a row that cannot be encoded, or that the broker did not take; the
+        broker's refusal may only show at a later call.
         """
         flags = MANDATORY if mandatory else 0
         row = 0
@@ -252,10 +252,10 @@ class Stage(AsyncClosing):
             row = after
 
     async def prepare(self) -> Staged:
-        """Make what was published survive until it is decided; the stage is over.
+        """Prepare the messages: they survive a restart until they are decided. The stage is over.
 
-        StageError when a message was not taken; RequestRefused when the stage came too late
-        (`conflict`: another run owns the sink), or cannot be kept.
+        Raises StageError when a publish failed, RequestRefused when the stage is too late (code
+        `conflict`: another run owns the sink) or cannot be prepared.
         """
         if self._count:
             self._begin_prepare()
@@ -267,7 +267,7 @@ class Stage(AsyncClosing):
         return Staged(f"{self.name}:{chunks}" if chunks else "", self.messages)
 
     async def close(self) -> None:
-        """Give up what is not prepared, and close the stage's connection."""
+        """Discard unprepared messages, and close the stage's connection."""
         for task in self._preparing:
             task.cancel()
         self._preparing.clear()
@@ -283,7 +283,7 @@ class Stage(AsyncClosing):
         return self._own.frame_max
 
     async def _ready(self) -> Channel:
-        """The channel, working for a branch that has room."""
+        """Return the channel, in a branch that has room."""
         if self._own is None:
             self._own = await self._source.beside(V0_9)
             self._requests = Requests(self._own, timeout_s=PREPARE_S)
@@ -311,7 +311,7 @@ class Stage(AsyncClosing):
         return f"{self.name}/{self._chunk}"
 
     def _begin_prepare(self) -> None:
-        """Have the branch at work prepared; the next one may begin meanwhile."""
+        """Prepare the current branch; the next may begin meanwhile."""
         first = self.messages - self._count
         prepare = self._prepare(self._branch(), self._count, first)
         self._preparing.append(asyncio.create_task(prepare))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Super streams: the streams behind one exchange, as Headrace tells of them."""
+"""Super streams: the streams behind one exchange."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuperStream:
-    """A super stream at some moment."""
+    """A super stream at the time of the request."""
 
     exchange: str
     type: str  # Of the exchange: x-super-stream, or direct in RabbitMQ's layout.
@@ -35,15 +35,14 @@ class SuperStream:
 
 
 async def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """The super stream behind an exchange, as it is now; RequestRefused when it is none."""
+    """Return the super stream behind an exchange; RequestRefused when it is none."""
     return _read(await requests.ask("superstream.info", exchange=exchange))
 
 
 async def add_partition(requests: Requests, exchange: str, stream: str = "") -> SuperStream:
-    """Add one more partition, named `exchange-number` unless `stream` names it.
+    """Add a partition, named `exchange-number` unless `stream` names it.
 
-    It is declared as those were that came with the exchange. With the name of a stream that is a
-    partition, nothing is added.
+    It is declared like the first partitions. When `stream` is a partition already, nothing changes.
     """
     if not stream:  # The name is chosen here, for the request may be sent twice.
         found = await super_stream(requests, exchange)
@@ -54,7 +53,7 @@ async def add_partition(requests: Requests, exchange: str, stream: str = "") -> 
 
 
 async def list_super_streams(requests: Requests) -> dict[str, int]:
-    """The super streams that the user may read, with their numbers of partitions."""
+    """Return the super streams that the user may read, with their numbers of partitions."""
     answer = await requests.ask("superstream.list")
     return {one["exchange"]: one["partitions"] for one in answer["super_streams"]}
 

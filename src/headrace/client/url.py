@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The URL of a broker: amqp://user:password@host:port/vhost?heartbeat=30, and its settings."""
+"""The URL of a broker (amqp://user:password@host:port/vhost?heartbeat=30) and its settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GUEST = Secret("guest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that decides how one connection is made; the password never shows in its repr."""
+    """The settings of one connection; its repr never shows the password."""
 
     host: str = "localhost"
     port: int = PORT
@@ -72,7 +72,7 @@ class Settings:
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}/{self.vhost}"
 
     def ssl_context(self) -> ssl.SSLContext:
-        """A context that verifies the broker's certificate and host name, unless told not to."""
+        """Return a context that verifies certificate and host name, unless the URL says not to."""
         context = ssl.create_default_context(cafile=self.cacertfile or None)
         if not self.verify:
             context.check_hostname = False
@@ -84,7 +84,7 @@ class Settings:
 
 
 def parse_url(url: str) -> Settings:
-    """Read a broker's URL; whatever is left out takes its default. Raises InvalidUrl."""
+    """Parse a broker's URL; parts left out have their defaults. Raises InvalidUrl."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

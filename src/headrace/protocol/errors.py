@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AmqpError: something that the peer must be told about in a close method, or told us."""
+"""AmqpError: an error that a close method reports to the peer, or the peer to us."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPLY_TEXT_BYTES_MAX = 255  # A reply text is a short string.
 
 
 class AmqpError(Exception):
-    """An error of the protocol: its code, text, the method that failed, and what it closes."""
+    """An error of the protocol: its code, its text, the method that failed, and its scope."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AmqpError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text as it goes over the wire, cut to what a short string holds."""
+        """The reply text of the close method: at most 255 bytes."""
         text = f"{self.code.name} - {self.text}"
         raw = text.encode("utf-8", "replace")
         if len(raw) > REPLY_TEXT_BYTES_MAX:

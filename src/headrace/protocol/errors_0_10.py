@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of AMQP 0-10, by what they end: a connection, an attachment, or a session's execution."""
+"""Errors of AMQP 0-10 by scope: a connection, an attachment, or a session's execution."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CloseError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text as it goes over the wire, cut to what a str8 holds."""
+        """The reply text of connection.close: at most 255 bytes."""
         return _cut(self.text, CLOSE_TEXT_BYTES_MAX)
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class ExecutionError(Exception):
 
     @property
     def description(self) -> str:
-        """The text as it goes over the wire."""
+        """The description of execution.exception: at most 1024 bytes."""
         return _cut(self.text, DESCRIPTION_BYTES_MAX)
 
     def __str__(self) -> str:
@@ -71,5 +71,5 @@ class ExecutionError(Exception):
 
 
 def unknown_ids(text: str) -> DetachError:
-    """The peer names commands that do not exist."""
+    """Return the error for command ids that do not exist."""
     return DetachError(DetachCode.UNKNOWN_IDS, text)

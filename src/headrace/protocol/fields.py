@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the generated methods, commands, structs and properties have in common.
+"""The base of the generated methods, commands, structs and properties.
 
-They are plain slotted classes whose ``__init__`` is generated with them, since making some three
-hundred dataclasses took most of the time in which a broker starts.
+They are plain slotted classes with a generated ``__init__``: three hundred dataclasses took most of
+the time in which a broker starts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 
 class Fields:
-    """A value with named fields, equal to another one of its class with equal fields."""
+    """A value with named fields, equal to another of its class with equal fields."""
 
     __slots__ = ()
 

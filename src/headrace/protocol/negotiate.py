@@ -26,7 +26,7 @@ NUMBERS: dict[Version, tuple[int, int, int]] = {
 
 
 def negotiate(header: bytes) -> Version | bytes:
-    """The version to speak after this header, or the header to answer with before closing.
+    """Return the version to speak after a protocol header, or the header to answer before closing.
 
     The answer is never a later version than was asked for, unless all that we serve are later.
     """
@@ -43,7 +43,7 @@ def negotiate(header: bytes) -> Version | bytes:
 
 
 def numbers_of(header: bytes) -> tuple[int, int, int]:
-    """Major, minor and revision that a protocol header names.
+    """Return major, minor and revision of a protocol header.
 
     Before 0-9-1 its last octets were class, instance, major and minor.
     """

@@ -48,7 +48,7 @@ _PROHIBITED = (
 
 
 class ScramError(ValueError):
-    """A message is malformed, or does not fit the one before, or proves nothing."""
+    """A message is malformed, does not fit the one before, or has a wrong proof."""
 
 
 def prepare(text: str) -> str:
@@ -72,12 +72,12 @@ def prepare(text: str) -> str:
 
 
 def salted(password: str, salt: bytes, iterations: int) -> bytes:
-    """SaltedPassword of RFC 5802."""
+    """Return SaltedPassword of RFC 5802."""
     return hashlib.pbkdf2_hmac("sha256", prepare(password).encode(), salt, iterations)
 
 
 def keys(salted_password: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey: what a server keeps."""
+    """Return StoredKey and ServerKey, which a server keeps."""
     client_key = hmac.digest(salted_password, b"Client Key", "sha256")
     return (
         hashlib.sha256(client_key).digest(),
@@ -86,10 +86,10 @@ def keys(salted_password: bytes) -> tuple[bytes, bytes]:
 
 
 def attributes(message: bytes, names: str) -> dict[str, str]:
-    """Read ``a=…,b=…`` with exactly these attributes first, in this order; extensions may follow.
+    """Parse ``a=…,b=…`` with exactly these attributes first, in order; extensions may follow.
 
     Raises:
-        ScramError: it is something else.
+        ScramError: the text has another form.
     """
     try:
         parts = message.decode().split(",")
@@ -107,10 +107,10 @@ def attributes(message: bytes, names: str) -> dict[str, str]:
 
 
 def unbase64(text: str) -> bytes:
-    """Octets of base64.
+    """Decode base64.
 
     Raises:
-        ScramError: it is something else.
+        ScramError: the text is no base64.
     """
     try:
         return base64.b64decode(text, validate=True)
@@ -119,7 +119,7 @@ def unbase64(text: str) -> bytes:
 
 
 def nonce() -> str:
-    """A fresh nonce."""
+    """Return a fresh nonce."""
     return base64.b64encode(secrets.token_bytes(NONCE_SIZE)).decode()
 
 
@@ -157,15 +157,15 @@ def read_client_first(message: bytes) -> ClientFirst:
 
 
 def escape(name: str) -> str:
-    """A name as an attribute has it."""
+    """Return a name as an attribute's value."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def unescape(text: str) -> str:
-    """A name from an attribute.
+    """Return the name in an attribute's value.
 
     Raises:
-        ScramError: an escape is none.
+        ScramError: an escape is none of the standard's.
     """
     pieces = text.split("=")
     if len(text) > NAME_CHARACTERS_MAX or any(p[:2] not in ("2C", "3D") for p in pieces[1:]):
@@ -220,7 +220,7 @@ class Client:
     """The client's side of one login."""
 
     def __init__(self, name: str, password: str) -> None:
-        """Raises ScramError when SASLprep allows neither name nor password."""
+        """Raises ScramError when SASLprep refuses the name or the password."""
         self._password = password
         self._nonce = nonce()
         self._bare = f"n={escape(prepare(name))},r={self._nonce}".encode()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client for programs without asyncio: the same calls, and they block.
+"""The client for programs without asyncio: the same calls, which block.
 
-The asyncio client runs on a thread of its own, one for all connections of the process. So
-heartbeats go out while the program computes, and a consumer's messages are already here when it
-asks for the next. Everything may be used from any thread. `timeout_s` of `connect` bounds calls.
+The asyncio client runs on one thread for all connections of the process. So heartbeats are sent
+while the program computes, and a consumer's messages have arrived when it asks for the next.
+Everything may be used from any thread. `timeout_s` of `connect` bounds every call, in seconds.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class Connection(ConnectionCalls, Closing):
     ) -> Channel:
         """Open a channel; `with` closes it.
 
-        `confirm=False` publishes without waiting; returned messages then go to `on_return`.
-        `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
+        With `confirm`, a publish waits for the broker's confirm, and at most `unconfirmed_max`
+        messages are unconfirmed at a time. With `confirm=False` publishes do not wait, and
+        `on_return` is called with returned messages. With `retry_lost`, messages whose confirms
+        were lost with the connection are published again, so the broker may have them twice.
         """
 
         async def open_channel() -> _channel.Channel:
@@ -80,10 +82,10 @@ class Connection(ConnectionCalls, Closing):
     def session(
         self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
     ) -> Session:
-        """A session of AMQP 0-10, attached; `with` closes it.
+        """Attach a session of AMQP 0-10; `with` closes it.
 
-        The broker keeps it for `timeout_s` (None: for good) when its connection is lost. `force`
-        takes it away from the connection that it is attached to.
+        The broker keeps a detached session for `timeout_s` seconds (None: for good). `force` takes
+        the session from the connection it is attached to. Raises UsageError in any other version.
         """
 
         async def open_session() -> _session.Session:
@@ -92,7 +94,7 @@ class Connection(ConnectionCalls, Closing):
         return Session(LOOP.run(open_session(), self._timeout_s), self._timeout_s)
 
     def stream(self, name: str) -> Stream:
-        """A stream, to be read by offset."""
+        """Return a stream, to be read by offset."""
         return Stream(self._source.stream(name), self._timeout_s)
 
     def wait_ready(self) -> None:
@@ -100,7 +102,7 @@ class Connection(ConnectionCalls, Closing):
         LOOP.run(self._source.ready(), self._timeout_s)
 
     def close(self) -> None:
-        """Close the connection; the broker puts back what was not settled."""
+        """Close the connection. Unconfirmed publishes fail, unacked messages are requeued."""
         LOOP.run(self._source.close())
 
 
@@ -117,7 +119,7 @@ def connect(
 ) -> Connection:
     """Connect to a broker; `with` closes the connection.
 
-    `timeout_s` bounds every call on the connection with a TimeoutError. Callbacks run on the
+    `timeout_s` bounds every call on the connection, in seconds: TimeoutError. Callbacks run on the
     client's own thread and must not block. All else is as for the asyncio `connect`.
     """
 

@@ -31,7 +31,7 @@ Settlement = tuple["Delivered", bool, bool, bool]  # A delivery, and ack, multip
 
 
 class Confirmation:
-    """The outcome of a publish that is under way."""
+    """The outcome of a publish in flight."""
 
     __slots__ = ("_backlog", "_error", "_known", "_octets", "_timeout_s")
 
@@ -44,7 +44,7 @@ class Confirmation:
 
     @property
     def is_known(self) -> bool:
-        """Whether the broker has answered."""
+        """True if the broker has answered."""
         return self._known
 
     def wait(self) -> None:
@@ -57,27 +57,27 @@ class Confirmation:
     # --- For the loop's thread ----------------------------------------------------------------
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return True if the outcome is known."""
         return self._known
 
     def abandon(self) -> None:
-        """It was not sent, and nobody waits for it."""
+        """The publish was not sent."""
         if not self._known:
             self.set_result(None)
 
     def set_result(self, result: None, /) -> None:
-        """The broker has taken the message."""
+        """The broker has confirmed the message."""
         self._known = True
         self._backlog.settled(self._octets)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """It has not, or nobody knows."""
+        """The broker has not taken the message, or its confirm is lost."""
         self._error = exception
         self.set_result(None)
 
 
 class Backlog:
-    """Publishes of one channel without an outcome, which are bounded by number and octets."""
+    """The publishes of one channel without an outcome, bounded by number and bytes."""
 
     def __init__(self, unconfirmed_max: int, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
         self._max = unconfirmed_max
@@ -90,7 +90,7 @@ class Backlog:
         self._settled = self._settled_octets = 0  # Of which no thread was told yet.
 
     def add(self, octets: int, timeout_s: float | None) -> None:
-        """One more is under way; waits while there are too many, or with too many octets."""
+        """Count a publish in; wait while there are too many, or too many bytes."""
         with self._lock:
             if self._count and (
                 self._count >= self._max or self._octets + octets > self._octets_max
@@ -110,7 +110,7 @@ class Backlog:
                 self._for_outcomes -= 1
 
     def settled(self, octets: int) -> None:
-        """One has an outcome; the threads are told of all in the next turn of the loop."""
+        """Count a publish out; threads are notified once in the next turn of the loop."""
         if not self._settled:
             asyncio.get_running_loop().call_soon(self._tell)
         self._settled += 1
@@ -146,9 +146,9 @@ class Backlog:
 
 
 class Line:
-    """Publishes and settlements of one channel, in the order in which a program gave them.
+    """The publishes and settlements of one channel, in the program's order.
 
-    Used on the loop's thread alone. What is held is bounded by the backlog and the prefetch.
+    Used on the loop's thread alone. The backlog and the prefetch bound its length.
     """
 
     def __init__(self, source: Channel) -> None:
@@ -157,14 +157,14 @@ class Line:
         self._sending: asyncio.Task[None] | None = None
 
     def take(self, errand: Publication | Settlement) -> None:
-        """Send it now, or behind what is held."""
+        """Send it now, or queue it behind earlier ones."""
         if self._held or not self._send_now(errand):
             self._held.append(errand)
             if self._sending is None:
                 self._sending = asyncio.get_running_loop().create_task(self._send_held())
 
     async def emptied(self) -> None:
-        """Wait until all is sent that was taken so far."""
+        """Wait until everything taken so far is sent."""
         if self._sending is not None:
             await asyncio.shield(self._sending)
 

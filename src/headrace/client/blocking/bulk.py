@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class BulkPublisher(Blocking):
-    """Sends frames of `client.bulk.encode` and counts their confirms; `with` opens and
-    closes.
+    """Sends frames of `client.bulk.encode` and counts their confirms.
 
-    Made for AMQP 0-9-1: other versions have no confirms, or other frames.
+    `with` opens and closes its channel. Made for AMQP 0-9-1: other versions have no confirms,
+    or other frames.
     """
 
     _source: _publisher.BulkPublisher
@@ -44,12 +44,12 @@ class BulkPublisher(Blocking):
 
     @property
     def number(self) -> int:
-        """The channel that frames must be encoded for."""
+        """The number of the channel for which frames must be encoded."""
         return self._source.number
 
     @property
     def frame_max(self) -> int:
-        """The size of a frame that they must not exceed, in octets."""
+        """The maximum size of a frame in bytes."""
         return self._source.frame_max
 
     @property
@@ -63,7 +63,7 @@ class BulkPublisher(Blocking):
         return self._source.failed
 
     def send(self, octets: bytes | bytearray, count: int) -> None:
-        """Send `count` publishes; waits while too much is not confirmed."""
+        """Send frames with `count` publishes; wait while too many bytes are unconfirmed."""
         self._run(self._source.send(octets, count))
 
     def finish(self) -> None:

@@ -62,32 +62,32 @@ class ConnectionCalls(Blocking):
 
     @property
     def address(self) -> str:
-        """The URL it is, or was last, connected to, without user and password."""
+        """The URL of the broker it is or was last connected to, without user and password."""
         return self._source.address
 
     @property
     def version(self) -> Version:
-        """The version of AMQP that it speaks."""
+        """The version of AMQP in use."""
         return self._source.version
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is connected and everything is as before the last reconnection."""
+        """True while connected, with everything restored after the last reconnection."""
         return self._source.is_ready
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """True if the connection is closed for good."""
         return self._source.is_closed
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker does not read what is published now; None when it does."""
+        """The broker's reason not to read publishes (connection.blocked); None while it reads."""
         return self._source.blocked
 
     @property
     def server_properties(self) -> Mapping[str, Value]:
-        """What the broker said about itself."""
+        """The properties that the broker sent in connection.start."""
         return self._source.server_properties
 
     def update_secret(self, secret: str, reason: str = "") -> None:
@@ -288,23 +288,23 @@ class SubscriptionCalls(Blocking):
         return self._source.destination
 
     def set_flow_mode(self, mode: FlowMode) -> None:
-        """Choose credit or window; the credit begins at nothing."""
+        """Set credit or window mode; the credit is 0 then."""
         self._run(self._source.set_flow_mode(mode))
 
     def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
-        """Add credit; `UNLIMITED` takes the limit away, None adds none of that kind."""
+        """Add credit in messages and bytes: `UNLIMITED` removes a limit, None adds nothing."""
         self._run(self._source.flow(messages, octets))
 
     def flush(self) -> None:
-        """Wait until all came that is there and has credit; the credit is used up then."""
+        """Wait until every message that has credit has arrived; the credit is used up then."""
         self._run(self._source.flush())
 
     def stop(self) -> None:
-        """Take all credit back; nothing comes when this returns."""
+        """Withdraw all credit; no message arrives once this returns."""
         self._run(self._source.stop())
 
     def cancel(self) -> None:
-        """End the subscription. What came and was not taken is released to its queue."""
+        """Cancel the subscription. Messages that arrived and were not taken are released."""
         self._run(self._source.cancel())
 
 
@@ -325,37 +325,40 @@ class SessionCalls(Blocking):
 
     @property
     def is_attached(self) -> bool:
-        """Whether it has a connection now."""
+        """True while the session is attached to a connection."""
         return self._source.is_attached
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is over for good."""
+        """True if the session has ended for good."""
         return self._source.is_closed
 
     def attach(self, connection: Connection, *, force: bool = False) -> None:
-        """Attach it to a connection; `force` takes it away from where it is attached.
+        """Attach the session to a connection; `force` detaches it from another.
 
-        What was sent and not completed is sent again, and pending calls go on.
+        Commands that are not completed are sent again, and pending calls go on.
         """
         self._run(self._source.attach(connection.source, force=force))
 
     def detach(self) -> None:
-        """Leave the connection. The broker keeps the session for `timeout_s` seconds."""
+        """Detach the session. The broker keeps it for `timeout_s` seconds."""
         self._run(self._source.detach())
 
     def request_timeout(self, timeout_s: int | None) -> int | None:
-        """Ask the broker to keep the session so long when it is detached; what it grants."""
+        """Ask the broker to keep a detached session this long; return the seconds it grants.
+
+        None is for good.
+        """
         return self._run(self._source.request_timeout(timeout_s))
 
     def close(self) -> None:
-        """End the session: detach, and keep nothing."""
+        """End the session: detach it, and have the broker keep nothing."""
         self._run(self._source.close())
 
     def call(
         self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
     ) -> Struct | None:
-        """Send any command, wait until it is completed, and return its result if it has one."""
+        """Send a command, wait for its completion, and return its result, if it has one."""
         return self._run(self._source.call(command, headers=headers, body=body))
 
     def sync(self) -> None:
@@ -363,7 +366,7 @@ class SessionCalls(Blocking):
         self._run(self._source.sync())
 
     def next_command(self) -> tuple[Command, list[Struct], bytes]:
-        """The next command of the broker that is none of the message class: with its content."""
+        """Return the broker's next command outside the message class, with its content."""
         return self._run(self._source.next_command())
 
     def transfer(
@@ -379,11 +382,10 @@ class SessionCalls(Blocking):
     ) -> None:
         """Send a message and wait until the broker accepts it.
 
-        A message without an id gets a random one.
-
-        Raises Returned when it is rejected as unroutable (only without `discard_unroutable`), and
-        Nacked for another rejection. With `accept=False` its completion is enough. `extra` are more
-        structs for the header segment.
+        A message without an id gets a random one. With `accept=False` it waits only until the
+        command is completed. `extra` are more structs for the header segment. Raises Returned when
+        the message is rejected as unroutable (only without `discard_unroutable`), and Nacked for
+        any other rejection.
         """
         self._run(
             self._source.transfer(
@@ -398,29 +400,29 @@ class SessionCalls(Blocking):
         )
 
     def accept(self, *transfers: Transfer) -> None:
-        """Done with these messages."""
+        """Accept messages: they are done with."""
         self._run(self._source.accept(*transfers))
 
     def reject(
         self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
     ) -> None:
-        """Not to be done by anybody: they go to the alternate exchange of their queue."""
+        """Reject messages: they go to the alternate exchange of their queue, or are dropped."""
         self._run(self._source.reject(*transfers, code=code, text=text))
 
     def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
-        """Put them back into their queue."""
+        """Release messages: they are requeued, and marked redelivered with `set_redelivered`."""
         self._run(self._source.release(*transfers, set_redelivered=set_redelivered))
 
     def acquire(self, *transfers: Transfer) -> list[Transfer]:
-        """Take messages that were browsed; those that could be had."""
+        """Acquire browsed messages; return those that were still available."""
         return self._run(self._source.acquire(*transfers))
 
     def query_queue(self, queue: str) -> QueueQueryResult | None:
-        """What the broker says of a queue; None when there is none of that name."""
+        """Return the properties of a queue; None when it does not exist."""
         return self._run(self._source.query_queue(queue))
 
     def query_exchange(self, name: str) -> ExchangeQueryResult | None:
-        """What the broker says of an exchange; None when there is none of that name."""
+        """Return the properties of an exchange; None when it does not exist."""
         return self._run(self._source.query_exchange(name))
 
     def query_bound(
@@ -430,19 +432,19 @@ class SessionCalls(Blocking):
         binding_key: str | None = None,
         arguments: SessionArguments | None = None,
     ) -> ExchangeBoundResult:
-        """Which of exchange, queue, key and arguments is not there or not bound."""
+        """Return which of exchange, queue, key and arguments do not exist or are not bound."""
         return self._run(self._source.query_bound(exchange, queue, binding_key, arguments))
 
     def tx_select(self) -> None:
-        """From now on transfers and settlements wait for a commit."""
+        """Make the session transactional: transfers and settlements wait for a commit."""
         self._run(self._source.tx_select())
 
     def tx_commit(self) -> None:
-        """Have all since the last commit or rollback take effect."""
+        """Commit everything since the last commit or rollback."""
         self._run(self._source.tx_commit())
 
     def tx_rollback(self) -> None:
-        """Forget all since the last commit or rollback."""
+        """Undo everything since the last commit or rollback."""
         self._run(self._source.tx_rollback())
 
     def dtx_select(self) -> None:
@@ -450,39 +452,39 @@ class SessionCalls(Blocking):
         self._run(self._source.dtx_select())
 
     def dtx_start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> XaStatus:
-        """Begin work for a transaction branch, join it, or go on with it."""
+        """Begin work for a transaction branch, join it, or resume it."""
         return self._run(self._source.dtx_start(xid, join=join, resume=resume))
 
     def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
-        """End the work for a branch, for now (`suspend`) or as a failure (`fail`)."""
+        """End the work for a branch: done, suspended (`suspend`) or failed (`fail`)."""
         return self._run(self._source.dtx_end(xid, fail=fail, suspend=suspend))
 
     def dtx_prepare(self, xid: Xid) -> XaStatus:
-        """Have the broker keep a branch so that it can be committed in any case."""
+        """Prepare a branch: from now on the broker can commit it in any case."""
         return self._run(self._source.dtx_prepare(xid))
 
     def dtx_commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
-        """Commit a branch: prepared, or (`one_phase`) ended only."""
+        """Commit a branch that is prepared, or with `one_phase` one that has ended."""
         return self._run(self._source.dtx_commit(xid, one_phase=one_phase))
 
     def dtx_rollback(self, xid: Xid) -> XaStatus:
-        """Undo a branch."""
+        """Roll back a branch."""
         return self._run(self._source.dtx_rollback(xid))
 
     def dtx_forget(self, xid: Xid) -> None:
-        """Have the broker forget a branch that was decided by heuristics."""
+        """Forget a branch that was completed heuristically."""
         self._run(self._source.dtx_forget(xid))
 
     def dtx_recover(self) -> list[Xid]:
-        """The branches that are prepared, or were decided by heuristics."""
+        """Return the branches that are prepared or were completed heuristically."""
         return self._run(self._source.dtx_recover())
 
     def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Have a branch rolled back when it is not prepared in time; 0 is the default again."""
+        """Set the seconds in which a branch must be prepared, or is rolled back; 0: the default."""
         self._run(self._source.dtx_set_timeout(xid, timeout_s))
 
     def dtx_get_timeout(self, xid: Xid) -> int:
-        """How many seconds a branch has."""
+        """Return the timeout of a branch in seconds."""
         return self._run(self._source.dtx_get_timeout(xid))
 
 
@@ -497,17 +499,17 @@ class StreamCalls(Blocking):
         return self._source.name
 
     def first_offset(self) -> int:
-        """The offset of the oldest record that is kept; that of the next one when none is."""
+        """Return the offset of the oldest record; that of the next one when the stream is empty."""
         return self._run(self._source.first_offset())
 
     def last_offset(self) -> int:
-        """The end of what is committed: the offset that the next record will have."""
+        """Return the end of the stream: the offset that the next record will have."""
         return self._run(self._source.last_offset())
 
     def offset_at(self, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end when none did.
+        """Return the offset of the first record that arrived at `moment` or later, or the end.
 
-        RabbitMQ knows this by chunk only: there it may be some records earlier. Raises ValueError
+        RabbitMQ knows it by chunk only: there it may be some records earlier. Raises ValueError
         when `moment` has no time zone.
         """
         return self._run(self._source.offset_at(moment))
@@ -520,12 +522,12 @@ class StreamCalls(Blocking):
         records_max: int | None = None,
         octets_max: int | None = None,
     ) -> Measure:
-        """How many records and octets [first, last) has, or as much of it as the limits allow.
+        """Return the number of records and bytes in [first, last), within the limits.
 
-        Without `last` it is what is there now. One record is within any limit of octets, which are
-        those that it takes in the broker's log, some 60 more than it has itself. The broker looks
-        that up, and reads no more than two blocks. OffsetGone when `first` is no longer kept;
-        UsageError when the broker is no Headrace.
+        Without `last` the range ends at the present end. One record is within any limit of
+        `octets_max`, which counts bytes in the broker's log: some 60 more than a record has. The
+        broker looks this up, and reads at most two blocks. Raises OffsetGone when retention has
+        deleted `first`, UsageError when the broker is no Headrace.
         """
         return self._run(
             self._source.measure(first, last, records_max=records_max, octets_max=octets_max)
@@ -542,17 +544,16 @@ class StreamCalls(Blocking):
         match_unfiltered: bool = False,
         browse: bool = False,
     ) -> Iterator[list[Record]]:
-        """The records of [first, last) in order, in batches of up to `batch_max`.
+        """Read the records of [first, last) in order, in batches of up to `batch_max`.
 
-        With a `filter` only those that were published with one of these filter values, and with
-        `match_unfiltered` those without any as well. Headrace sends no others; what comes from
-        RabbitMQ is sifted here.
+        It waits for records that have not arrived, and goes on at the same offset after a
+        reconnection. `credit` bounds the records on their way. With a `filter` it gives only
+        records published with one of these filter values, and with `match_unfiltered` those without
+        any too; RabbitMQ sends others as well, which the client drops.
 
-        OffsetGone when `first` is no longer kept, ValueError when it is negative. Waits for records
-        that are not yet there. It goes on where it was after a reconnection.
-
-        With `browse` this is no stream but an ordinary queue of Headrace, which is looked at: see
-        `headrace.client.snapshot`.
+        With `browse` the stream is an ordinary queue of Headrace, read without consuming: see
+        `headrace.client.snapshot`. Raises OffsetGone when retention has deleted `first`, ValueError
+        when it is negative.
         """
         return self._each(
             self._source.read(
@@ -577,10 +578,10 @@ class StreamCalls(Blocking):
         match_unfiltered: bool = False,
         browse: bool = False,
     ) -> Iterator[Block]:
-        """The records of [first, last) in order, in blocks of `records_max` but for the last.
+        """Read the records of [first, last) in order, in blocks of up to `records_max`.
 
-        Made for millions of records: a block keeps them in columns, without an object for each.
-        All else is as in `read`.
+        Made for millions of records: a block keeps them in columns, without an object for each. All
+        else is as in `read`.
         """
         return self._each(
             self._source.read_blocks(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel for programs without asyncio, and what is received through it."""
+"""A channel for programs without asyncio, its consumers and deliveries."""
 
 from __future__ import annotations
 
@@ -33,26 +33,27 @@ _TAKE = 500  # Deliveries fetched from the loop at once.
 
 @dataclass(slots=True, eq=False, repr=False)
 class Delivery(_consumer.Delivered):
-    """A received message that wants to be settled, unless it was consumed with `no_ack`."""
+    """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
+
+    Each returns False when the connection of the delivery is lost: the broker delivers the message
+    again. A second settlement raises UsageError.
+    """
 
     def ack(self, *, multiple: bool = False) -> bool:
-        """Done with it; with `multiple`, and with all before it on this channel.
-
-        False when the connection that delivered it is gone: the broker will deliver it again.
-        """
+        """Ack the message; with `multiple`, also all earlier deliveries of this channel."""
         return self._settle(ack=True, multiple=multiple, requeue=False)
 
     def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
-        """Not done with it: back to the queue, or else to the dead-letter exchange if any."""
+        """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
         return self._settle(ack=False, multiple=multiple, requeue=requeue)
 
     def reject(self, *, requeue: bool = False) -> bool:
-        """Never to be done by this program: dead-letter or drop it, or back to the queue."""
+        """Refuse the message for good: dead-letter or drop it, or with `requeue` requeue it."""
         return self._settle(ack=False, multiple=False, requeue=requeue)
 
     @contextmanager
     def process(self, *, requeue: bool = False) -> Iterator[Self]:
-        """Ack at the end of the block; reject when an exception leaves it (and pass that on)."""
+        """Ack at the end of the block; reject when an exception leaves it, and raise that."""
         try:
             yield self
         except BaseException:
@@ -81,7 +82,8 @@ _KIND = cast("type[_consumer.Delivery]", Delivery)
 class Consumer:
     """Messages of one queue. Iterate over it; `with` cancels it when the block ends.
 
-    It survives reconnections: what was delivered and not settled comes again, redelivered.
+    It survives reconnections: unacked messages are delivered again, marked redelivered. Iteration
+    ends after `cancel`, and when the broker has sent all that was asked for (a range of a stream).
     """
 
     def __init__(self, source: _consumer.Consumer) -> None:
@@ -108,7 +110,7 @@ class Consumer:
 
     @property
     def queue(self) -> str:
-        """The queue it takes from."""
+        """The queue it consumes from."""
         return self._source.queue
 
     @property
@@ -117,14 +119,14 @@ class Consumer:
         return self._source.tag
 
     def receive(self, timeout_s: float | None = None) -> Delivery:
-        """The next message; TimeoutError when none comes in time."""
+        """Wait for the next message; TimeoutError after `timeout_s` seconds."""
         try:
             return self._next(timeout_s)
         except StopIteration:
             raise UsageError(self._source.why_over()) from None
 
     def cancel(self) -> None:
-        """Ask for no more; what was not handed out goes back to the queue. Iteration ends."""
+        """Stop consuming; messages that were not handed out are requeued. Iteration ends."""
         unwanted = list(self._here)
         self._here.clear()
 
@@ -147,7 +149,7 @@ class Consumer:
             self._here.extend(taken)
 
     async def _take(self, timeout_s: float | None) -> list[_consumer.Delivery]:
-        """As `take`, where the end is an empty list: a StopAsyncIteration cannot cross threads."""
+        """Take deliveries; an empty list is the end: StopAsyncIteration cannot cross threads."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._source.take(_TAKE)
@@ -158,7 +160,11 @@ class Consumer:
 
 
 class Transaction:
-    """`with channel.transaction():` commits at the end, rolls back when an exception leaves."""
+    """`with channel.transaction():` commits at the end, rolls back when an exception leaves.
+
+    When mandatory messages were returned, the commit has taken effect for the others; then the
+    first Returned is raised. `returned` holds them all.
+    """
 
     def __init__(self, source: _batch.Transaction, timeout_s: float | None) -> None:
         self._source = source
@@ -205,10 +211,12 @@ class Channel(ChannelCalls, Closing):
         *,
         mandatory: bool = False,
     ) -> None:
-        """Publish and wait until the broker has taken it over.
+        """Publish a message and wait for the broker's confirm.
 
-        Without an exchange the routing key is the name of a queue. Raises Nacked, ConfirmLost, and
-        with `mandatory` Returned when no queue got it. In a transaction it does not wait.
+        Without an exchange the routing key is the name of a queue. In a transaction, and on a
+        channel with `confirm=False`, it does not wait. Raises Nacked when the broker refuses the
+        message, ConfirmLost when the connection is lost before the confirm, and with `mandatory`
+        Returned when no queue gets it.
         """
         self.publish_soon(message, routing_key, exchange, mandatory=mandatory).wait()
 
@@ -220,9 +228,9 @@ class Channel(ChannelCalls, Closing):
         *,
         mandatory: bool = False,
     ) -> Confirmation:
-        """Publish and return without waiting for the confirm, to have many in flight.
+        """Publish a message and return its confirmation, to have many in flight.
 
-        It waits only while `unconfirmed_max`, or bodies of 16 MiB, are unconfirmed.
+        It waits only while `unconfirmed_max` messages, or bodies of 16 MiB, are unconfirmed.
         """
         LOOP.check()
         source = self._source
@@ -249,9 +257,9 @@ class Channel(ChannelCalls, Closing):
         *,
         mandatory: bool = False,
     ) -> int:
-        """Publish them all, many in flight, and wait for all confirms; return how many.
+        """Publish messages, many in flight, and wait for all confirms; return their number.
 
-        The first failure is raised, after the outcome of every message sent so far is known.
+        After a failure no more are sent. It is raised once every message sent has its outcome.
         """
 
         async def begin() -> _batch.Batch:
@@ -268,13 +276,20 @@ class Channel(ChannelCalls, Closing):
         return self._run(batch.finish())
 
     def transaction(self) -> Transaction:
-        """A block whose publishes and acks take effect together when it ends, or not at all."""
+        """Return a block whose publishes and acks take effect together at its end, or not at all.
+
+        Entering it raises UsageError on a channel that has published with confirms.
+        """
         return Transaction(self._source.transaction(), self._timeout_s)
 
     # --- Receiving ----------------------------------------------------------------------------
 
     def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, None when the queue is empty."""
+        """Fetch one message; return None when the queue is empty.
+
+        The message must be settled unless `no_ack` is set. Raises NotFound when the queue does not
+        exist.
+        """
         source = self._run(self._source.get(queue, no_ack=no_ack))
         return cast("Delivery | None", source)
 
@@ -290,10 +305,12 @@ class Channel(ChannelCalls, Closing):
         arguments: Arguments | None = None,
         distinct: int = 0,
     ) -> Consumer:
-        """The messages of the queue, to iterate over; at most `prefetch` (0: any) unsettled.
+        """Return a consumer of the queue: iterate over it to receive messages.
 
-        With `distinct` a message whose id is that of one of the last so many that were acked is
-        acked too and not handed out.
+        At most `prefetch` messages are unacked at a time (1 to 65535; 0: no limit). The broker
+        prefers consumers with a higher `priority`. With `distinct`, the consumer remembers the
+        message ids of that many acked messages: a message with one of these ids is acked and not
+        handed out.
         """
 
         async def consume() -> _consumer.Consumer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread on which the blocking client's event loop runs, and the way to it."""
+"""The thread of the blocking client's event loop, and how other threads call it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self) -> asyncio.AbstractEventLoop:
-        """The loop, running."""
+        """Return the loop, running."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -42,7 +42,7 @@ class Loop:
             return self._loop
 
     def check(self) -> None:
-        """UsageError on the loop's own thread, which must not wait for itself."""
+        """Raise UsageError on the loop's own thread, which must not wait for itself."""
         if asyncio._get_running_loop() is not None and asyncio._get_running_loop() is self._loop:
             raise UsageError("a callback must not call the blocking client: it would wait forever")
 
@@ -52,7 +52,7 @@ class Loop:
         timeout_s: float | None = None,
         line: Line | None = None,
     ) -> Result:
-        """Do `work` on the loop, behind what waits in `line`, and wait for its outcome."""
+        """Run `work` on the loop, after everything in `line`, and wait for its outcome."""
         loop = self.get()
         try:
             self.check()
@@ -97,7 +97,7 @@ LOOP = Loop()
 
 
 def each(reading: AsyncGenerator[Result, None], timeout_s: float | None = None) -> Iterator[Result]:
-    """Give what an asynchronous generator gives; TimeoutError when one item takes too long."""
+    """Give the items of an asynchronous generator; TimeoutError when one takes too long."""
     turn = asyncio.Lock()  # An interrupted `following` ends before `close` begins.
 
     async def following() -> Result | None:
@@ -116,7 +116,7 @@ def each(reading: AsyncGenerator[Result, None], timeout_s: float | None = None) 
 
 
 def collect(reading: AsyncIterator[Result]) -> list[Result]:
-    """Return all that an asynchronous iterator gives."""
+    """Return all items of an asynchronous iterator."""
 
     async def read_all() -> list[Result]:
         return [item async for item in reading]
@@ -141,7 +141,7 @@ class Blocking:
 
 
 class Handover:
-    """Publishes and settlements on their way to the loop: handed over together, in order."""
+    """Publishes and settlements on their way to the loop, in order and many at a time."""
 
     def __init__(self) -> None:
         self.reset()
@@ -152,7 +152,7 @@ class Handover:
         self._waiting: list[tuple[Line, Publication | Settlement]] = []
 
     def add(self, line: Line, errand: Publication | Settlement) -> None:
-        """Send it soon, behind all that was added before."""
+        """Send it soon, after everything added before."""
         with self._lock:
             self._waiting.append((line, errand))
             is_first = len(self._waiting) == 1
@@ -170,7 +170,7 @@ HANDOVER = Handover()
 
 
 def _forked() -> None:
-    """A child process has no threads but its own: forget what belongs to the parent."""
+    """Forget the loop in a child process, which does not have its thread."""
     LOOP.reset()
     HANDOVER.reset()
 

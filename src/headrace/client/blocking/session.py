@@ -45,11 +45,11 @@ class Subscription(SubscriptionCalls):
                 return  # It was cancelled by this program.
 
     def receive(self, timeout_s: float | None = None) -> Transfer:
-        """The next message; TimeoutError when none comes in time."""
+        """Wait for the next message; TimeoutError after `timeout_s` seconds."""
         return LOOP.run(self._source.receive(timeout_s))
 
     def receive_nowait(self) -> Transfer | None:
-        """The next message that is here, None when there is none."""
+        """Return the next message that has arrived, or None."""
 
         async def receive() -> Transfer | None:
             return self._source.receive_nowait()
@@ -75,7 +75,11 @@ class Session(SessionCalls, Closing):
         arguments: SessionArguments | None = None,
         window: bool = False,
     ) -> Subscription:
-        """Subscribe to a queue; give credit with `flow` before anything comes."""
+        """Subscribe to a queue. Messages arrive once there is credit: see `Subscription.flow`.
+
+        `acquire=False` browses: the messages stay in the queue for others. With `accept=False` the
+        broker counts messages as accepted when it sends them. `window` sets the flow mode at once.
+        """
         source = self._run(
             self._source.subscribe(
                 queue,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many messages at once, as octets."""
+"""Many messages at once, as bytes."""

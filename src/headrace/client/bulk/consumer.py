@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of a queue as they are on the wire, taken many at a time and acked in order.
 
-For programs that keep messages elsewhere before they ack them. There is no reconnection: what was
-not acked comes again to the next one who consumes.
+For programs that store messages elsewhere before they ack them. It does not reconnect: unacked
+messages are delivered again to the next consumer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TAG: Final = "drain"
 
 
 class Drawn(NamedTuple):
-    """A message as it came over the wire."""
+    """A message as received."""
 
     tag: int
     redelivered: bool
@@ -59,13 +59,13 @@ class Drain:
             raise
 
     async def ready(self) -> int:
-        """How many messages wait in the queue, those that came here and were not taken included."""
+        """Return the number of ready messages in the queue, plus those received and not taken."""
         assert self._channel is not None, "it is not started"
         state = await self._channel.declare_queue(self._queue, passive=True)
         return state.message_count + len(self._waiting)
 
     async def take(self, most: int, wait_s: float) -> list[Drawn]:
-        """Up to `most` messages; none when none comes within `wait_s`."""
+        """Return up to `most` messages; none when none arrives within `wait_s` seconds."""
         if not self._waiting:
             try:
                 async with asyncio.timeout(wait_s):
@@ -83,19 +83,19 @@ class Drain:
         return taken
 
     def ack_up_to(self, tag: int) -> None:
-        """Ack all messages up to a tag; nothing when the connection is lost."""
+        """Ack all messages up to a tag, unless the connection is lost."""
         if self._channel is not None and self._error is None:
             self._channel.ack_up_to(tag)
 
     async def close(self) -> None:
-        """Close the channel; what was not acked returns to the queue."""
+        """Close the channel; unacked messages are requeued."""
         if self._channel is not None and self._error is None:
             await self._channel.close()
 
     # --- For the channel ----------------------------------------------------------------------
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A message came."""
+        """Take a message."""
         self._waiting.append(
             Drawn(
                 method.delivery_tag,
@@ -115,14 +115,14 @@ class Drain:
         self.fail(ConsumerCancelled(self._queue, _TAG))
 
     def ended(self) -> None:
-        """As `cancelled`."""
+        """The queue was deleted."""
         self.cancelled()
 
     def lost(self) -> None:
-        """The connection broke: nothing that came can be acked any more."""
+        """The connection was lost: the messages received can no longer be acked."""
         self.fail(ConnectionLost("the connection was lost while a queue was read"))
 
     def fail(self, error: ClientError) -> None:
-        """No more will come."""
+        """No more messages will arrive."""
         self._error = self._error or error
         self._changed.set()

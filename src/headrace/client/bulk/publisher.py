@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes by the thousand on a channel of their own: encoded elsewhere, confirmed by watermark.
+"""Publishing by the thousand on a channel of its own: encoded elsewhere, confirmed in order.
 
-What was sent is kept as octets until it is confirmed, and sent again after a reconnection: at least
-once. A publish that was refused or returned is found again in these octets, so that whoever sent
-it hears which one it was.
+Frames are kept until they are confirmed, and sent again after a reconnection: at least once. A
+publish that was refused or returned is found again in these frames, so that the program learns
+which one it was.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HEAD: Final = Struct(">BHL")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One publish that the broker did not take: its number in the order of sending, from 0."""
+    """One publish that the broker did not take; `number` counts publishes from 0."""
 
     number: int
     exchange: str
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(slots=True)
 class _Chunk:
-    """Some publishes that were sent together."""
+    """Publishes that were sent together."""
 
     first: int
     count: int
@@ -56,17 +56,17 @@ class _Chunk:
     publishes: list[tuple[bytes, bytes, bytes, bytes]] | None = None
 
     def each(self) -> Iterable[tuple[int, tuple[bytes, bytes, bytes, bytes]]]:
-        """Numbers and publishes, taken apart when something is wrong with one of them."""
+        """Give numbers and publishes; parses the frames, for when one of them failed."""
         if self.publishes is None:
             self.publishes = publishes_in(self.octets)
         return enumerate(self.publishes, self.first)
 
 
 class BulkPublisher:
-    """Sends frames of `client.bulk.encode` and counts their confirms; `async with` opens and
-    closes.
+    """Sends frames of `client.bulk.encode` and counts their confirms.
 
-    Made for AMQP 0-9-1: other versions have no confirms, or other frames.
+    `async with` opens and closes its channel. Made for AMQP 0-9-1: other versions have no confirms,
+    or other frames.
     """
 
     def __init__(self, connection: Connection, *, octets_max: int = UNCONFIRMED_OCTETS_MAX) -> None:
@@ -104,17 +104,17 @@ class BulkPublisher:
 
     @property
     def number(self) -> int:
-        """The channel that frames must be encoded for."""
+        """The number of the channel for which frames must be encoded."""
         assert self._channel is not None
         return self._channel.number
 
     @property
     def frame_max(self) -> int:
-        """The size of a frame that they must not exceed, in octets."""
+        """The maximum size of a frame in bytes."""
         return self._connection.frame_max
 
     async def send(self, octets: bytes | bytearray, count: int) -> None:
-        """Send `count` publishes; waits while too much is not confirmed."""
+        """Send frames with `count` publishes; wait while too many bytes are unconfirmed."""
         while self._octets and self._octets + len(octets) > self._octets_max:
             await self._wait()
         self._chunks.append(_Chunk(self._next, count, octets))
@@ -150,7 +150,7 @@ class BulkPublisher:
             pass  # Likewise; or the channel says that it is over.
 
     async def _send_again(self) -> None:
-        """Send all that is not confirmed, on a channel that was opened again."""
+        """Send all unconfirmed frames on a reopened channel."""
         assert self._channel is not None
         while self._again:
             await self._channel.writable()
@@ -166,7 +166,7 @@ class BulkPublisher:
     # --- What the broker says -----------------------------------------------------------------
 
     def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
-        """A confirm came."""
+        """Take a confirm."""
         if self._again:
             return
         number = self._base + tag - 1
@@ -188,7 +188,7 @@ class BulkPublisher:
         self._changed.set()
 
     def returned(self, method: BasicReturn, message: Message) -> None:
-        """A publish came back; its confirm follows."""
+        """Take a returned message; its confirm follows."""
         exchange, key = method.exchange.encode(), method.routing_key.encode()
         reason = (
             f"{method.reply_code} {method.reply_text}: exchange {method.exchange!r}, "
@@ -211,12 +211,12 @@ class BulkPublisher:
                     return
 
     def lost(self) -> None:
-        """The channel is open on another link: nothing sent before will be confirmed."""
+        """The channel is open on another link: earlier frames will not be confirmed."""
         self._again = True
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """The channel is closed for good."""
+        """Fail with an error: the channel is closed for good."""
         self._error = error
         self._again = False
         self._changed.set()
@@ -241,7 +241,7 @@ class BulkPublisher:
 
 
 class _Outcomes(Confirms):
-    """What a channel tells of its confirms, told to a publisher in bulk."""
+    """Gives a channel's confirms to a bulk publisher."""
 
     def __init__(self, publisher: BulkPublisher) -> None:
         super().__init__(1)
@@ -263,7 +263,7 @@ class _Outcomes(Confirms):
 
 
 def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Exchange, routing key, header and body of each publish in some frames of our own making."""
+    """Give exchange, routing key, header and body of each publish in encoded frames."""
     found: list[tuple[bytes, bytes, bytes, bytes]] = []
     exchange = key = header = b""
     pieces: list[bytes] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection for programs: channels, streams, and coming back after it was lost."""
+"""A connection for programs: channels, sessions, streams, and reconnecting."""
 
 from __future__ import annotations
 
@@ -91,37 +91,37 @@ class Connection(AsyncClosing):
 
     @property
     def address(self) -> str:
-        """The URL it is, or was last, connected to, without user and password."""
+        """The URL of the broker it is or was last connected to, without user and password."""
         return self._recent.address
 
     @property
     def version(self) -> Version:
-        """The version of AMQP that it speaks."""
+        """The version of AMQP in use."""
         return self._recent.version
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is connected and everything is as before the last reconnection."""
+        """True while connected, with everything restored after the last reconnection."""
         return self._settled.is_set() and self._error is None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """True if the connection is closed for good."""
         return self._error is not None
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker does not read what is published now; None when it does."""
+        """The broker's reason not to read publishes (connection.blocked); None while it reads."""
         return self._blocked
 
     @property
     def server_properties(self) -> Mapping[str, Value]:
-        """What the broker said about itself."""
+        """The properties that the broker sent in connection.start."""
         return self._link.server_properties if self._link else {}
 
     @property
     def frame_max(self) -> int:
-        """The negotiated size of a frame in octets."""
+        """The negotiated size of a frame in bytes."""
         return self._link.frame_max if self._link else self._settings[0].frame_max
 
     @property
@@ -146,10 +146,13 @@ class Connection(AsyncClosing):
     ) -> Opening[Channel]:
         """Open a channel: `await` it, or use it with `async with`.
 
-        `confirm=False` publishes without waiting; returned messages then go to `on_return`.
-        `retry_lost` publishes again what a lost connection left unconfirmed, perhaps twice.
-        In 0-9, `resume` is the `channel_id` of a channel whose connection was lost: it goes on
-        here, as do its `consumers` (queues by tag), which are in `channel.resumed`.
+        With `confirm`, a publish waits for the broker's confirm, and at most `unconfirmed_max`
+        messages are unconfirmed at a time. With `confirm=False` publishes do not wait, and
+        `on_return` is called with returned messages. With `retry_lost`, messages whose confirms
+        were lost with the connection are published again, so the broker may have them twice.
+
+        In 0-9, `resume` is the `channel_id` of a channel whose connection was lost, and `consumers`
+        are its queues by consumer tag; `channel.resumed` has the consumers.
         """
         if resume and self.version is not V0_9:
             raise UsageError(f"AMQP {self.version.label} cannot resume channels")
@@ -179,10 +182,10 @@ class Connection(AsyncClosing):
     def session(
         self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
     ) -> Opening[Session]:
-        """A session of AMQP 0-10, attached: `await` it, or use it with `async with`.
+        """Attach a session of AMQP 0-10: `await` it, or use it with `async with`.
 
-        The broker keeps it for `timeout_s` (None: for good) when its connection is lost. `force`
-        takes it away from the connection that it is attached to.
+        The broker keeps a detached session for `timeout_s` seconds (None: for good). `force` takes
+        the session from the connection it is attached to. Raises UsageError in any other version.
         """
 
         async def open_session() -> Session:
@@ -193,11 +196,11 @@ class Connection(AsyncClosing):
         return Opening(open_session)
 
     def stream(self, name: str) -> Stream:
-        """A stream, to be read by offset."""
+        """Return a stream, to be read by offset."""
         return Stream(self, name)
 
     async def beside(self, version: Version) -> Connection:
-        """Another connection to the same broker, in that version, that does not reconnect."""
+        """Connect once more to the same broker, in another version and without reconnecting."""
         settings = [replace(one, version=version) for one in self._settings]
         settings.sort(key=lambda one: one.address != self.address)
         other = Connection(
@@ -211,7 +214,7 @@ class Connection(AsyncClosing):
         return other
 
     async def close(self) -> None:
-        """Close the connection; the broker puts back what was not settled."""
+        """Close the connection. Unconfirmed publishes fail, unacked messages are requeued."""
         if self._error is not None:
             return
         if self._recovery is not None:
@@ -242,7 +245,7 @@ class Connection(AsyncClosing):
         await self._settled.wait()
 
     async def session_link(self) -> Link010:
-        """The link, for a session; UsageError when it does not speak AMQP 0-10."""
+        """Return the link for a session; UsageError when its version is not 0-10."""
         link = await self._ready_link()
         if not isinstance(link, Link010):
             raise UsageError(f"sessions need version=0-10 in the URL of {self.address}")
@@ -250,7 +253,7 @@ class Connection(AsyncClosing):
 
     @property
     def channel_numbers(self) -> Container[int]:
-        """The numbers of the channels that are in use."""
+        """The numbers of the open channels."""
         return self._channels
 
     # --- For channels -------------------------------------------------------------------------
@@ -261,7 +264,7 @@ class Connection(AsyncClosing):
             del self._channels[channel.number]
 
     def consumes(self, queue: str) -> bool:
-        """Whether any channel takes from the queue."""
+        """Return True if a channel of this connection consumes from the queue."""
         return any(channel.consumes(queue) for channel in self._channels.values())
 
     # --- For the link -------------------------------------------------------------------------
@@ -285,12 +288,12 @@ class Connection(AsyncClosing):
             owner.failed(error)
 
     def link_blocked(self, reason: str | None) -> None:
-        """The broker stopped reading, or (None) reads again."""
+        """The broker stopped reading for a reason, or (None) reads again."""
         self._blocked = reason
         self._tell(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:
-        """The link is gone."""
+        """The link is lost: reconnect, or close for good."""
         if link is not self._link:
             return
         self._link = None
@@ -311,7 +314,7 @@ class Connection(AsyncClosing):
     # --- Inside -------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect for the first time: each broker of the list in turn, as often as the URL says."""
+        """Connect for the first time: try each broker in turn, as often as the URL says."""
         last: ConnectFailed | None = None
         for attempt in range(self._settings[0].connection_attempts):
             if attempt:
@@ -352,7 +355,7 @@ class Connection(AsyncClosing):
                 log.exception("on_event failed on %s", event)
 
     def _finish(self, error: ClientError) -> None:
-        """The connection is closed for good."""
+        """Close the connection for good."""
         if self._error is not None:
             return
         self._error = error
@@ -366,7 +369,7 @@ class Connection(AsyncClosing):
             self._tell(Lost(error, final=True))
 
     async def _recover(self, reconnect: Reconnect, error: ClientError) -> None:
-        """Try until the connection is back and as it was, or until it makes no more sense."""
+        """Reconnect until everything is restored, or until retrying cannot help."""
         hosts = [*self._settings]
         if self._recent in hosts:  # Begin where we were, or where that one has moved to.
             at = hosts.index(self._recent)
@@ -403,7 +406,7 @@ class Connection(AsyncClosing):
             self._recovery = None
 
     async def _restore(self, link: Link, *, topology: bool, patient: bool) -> Mapping[str, str]:
-        """Declare again what was declared, open the channels, start the consumers.
+        """Declare the topology again, open the channels, start the consumers.
 
         ResourceLocked when a queue is locked and we are `patient`.
         """
@@ -450,13 +453,14 @@ def connect(
 ) -> Opening[Connection]:
     """Connect to a broker: `await` it, or use it with `async with`.
 
-    Of several URLs the first that answers is taken. `reconnect=None` has a lost connection stay
-    lost. `ssl_context` replaces the default of `amqps://`, which verifies. `on_event` is called
-    with Blocked, Unblocked, Lost and Recovered. `name` shows in the broker's tools. `high_water`
-    and `held_max` bound the octets of messages received and not taken (see docs/guides/client.md).
+    Of several URLs the first broker that answers is used. `reconnect` is the back-off after a lost
+    connection; None does not reconnect. `ssl_context` replaces the default of `amqps://`, which
+    verifies certificate and host name. `on_event` is called with Blocked, Unblocked, Lost and
+    Recovered. `name` shows in the broker's tools. `high_water` and `held_max` bound the bytes of
+    messages received and not yet taken (docs/guides/client.md).
 
-    Raises InvalidUrl at once; then ConnectFailed when no broker takes the connection, of which
-    AuthenticationFailed is one.
+    Raises InvalidUrl at once; then ConnectFailed when no broker accepts the connection, with its
+    subclass AuthenticationFailed when the broker refuses the login.
     """
     settings = [parse_url(one) for one in ([url] if isinstance(url, str) else url)]
     if not settings:
@@ -479,7 +483,7 @@ def connect(
 
 
 def _is_final(error: ClientError) -> bool:
-    """Whether trying again would end the same way."""
+    """Return True if another attempt would end the same way."""
     match error:
         case AuthenticationFailed() | ProtocolViolation() | BufferOverflow():
             return True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection does after it was lost: when it tries again, and what it puts back.
+"""Reconnecting: when to try again, and which declarations to send again.
 
-`Reconnect` is the back-off. `Topology` remembers what this connection declared, as the very methods
-that were sent, so that restoring it is sending them again: exchanges, then queues, then bindings.
-Channels, their qos and their consumers are restored by the channels themselves.
+`Reconnect` is the back-off. `Topology` keeps the declarations of this connection as the very
+methods that were sent. To restore it is to send them again: exchanges, then queues, then bindings.
+Channels restore their qos and consumers themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHANCE = random.Random()  # noqa: S311 - of our own: a program may have seeded 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """Exponential back-off with jitter. `attempts` None goes on until the connection is closed."""
+    """Exponential back-off with jitter. With `attempts` None it never gives up."""
 
     delay_s: float = 0.1
     delay_max_s: float = 30.0
@@ -42,7 +42,7 @@ class Reconnect:
     topology: bool = True  # Whether to declare again what this connection had declared.
 
     def delays(self) -> Iterator[float]:
-        """How long to wait before each attempt."""
+        """Give the seconds to wait before each attempt."""
         delay_s = self.delay_s
         count = 0
         while self.attempts is None or count < self.attempts:
@@ -52,10 +52,10 @@ class Reconnect:
 
 
 class Topology:
-    """What one connection declared and did not delete."""
+    """The declarations of one connection that it has not deleted."""
 
     def __init__(self, *, exclusive: bool = True) -> None:
-        """`exclusive`: whether exclusive queues are the connection's, which can put them back."""
+        """`exclusive`: exclusive queues belong to the connection, which can restore them."""
         self._exclusive = exclusive
         self.exchanges: dict[str, ExchangeDeclare] = {}
         self.queues: dict[str, QueueDeclare] = {}
@@ -63,11 +63,11 @@ class Topology:
         self.names: dict[str, str] = {}  # What a queue that the broker names is called now.
 
     def name(self, queue: str) -> str:
-        """The present name of a queue whose first name was `queue`."""
+        """Return the present name of a queue whose first name was `queue`."""
         return self.names.get(queue, queue)
 
     def record(self, method: MethodBase, name: str = "") -> None:
-        """The broker did what `method` asks; `name` is the queue's, when the broker chose it."""
+        """Record an executed method; `name` is a queue name that the broker chose."""
         match method:
             case ExchangeDeclare(passive=False):
                 self.exchanges[method.exchange] = method
@@ -85,7 +85,7 @@ class Topology:
                 self.bindings.pop(_binding_key(method), None)
 
     def forget_queue(self, queue: str) -> None:
-        """The queue is gone, and with it what was bound to it."""
+        """Forget a deleted queue and its bindings."""
         self.queues.pop(queue, None)
         for key in [key for key in self.bindings if key[0] == "queue" and key[1] == queue]:
             del self.bindings[key]
@@ -103,12 +103,12 @@ class Topology:
             yield "", binding
 
     def is_auto_delete(self, queue: str) -> bool:
-        """Whether the queue goes away with its last consumer."""
+        """Return True if the queue is deleted with its last consumer."""
         declared = self.queues.get(queue)
         return declared is not None and declared.auto_delete
 
     def rename(self, old: str, new: str) -> None:
-        """The broker gave the queue another name this time."""
+        """Record the new name of a queue that the broker names."""
         self.queues[new] = self.queues.pop(old)
         for first, present in list(self.names.items()):
             if present == old:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file class of AMQP 0-8 and 0-9: contents that are staged first, and then published.
+"""The file class of AMQP 0-8 and 0-9: files that are staged first, and then published.
 
-A transfer that broke off goes on where it stopped: the receiver says how much it has. What was
-staged here is in `staged`; give that to the `Files` of the next channel.
+A transfer that broke off goes on where it stopped: the receiver says how much it has. `staged` has
+the files staged so far; give it to the `Files` of the next channel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STAGED_MAX = 1 << 30  # Octets staged here and not delivered.
 
 @dataclass(slots=True, eq=False)
 class FileDelivery:
-    """A file from a queue, or one of ours that came back (`returned` says why)."""
+    """A file from a queue, or a published one that was returned (`returned` says why)."""
 
     body: bytes
     properties: FileProperties
@@ -51,7 +51,7 @@ class FileDelivery:
 
 @dataclass(slots=True)
 class Staged:
-    """What came of one file so far."""
+    """The bytes received so far of one file."""
 
     body: bytearray = field(default_factory=bytearray)
     properties: FileProperties = field(default_factory=FileProperties)
@@ -77,10 +77,7 @@ class Files:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> int:
-        """Stage and publish a file; return from which octet on it had to be sent.
-
-        A broker that has a part of the file of that identifier asks for the rest only.
-        """
+        """Stage and publish a file; return the number of bytes that the broker already had."""
         body = octets_of(body)
         identifier = identifier or uuid.uuid4().hex
         answer = await self._channel.call(FileOpen(identifier=identifier, content_size=len(body)))
@@ -103,27 +100,27 @@ class Files:
         return start
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
-        """Bound how many files, or octets, may be unsettled."""
+        """Limit the unsettled files, and their bytes."""
         await self._channel.call(FileQos(prefetch_count=count, prefetch_size=size, global_=shared))
 
     async def consume(
         self, queue: str, tag: str = "", *, no_ack: bool = False, exclusive: bool = False
     ) -> str:
-        """Have the files of a queue delivered; the consumer's tag."""
+        """Consume the files of a queue; return the consumer tag."""
         request = FileConsume(queue=queue, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive)
         answer = await self._channel.call(request)
         assert isinstance(answer, FileConsumeOk)
         return answer.consumer_tag
 
     async def cancel(self, tag: str) -> None:
-        """End a consumer."""
+        """Cancel a consumer."""
         await self._channel.call(FileCancel(consumer_tag=tag))
 
     async def receive(self) -> FileDelivery:
-        """The next file, whole.
+        """Wait for the next whole file.
 
-        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` octets at a time, or
-        more of a file than it said.
+        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` bytes at a time, or
+        more of a file than it announced.
         """
         while True:
             arrived = await self._channel.next_method()
@@ -160,15 +157,15 @@ class Files:
                 )
 
     async def ack(self, delivery: FileDelivery, *, multiple: bool = False) -> None:
-        """Done with a file."""
+        """Ack a file."""
         await self._channel.send(FileAck(delivery_tag=delivery.delivery_tag, multiple=multiple))
 
     async def reject(self, delivery: FileDelivery, *, requeue: bool = True) -> None:
-        """Not done with a file."""
+        """Reject a file."""
         await self._channel.send(FileReject(delivery_tag=delivery.delivery_tag, requeue=requeue))
 
     async def _opened(self, method: FileOpen) -> None:
-        """The broker wants to stage a file: say how much of it is here."""
+        """Answer file.open with the number of bytes received before."""
         staged = self.staged.setdefault(method.identifier, Staged())
         staged.size = method.content_size
         held = sum(each.size for each in self.staged.values())

@@ -46,20 +46,20 @@ REFERENCE_BYTES_MAX = 128 << 20  # Octets of all of them.
 
 @dataclass(slots=True, eq=False)
 class Transferred:
-    """A message that the broker transferred, to be answered with `ok` or `reject`."""
+    """A message from the broker, to be answered with `ok` or `reject`."""
 
     method: MessageTransfer
     body: bytes
 
     @property
     def destination(self) -> str:
-        """The consumer that it is for."""
+        """The consumer's destination."""
         return self.method.destination
 
 
 @dataclass(slots=True, eq=False)
 class Reference(AsyncClosing):
-    """A body under way. Leave it with `async with`, which closes it."""
+    """A body sent in pieces. `async with` closes it."""
 
     messages: Messages
     name: bytes
@@ -67,18 +67,18 @@ class Reference(AsyncClosing):
     transfers: list[tuple[Message, Call]] = field(default_factory=list)  # Without an answer.
 
     async def append(self, data: bytes) -> None:
-        """Send the next octets of the body."""
+        """Send the next bytes of the body."""
         data = octets_of(data)
         await self.messages.channel.call(MessageAppend(reference=self.name, data=data))
         self.offset += len(data)
 
     async def checkpoint(self, identifier: str) -> None:
-        """Have the broker keep what was appended, under that name."""
+        """Have the broker keep the bytes sent so far under an identifier."""
         request = MessageCheckpoint(reference=self.name, identifier=identifier)
         await self.messages.channel.call(request)
 
     async def close(self) -> None:
-        """Nothing more refers to it: wait for the outcome of the transfers that did."""
+        """Close the reference, and wait for the outcome of its transfers."""
         channel = self.messages.channel
         closing = await channel.ask(MessageClose(reference=self.name))
         answers = [(message, await channel.answer(call)) for message, call in self.transfers]
@@ -106,8 +106,8 @@ class Messages:
     ) -> None:
         """Send a message and wait for the broker's ok.
 
-        With a reference, that is its body, and the broker answers when the reference is closed:
-        then `Reference.close` raises PublishFailed for what was rejected.
+        With a reference the message has its body, and the broker answers once the reference is
+        closed: `Reference.close` then raises PublishFailed for a rejected message.
         """
         message = Message.of(message)
         body = Content(message.body) if reference is None else Content(reference.name, True)
@@ -145,7 +145,7 @@ class Messages:
         return reference
 
     async def resume(self, identifier: str) -> Reference:
-        """Go on with a body from its checkpoint; `offset` says where."""
+        """Resume a body from its checkpoint; `offset` says where."""
         reference = Reference(self, uuid.uuid4().hex.encode())
         request = MessageResume(reference=reference.name, identifier=identifier)
         answer = await self.channel.call(request)
@@ -156,34 +156,34 @@ class Messages:
     async def consume(
         self, queue: str, destination: str, *, no_ack: bool = False, exclusive: bool = False
     ) -> None:
-        """Have the messages of a queue transferred to a destination."""
+        """Have the broker transfer the messages of a queue to a destination."""
         await self.channel.call(
             MessageConsume(queue=queue, destination=destination, no_ack=no_ack, exclusive=exclusive)
         )
 
     async def cancel(self, destination: str) -> None:
-        """End a consumer."""
+        """Cancel a consumer."""
         await self.channel.call(MessageCancel(destination=destination))
 
     async def get(self, queue: str, destination: str = "", *, no_ack: bool = False) -> bool:
-        """Ask for one message, which `receive` then has; False when the queue is empty."""
+        """Request one message, for `receive`; return False when the queue is empty."""
         request = MessageGet(queue=queue, destination=destination, no_ack=no_ack)
         return not isinstance(await self.channel.call(request), MessageEmpty)
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
-        """Bound how many messages, or octets, may be without an answer."""
+        """Limit the unanswered messages, and their bytes."""
         request = MessageQos(prefetch_count=count, prefetch_size=size, global_=shared)
         await self.channel.call(request)
 
     async def recover(self, *, requeue: bool = True) -> None:
-        """Have what was not answered transferred again."""
+        """Have the broker transfer unanswered messages again."""
         await self.channel.call(MessageRecover(requeue=requeue))
 
     async def receive(self) -> Transferred:
-        """The next message, with its body whole; answer it with `ok` or `reject`.
+        """Wait for the next message with its whole body; answer it with `ok` or `reject`.
 
-        Raises ProtocolViolation when the broker breaks a rule of references, or has more open, or
-        more octets in them, than `REFERENCES_MAX` and `REFERENCE_BYTES_MAX` allow.
+        Raises ProtocolViolation when the broker breaks a rule of references, or has more of them
+        open, or more bytes in them, than `REFERENCES_MAX` and `REFERENCE_BYTES_MAX` allow.
         """
         while True:
             method = (await self.channel.next_method()).method
@@ -212,11 +212,11 @@ class Messages:
                     return Transferred(method, data)
 
     async def ok(self) -> None:
-        """Answer the oldest thing that has no answer yet: it is done with."""
+        """Answer ok to the broker's oldest unanswered method."""
         await self.channel.send(MessageOk())
 
     async def reject(self, code: int = 311, text: str = "") -> None:
-        """Answer the oldest transfer: it cannot be taken."""
+        """Reject the broker's oldest unanswered transfer."""
         await self.channel.send(MessageReject(code=code, text=text))
 
     def _open(self, reference: bytes) -> bytearray:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file class of AMQP 0-10: contents that are staged first, and then published.
+"""The file class of AMQP 0-10: files that are staged first, and then published.
 
 As `headrace.client.content_classes.files` for 0-8 and 0-9, on a session.
 """
@@ -43,7 +43,7 @@ Wanted = TypeVar("Wanted", bound=Command)
 
 @dataclass(slots=True, eq=False)
 class SessionFile:
-    """A file from a queue, or one of ours that came back (`returned` says why)."""
+    """A file from a queue, or a published one that was returned (`returned` says why)."""
 
     body: bytes
     properties: FileProperties
@@ -57,7 +57,7 @@ class SessionFile:
 
 @dataclass(slots=True)
 class Staging:
-    """What came of one file so far."""
+    """The bytes received so far of one file."""
 
     body: bytearray = field(default_factory=bytearray)
     properties: FileProperties = field(default_factory=FileProperties)
@@ -84,10 +84,7 @@ class SessionFiles:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> int:
-        """Stage and publish a file; return from which octet on it had to be sent.
-
-        A broker that has a part of the file of that identifier asks for the rest only.
-        """
+        """Stage and publish a file; return the number of bytes that the broker already had."""
         body = octets_of(body)
         identifier = identifier or uuid.uuid4().hex
         await self._session.call(FileOpen(identifier=identifier, content_size=len(body)))
@@ -108,14 +105,14 @@ class SessionFiles:
         return start
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
-        """Bound how many files, or octets, may be unsettled."""
+        """Limit the unsettled files, and their bytes."""
         await self._session.call(FileQos(prefetch_count=count, prefetch_size=size, global_=shared))
         await self._wait(FileQosOk)
 
     async def consume(
         self, queue: str, tag: str = "", *, no_ack: bool = False, exclusive: bool = False
     ) -> str:
-        """Have the files of a queue delivered; the consumer's tag, which is never empty."""
+        """Consume the files of a queue; return the consumer tag, which is never empty."""
         request = FileConsume(
             queue=queue,
             consumer_tag=tag or uuid.uuid4().hex,
@@ -126,14 +123,14 @@ class SessionFiles:
         return (await self._wait(FileConsumeOk)).consumer_tag or ""
 
     async def cancel(self, tag: str) -> None:
-        """End a consumer."""
+        """Cancel a consumer."""
         await self._session.call(FileCancel(consumer_tag=tag))
 
     async def receive(self) -> SessionFile:
-        """The next file, whole.
+        """Wait for the next whole file.
 
-        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` octets at a time, or
-        more of a file than it said.
+        Raises ProtocolViolation when the broker stages more than `STAGED_MAX` bytes at a time, or
+        more of a file than it announced.
         """
         while True:
             command, headers, body = await self._next()
@@ -170,18 +167,18 @@ class SessionFiles:
                     )
 
     async def ack(self, delivery: SessionFile, *, multiple: bool = False) -> None:
-        """Done with a file."""
+        """Ack a file."""
         await self._session.call(FileAck(delivery_tag=delivery.delivery_tag, multiple=multiple))
 
     async def reject(self, delivery: SessionFile, *, requeue: bool = True) -> None:
-        """Not done with a file."""
+        """Reject a file."""
         await self._session.call(FileReject(delivery_tag=delivery.delivery_tag, requeue=requeue))
 
     async def _next(self) -> tuple[Command, list[Struct], bytes]:
         return self._deferred.popleft() if self._deferred else await self._session.next_command()
 
     async def _wait(self, kind: type[Wanted]) -> Wanted:
-        """The broker's answer; what comes before it is for `receive`."""
+        """Return the broker's answer; commands before it are kept for `receive`."""
         while True:
             arrived = await self._session.next_command()
             if isinstance(arrived[0], kind):
@@ -191,7 +188,7 @@ class SessionFiles:
             self._deferred.append(arrived)
 
     def _opened(self, command: FileOpen) -> None:
-        """The broker wants to stage a file: say how much of it is here."""
+        """Answer file.open with the number of bytes received before."""
         self._open = command.identifier or ""
         staged = self.staged.setdefault(self._open, Staging())
         staged.size = command.content_size or 0

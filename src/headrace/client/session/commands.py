@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of AMQP 0-10 as far as all commands go: attached, detached, their ends and results."""
+"""A session of AMQP 0-10 and its commands: attaching, completion and results."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ GIVEN_UP = "the command was lost with the connection"
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A command whose end somebody waits for."""
+    """A command, with a future of its completion."""
 
     future: asyncio.Future[Struct | None]
     wants_result: bool
 
 
 class Commands(AsyncClosing, SessionCalls):
-    """The part of a session that sends commands, and knows what became of them."""
+    """Sends commands and records their completion."""
 
     def __init__(self, connection: Connection, name: str | bytes, timeout_s: int | None) -> None:
         super().__init__()
@@ -80,20 +80,20 @@ class Commands(AsyncClosing, SessionCalls):
 
     @property
     def is_attached(self) -> bool:
-        """Whether it has a connection now."""
+        """True while the session is attached to a connection."""
         return self._link is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is over for good."""
+        """True if the session has ended for good."""
         return self._error is not None
 
     # --- Attachment ---------------------------------------------------------------------------
 
     async def attach(self, connection: Connection, *, force: bool = False) -> None:
-        """Attach it to a connection; `force` takes it away from where it is attached.
+        """Attach the session to a connection; `force` detaches it from another.
 
-        What was sent and not completed is sent again, and pending calls go on.
+        Commands that are not completed are sent again, and pending calls go on.
         """
         self._check_open()
         if self._link is not None:
@@ -109,7 +109,7 @@ class Commands(AsyncClosing, SessionCalls):
             await self.request_timeout(self._wanted_s)
 
     async def detach(self) -> None:
-        """Leave the connection. The broker keeps the session for `timeout_s` seconds."""
+        """Detach the session. The broker keeps it for `timeout_s` seconds."""
         if self._link is None:
             return
         link = self._link
@@ -119,7 +119,10 @@ class Commands(AsyncClosing, SessionCalls):
         await self._wait(self._detached)
 
     async def request_timeout(self, timeout_s: int | None) -> int | None:
-        """Ask the broker to keep the session so long when it is detached; what it grants."""
+        """Ask the broker to keep a detached session this long; return the seconds it grants.
+
+        None is for good.
+        """
         link = self._ready()
         self._granted = asyncio.get_running_loop().create_future()
         self._machine.sent.request_timeout(timeout_s)
@@ -128,7 +131,7 @@ class Commands(AsyncClosing, SessionCalls):
         return self.timeout_s
 
     async def close(self) -> None:
-        """End the session: detach, and keep nothing."""
+        """End the session: detach it, and have the broker keep nothing."""
         if self._error is not None:
             return
         self._closing = True
@@ -151,9 +154,9 @@ class Commands(AsyncClosing, SessionCalls):
         headers: Sequence[Struct] = (),
         body: bytes = b"",
     ) -> int:
-        """Send a command without waiting; its id. While detached it waits for the next attach.
+        """Send a command without waiting; return its id. A detached session sends it when attached.
 
-        Raises ConnectionLost when it is detached and the broker keeps nothing of it.
+        Raises ConnectionLost when the session is detached and the broker does not keep it.
         """
         self._check_open()
         body = octets_of(body)
@@ -167,7 +170,7 @@ class Commands(AsyncClosing, SessionCalls):
     async def call(
         self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
     ) -> Struct | None:
-        """Send any command, wait until it is completed, and return its result if it has one."""
+        """Send a command, wait for its completion, and return its result, if it has one."""
         number = self.send(command, sync=True, headers=headers, body=body)
         value: Struct | None = await self._wait(self._expect(number, command.RESULT is not None))
         return value
@@ -177,7 +180,7 @@ class Commands(AsyncClosing, SessionCalls):
         await self.call(ExecutionSync())
 
     async def next_command(self) -> tuple[Command, list[Struct], bytes]:
-        """The next command of the broker that is none of the message class: with its content."""
+        """Return the broker's next command outside the message class, with its content."""
         while not self.incoming:
             self._check_open()
             self._taking.clear()
@@ -210,7 +213,7 @@ class Commands(AsyncClosing, SessionCalls):
         self._fail(error)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """The broker sent a command that is no transfer."""
+        """Take a command that is no transfer."""
         if len(self.incoming) >= COMMANDS_MAX:
             raise ConnectionLost(f"more than {COMMANDS_MAX} commands were not taken")
         self.incoming.append((command, decode_headers(header), body))
@@ -220,20 +223,20 @@ class Commands(AsyncClosing, SessionCalls):
     def transferred(
         self, number: int, command: MessageTransfer, header: bytes, body: bytes
     ) -> None:
-        """A message came."""
+        """Take a message."""
 
     @abstractmethod
     def resumed(self, kept: bool) -> None:
-        """Attached again; the broker knew the session, or did not."""
+        """The session is attached again; `kept` says if the broker still had it."""
 
     def result(self, number: int, value: Struct | None) -> None:
-        """What a command resulted in."""
+        """Take the result of a command."""
         call = self._calls.pop(number, None)
         if call is not None and not call.future.done():
             call.future.set_result(value)
 
     def completed(self, low: int, high: int) -> None:
-        """These commands are executed."""
+        """The broker has completed these commands."""
         for number in within(self._calls, low, high):
             if not self._calls[number].wants_result:
                 call = self._calls.pop(number)
@@ -241,24 +244,24 @@ class Commands(AsyncClosing, SessionCalls):
                     call.future.set_result(None)
 
     def given_up(self, low: int, high: int) -> None:
-        """These commands were lost with an attachment."""
+        """Fail commands that were lost with an attachment."""
         for number in within(self._calls, low, high):
             refuse(self._calls.pop(number).future, ConnectionLost(GIVEN_UP))
 
     def exception(self, error: ExecutionException) -> None:
-        """A command failed, and the session with it."""
+        """A command failed, and ends the session."""
         where = (error.class_code or 0, error.command_code or 0)
         closed = channel_closed(error.error_code or 0, error.description or "", where)
         closed.field_index = error.field_index
         self._fail(closed)
 
     def granted(self, timeout_s: int | None) -> None:
-        """How long the broker keeps the session when it is detached."""
+        """The broker answered `request_timeout`."""
         self.timeout_s = timeout_s
         _settle(self._granted)
 
     def lost(self, error: ClientError) -> None:
-        """The connection is gone; the session may be attached to another."""
+        """The connection was lost; the session may be attached to another."""
         self._link = None
         if self._machine.ended or not self._machine.sent.keeps:
             self._fail(error)
@@ -279,7 +282,7 @@ class Commands(AsyncClosing, SessionCalls):
             raise fresh(self._error)
 
     def _expect(self, number: int, wants_result: bool = False) -> asyncio.Future[Struct | None]:
-        """A future of the end of a command, or of its result."""
+        """Return a future of a command's completion, or of its result."""
         call = _Call(asyncio.get_running_loop().create_future(), wants_result)
         self._calls[number] = call
         return call.future
@@ -292,7 +295,7 @@ class Commands(AsyncClosing, SessionCalls):
             self.intake.wait_ends()
 
     def _fail(self, error: ClientError) -> None:
-        """The session is over."""
+        """End the session for good."""
         if self._error is not None:
             return
         self._error = error
@@ -305,7 +308,7 @@ class Commands(AsyncClosing, SessionCalls):
 
 
 def within(numbers: Iterable[int], low: int, high: int) -> list[int]:
-    """Those of the numbers that are from `low` to `high`, in serial arithmetic."""
+    """Return the numbers from `low` to `high`, in serial arithmetic."""
     size = (high - low) & 0xFFFFFFFF
     return [number for number in numbers if (number - low) & 0xFFFFFFFF <= size]
 
@@ -316,7 +319,7 @@ def _settle(future: asyncio.Future[None] | None) -> None:
 
 
 def refuse(future: asyncio.Future[_T] | None, error: ClientError) -> None:
-    """Have whoever waits for it get the error."""
+    """Fail a future with the error, unless it is done."""
     if future is not None and not future.done():
         future.set_exception(fresh(error))
         future.exception()  # Nobody may be waiting: that is no news.

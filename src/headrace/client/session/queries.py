@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session of AMQP 0-10 asks in one command: queries, and transactions of both kinds."""
+"""Commands of a session that answer questions, and its transactions."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ Result = TypeVar("Result", bound=Struct)
 
 
 class SessionCalls(ABC):
-    """The part of a session that is calls of the broker, and answers."""
+    """Queries, and local and distributed transactions."""
 
     def __init__(self) -> None:
         self._transactional = ""  # Or "tx" or "dtx".
 
     @abstractmethod
     async def call(self, command: Command) -> Struct | None:
-        """Send any command, wait until it is completed, and return its result if it has one."""
+        """Send a command, wait for its completion, and return its result, if it has one."""
 
     @abstractmethod
     def _all_explicit(self) -> bool:
-        """Whether all messages that come have to be accepted."""
+        """Return True if every subscription has messages accepted explicitly."""
 
     # --- Queries ------------------------------------------------------------------------------
 
     async def query_queue(self, queue: str) -> QueueQueryResult | None:
-        """What the broker says of a queue; None when there is none of that name."""
+        """Return the properties of a queue; None when it does not exist."""
         result = await self._result(QueueQuery(queue=queue), QueueQueryResult)
         return result if result.queue else None
 
     async def query_exchange(self, name: str) -> ExchangeQueryResult | None:
-        """What the broker says of an exchange; None when there is none of that name."""
+        """Return the properties of an exchange; None when it does not exist."""
         result = await self._result(ExchangeQuery(name=name), ExchangeQueryResult)
         return None if result.not_found else result
 
@@ -75,7 +75,7 @@ class SessionCalls(ABC):
         binding_key: str | None = None,
         arguments: SessionArguments | None = None,
     ) -> ExchangeBoundResult:
-        """Which of exchange, queue, key and arguments is not there or not bound."""
+        """Return which of exchange, queue, key and arguments do not exist or are not bound."""
         command = ExchangeBound(
             exchange=exchange,
             queue=queue,
@@ -87,7 +87,7 @@ class SessionCalls(ABC):
     # --- Transactions -------------------------------------------------------------------------
 
     async def tx_select(self) -> None:
-        """From now on transfers and settlements wait for a commit."""
+        """Make the session transactional: transfers and settlements wait for a commit."""
         if self._transactional:
             raise UsageError(f"{self!r} is transactional already")
         if not self._all_explicit():
@@ -96,12 +96,12 @@ class SessionCalls(ABC):
         await self.call(TxSelect())
 
     async def tx_commit(self) -> None:
-        """Have all since the last commit or rollback take effect."""
+        """Commit everything since the last commit or rollback."""
         self._check_tx("tx")
         await self.call(TxCommit())
 
     async def tx_rollback(self) -> None:
-        """Forget all since the last commit or rollback."""
+        """Undo everything since the last commit or rollback."""
         self._check_tx("tx")
         await self.call(TxRollback())
 
@@ -113,41 +113,41 @@ class SessionCalls(ABC):
         await self.call(DtxSelect())
 
     async def dtx_start(self, xid: Xid, *, join: bool = False, resume: bool = False) -> XaStatus:
-        """Begin work for a transaction branch, join it, or go on with it."""
+        """Begin work for a transaction branch, join it, or resume it."""
         self._check_tx("dtx")
         return await self._xa(DtxStart(xid=xid, join=join, resume=resume))
 
     async def dtx_end(self, xid: Xid, *, fail: bool = False, suspend: bool = False) -> XaStatus:
-        """End the work for a branch, for now (`suspend`) or as a failure (`fail`)."""
+        """End the work for a branch: done, suspended (`suspend`) or failed (`fail`)."""
         self._check_tx("dtx")
         return await self._xa(DtxEnd(xid=xid, fail=fail, suspend=suspend))
 
     async def dtx_prepare(self, xid: Xid) -> XaStatus:
-        """Have the broker keep a branch so that it can be committed in any case."""
+        """Prepare a branch: from now on the broker can commit it in any case."""
         return await self._xa(DtxPrepare(xid=xid))
 
     async def dtx_commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
-        """Commit a branch: prepared, or (`one_phase`) ended only."""
+        """Commit a branch that is prepared, or with `one_phase` one that has ended."""
         return await self._xa(DtxCommit(xid=xid, one_phase=one_phase))
 
     async def dtx_rollback(self, xid: Xid) -> XaStatus:
-        """Undo a branch."""
+        """Roll back a branch."""
         return await self._xa(DtxRollback(xid=xid))
 
     async def dtx_forget(self, xid: Xid) -> None:
-        """Have the broker forget a branch that was decided by heuristics."""
+        """Forget a branch that was completed heuristically."""
         await self.call(DtxForget(xid=xid))
 
     async def dtx_recover(self) -> list[Xid]:
-        """The branches that are prepared, or were decided by heuristics."""
+        """Return the branches that are prepared or were completed heuristically."""
         return (await self._result(DtxRecover(), RecoverResult)).in_doubt or []
 
     async def dtx_set_timeout(self, xid: Xid, timeout_s: int) -> None:
-        """Have a branch rolled back when it is not prepared in time; 0 is the default again."""
+        """Set the seconds in which a branch must be prepared, or is rolled back; 0: the default."""
         await self.call(DtxSetTimeout(xid=xid, timeout=timeout_s))
 
     async def dtx_get_timeout(self, xid: Xid) -> int:
-        """How many seconds a branch has."""
+        """Return the timeout of a branch in seconds."""
         return (await self._result(DtxGetTimeout(xid=xid), GetTimeoutResult)).timeout or 0
 
     # --- Inside -------------------------------------------------------------------------------

@@ -82,11 +82,10 @@ class Session(Commands):
     ) -> None:
         """Send a message and wait until the broker accepts it.
 
-        A message without an id gets a random one.
-
-        Raises Returned when it is rejected as unroutable (only without `discard_unroutable`), and
-        Nacked for another rejection. With `accept=False` its completion is enough. `extra` are more
-        structs for the header segment.
+        A message without an id gets a random one. With `accept=False` it waits only until the
+        command is completed. `extra` are more structs for the header segment. Raises Returned when
+        the message is rejected as unroutable (only without `discard_unroutable`), and Nacked for
+        any other rejection.
         """
         sent = await self.transfer_soon(
             message,
@@ -110,7 +109,7 @@ class Session(Commands):
         immediate: bool = False,
         extra: Sequence[Struct] = (),
     ) -> asyncio.Future[None] | asyncio.Future[Struct | None]:
-        """As `transfer`, and return a future of the outcome."""
+        """Send a message and return a future of its outcome."""
         if self._link is not None:
             await self._link.can_write.wait()
         message = Message.of(message)
@@ -147,10 +146,10 @@ class Session(Commands):
         arguments: SessionArguments | None = None,
         window: bool = False,
     ) -> Subscription:
-        """Subscribe to a queue; give credit with `flow` before anything comes.
+        """Subscribe to a queue. Messages arrive once there is credit: see `Subscription.flow`.
 
-        `acquire=False` browses: the messages stay in the queue for others. `accept=False` counts
-        them as accepted when they are sent. `window` sets the flow mode at once.
+        `acquire=False` browses: the messages stay in the queue for others. With `accept=False` the
+        broker counts messages as accepted when it sends them. `window` sets the flow mode at once.
         """
         destination = destination or uuid.uuid4().hex
         if destination in self._subscriptions:
@@ -175,7 +174,7 @@ class Session(Commands):
         return subscription
 
     async def accept(self, *transfers: Transfer) -> None:
-        """Done with these messages."""
+        """Accept messages: they are done with."""
         numbers = self._own(transfers)
         self._acquired(transfers)
         self._complete(numbers)
@@ -184,20 +183,20 @@ class Session(Commands):
     async def reject(
         self, *transfers: Transfer, code: RejectCode = RejectCode.UNSPECIFIED, text: str = ""
     ) -> None:
-        """Not to be done by anybody: they go to the alternate exchange of their queue."""
+        """Reject messages: they go to the alternate exchange of their queue, or are dropped."""
         numbers = self._own(transfers)
         self._acquired(transfers)
         self._complete(numbers)
         await self.call(MessageReject(transfers=numbers, code=code, text=text or None))
 
     async def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
-        """Put them back into their queue."""
+        """Release messages: they are requeued, and marked redelivered with `set_redelivered`."""
         numbers = self._own(transfers)
         self._complete(numbers)
         await self.call(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
 
     async def acquire(self, *transfers: Transfer) -> list[Transfer]:
-        """Take messages that were browsed; those that could be had."""
+        """Acquire browsed messages; return those that were still available."""
         result = await self._result(MessageAcquire(transfers=self._own(transfers)), Acquired)
         had = result.transfers or SequenceSet()
         taken = [transfer for transfer in transfers if transfer.number in had]
@@ -206,7 +205,7 @@ class Session(Commands):
         return taken
 
     def complete(self, *transfers: Transfer) -> None:
-        """Tell the broker that these are dealt with: in window mode their credit comes back."""
+        """Complete transfers: in window mode their credit returns."""
         self._complete(self._own(transfers))
 
     # --- For the link -------------------------------------------------------------------------
@@ -214,7 +213,7 @@ class Session(Commands):
     def transferred(
         self, number: int, command: MessageTransfer, header: bytes, body: bytes
     ) -> None:
-        """A message came."""
+        """Take a message."""
         destination = command.destination or ""
         subscription = self._subscriptions.get(destination)
         structs = decode_headers(header)
@@ -243,7 +242,7 @@ class Session(Commands):
         subscription.add(transfer)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """The broker sent another command."""
+        """Take a command that is no transfer."""
         match command:
             case MessageAccept():
                 self._outcome(command.transfers, None, "")
@@ -257,7 +256,7 @@ class Session(Commands):
                 super().command(number, command, header, body)
 
     def given_up(self, low: int, high: int) -> None:
-        """These commands were lost with an attachment."""
+        """Fail commands that were lost with an attachment."""
         super().given_up(low, high)
         for number in within(self._sent, low, high):
             refuse(self._sent.pop(number).future, ConnectionLost(GIVEN_UP))
@@ -272,7 +271,7 @@ class Session(Commands):
     # --- For subscriptions --------------------------------------------------------------------
 
     def taken(self, transfer: Transfer) -> None:
-        """A message was handed out."""
+        """A subscription handed out a message."""
         self.intake.release(len(transfer.body))
         if not transfer.explicit or not transfer.acquired:
             self._complete(_numbers([transfer]))
@@ -288,7 +287,7 @@ class Session(Commands):
         return all(explicit for _, explicit in self._modes.values())
 
     def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
-        """The ids of transfers, which must have come by this session."""
+        """Return the ids of transfers; UsageError when one is another session's."""
         if not all(transfer.session is self for transfer in transfers):
             raise UsageError("a message came by another session")
         return _numbers(transfers)
@@ -304,7 +303,7 @@ class Session(Commands):
             self._link.schedule_flush()
 
     def _outcome(self, transfers: SequenceSet | None, code: int | None, text: str) -> None:
-        """The broker accepted (None) or rejected transfers of ours."""
+        """The broker accepted (None) or rejected transfers of this program."""
         if transfers is None:
             return
         for number in [each for each in self._sent if each in transfers]:
@@ -321,7 +320,7 @@ class Session(Commands):
                 )
 
     def _fail(self, error: ClientError) -> None:
-        """The session is over."""
+        """End the session for good."""
         if self._error is not None:
             return
         super()._fail(error)

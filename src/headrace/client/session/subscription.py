@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that a session of AMQP 0-10 receives: subscriptions, and the transfers they get."""
+"""Subscriptions of a session of AMQP 0-10, and the transfers they receive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNLIMITED = 0xFFFFFFFF  # Credit without end.
 
 @dataclass(slots=True, eq=False, repr=False)
 class Transfer(Received):
-    """A message that came by message.transfer; `number` is the id of that command."""
+    """A message received by message.transfer; `number` is the id of that command."""
 
     number: int = field(kw_only=True)
     destination: str = field(default="", kw_only=True)
@@ -43,8 +43,8 @@ class Transfer(Received):
 class Subscription:
     """Messages that the broker sends to one destination of a session.
 
-    Nothing comes before there is credit: `flow` gives it, in messages and in octets. In window mode
-    the credit of a message comes back when it is settled (or taken, when it need not be).
+    No message arrives without credit, which `flow` gives in messages and in bytes. In window mode
+    the credit of a message returns when the message is settled, or taken if it needs no settlement.
     """
 
     def __init__(self, session: Session, queue: str, destination: str) -> None:
@@ -87,7 +87,7 @@ class Subscription:
                 raise
 
     async def receive(self, timeout_s: float | None = None) -> Transfer:
-        """The next message; TimeoutError when none comes in time."""
+        """Wait for the next message; TimeoutError after `timeout_s` seconds."""
         async with asyncio.timeout(timeout_s):
             try:
                 return await anext(self)
@@ -96,7 +96,7 @@ class Subscription:
                 raise UsageError(text) from None
 
     def receive_nowait(self) -> Transfer | None:
-        """The next message that is here, None when there is none."""
+        """Return the next message that has arrived, or None."""
         if not self._buffer:
             return None
         transfer = self._buffer.popleft()
@@ -104,11 +104,11 @@ class Subscription:
         return transfer
 
     async def set_flow_mode(self, mode: FlowMode) -> None:
-        """Choose credit or window; the credit begins at nothing."""
+        """Set credit or window mode; the credit is 0 then."""
         await self.session.call(MessageSetFlowMode(destination=self.destination, flow_mode=mode))
 
     async def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
-        """Add credit; `UNLIMITED` takes the limit away, None adds none of that kind."""
+        """Add credit in messages and bytes: `UNLIMITED` removes a limit, None adds nothing."""
         for unit, value in ((CreditUnit.MESSAGE, messages), (CreditUnit.BYTE, octets)):
             if value is not None:
                 await self.session.call(
@@ -116,15 +116,15 @@ class Subscription:
                 )
 
     async def flush(self) -> None:
-        """Wait until all came that is there and has credit; the credit is used up then."""
+        """Wait until every message that has credit has arrived; the credit is used up then."""
         await self.session.call(MessageFlush(destination=self.destination))
 
     async def stop(self) -> None:
-        """Take all credit back; nothing comes when this returns."""
+        """Withdraw all credit; no message arrives once this returns."""
         await self.session.call(MessageStop(destination=self.destination))
 
     async def cancel(self) -> None:
-        """End the subscription. What came and was not taken is released to its queue."""
+        """Cancel the subscription. Messages that arrived and were not taken are released."""
         if self._cancelled or self._error is not None:
             return
         self._cancelled = True
@@ -141,11 +141,11 @@ class Subscription:
     # --- For the session ----------------------------------------------------------------------
 
     def add(self, transfer: Transfer) -> None:
-        """A message came."""
+        """Take a message."""
         self._buffer.append(transfer)
         self._changed.set()
 
     def fail(self, error: ClientError) -> None:
-        """No more will come."""
+        """End the subscription with an error."""
         self._error = self._error or error
         self._changed.set()

@@ -26,7 +26,7 @@ _OFFSET_KEY_LEN = 17
 
 
 class Octets:
-    """A column of octets of any length."""
+    """A column of byte strings of any length."""
 
     def __init__(self, rows: int) -> None:
         self.data = bytearray(ROOM)
@@ -50,17 +50,17 @@ class Octets:
         return 0
 
     def view(self) -> memoryview:
-        """The octets of all rows."""
+        """Return the bytes of all rows."""
         return memoryview(self.data)[: self.used]
 
     def row(self, row: int) -> bytes:
-        """The octets of one row."""
+        """Return the bytes of one row."""
         ends = memoryview(self.ends).cast("i")
         return bytes(self.data[ends[row] : ends[row + 1]])
 
 
 class Block:
-    """Records in a row of one stream."""
+    """Consecutive records of one stream."""
 
     def __init__(self, records_max: int = BLOCK_RECORDS_MAX) -> None:
         self.records_max = records_max
@@ -92,7 +92,7 @@ class Block:
         self.count = row + 1
 
     def is_full(self) -> bool:
-        """Whether no more should be added."""
+        """Return True if no more records should be added."""
         return self.count >= self.records_max or self.bodies.used >= _OCTETS_MAX
 
     def first(self) -> int:
@@ -185,7 +185,7 @@ class RangeGatherer(Gatherer):
         routing_key: str,
         redelivered: bool,
     ) -> None:
-        """Take a record that came the ordinary way."""
+        """Take a record that was received as a whole message."""
         self.fresh = True
         self.tag = tag
         if offset < self.first or self.complete:
@@ -201,22 +201,22 @@ class RangeGatherer(Gatherer):
             self.seal()
 
     def seal(self) -> None:
-        """The block that is being filled is ready, if anything is in it."""
+        """Make the current block ready, unless it is empty."""
         if self.block.count:
             self.first = self.block.last() + 1
             self.ready.append(self.block)
             self.block = Block(self.records_max)
 
     def finish(self) -> None:
-        """No more records will come."""
+        """End the range: no more records will arrive."""
         self.seal()
         self.complete = True
 
 
 def offset_in(d: bytes | bytearray, lo: int, hi: int) -> int:
-    """The offset in the payload ``d[lo:hi]`` of a delivery's header; -1 when it is not clear.
+    """Return the offset in the payload ``d[lo:hi]`` of a delivery's header, or -1.
 
-    The broker's own header is there for certain, so if the name occurs once, that is it.
+    The broker always adds its header, so if the name occurs once, that is it.
     """
     found = -1
     at = hi - 8 - _OFFSET_KEY_LEN
@@ -232,7 +232,7 @@ def offset_in(d: bytes | bytearray, lo: int, hi: int) -> int:
 
 
 def same_key(d: bytes | bytearray, at: int) -> bool:
-    """Whether the name and type of the header x-stream-offset stand there."""
+    """Return True if the name and type of the header x-stream-offset are there."""
     key = _OFFSET_KEY
     for i in range(_OFFSET_KEY_LEN):  # noqa: SIM110 - Compiled it is a loop in C.
         if d[at + i] != key[i]:

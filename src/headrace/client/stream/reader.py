@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Receiving a range of a stream: records one by one, or in the blocks that a gatherer fills.
 
-Both are what a channel's deliveries go to, and give the broker new credit as they are emptied.
+Both receive a channel's deliveries, and give the broker new credit as they are emptied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _I64 = Struct(">q")
 
 
 class Record(NamedTuple):
-    """One record of a stream, as it came over the wire."""
+    """One record of a stream, as received."""
 
     offset: int
     header: bytes  # The payload of the content header frame, with all properties and headers.
@@ -40,12 +40,12 @@ class Record(NamedTuple):
     routing_key: str
 
     def message(self) -> Message:
-        """The record with its properties decoded."""
+        """Return the record as a message, with its properties decoded."""
         return read_message(self.header, self.body)
 
 
 class _RangeReader(ABC):
-    """What the deliveries of one range go to, until nothing more comes."""
+    """Receives the deliveries of one range until its end."""
 
     def __init__(self, channel: Channel, name: str) -> None:
         self._channel = channel
@@ -55,7 +55,7 @@ class _RangeReader(ABC):
 
     @abstractmethod
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A record came that no gatherer took."""
+        """Take a record that no gatherer took."""
 
     @abstractmethod
     def ended(self) -> None:
@@ -63,18 +63,18 @@ class _RangeReader(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Nobody wants the rest."""
+        """Discard the rest."""
 
     def cancelled(self) -> None:
         """The stream was deleted."""
         self.fail(ConsumerCancelled(self._name, TAG))
 
     def lost(self) -> None:
-        """The connection broke."""
+        """The connection was lost."""
         self.fail(ConnectionLost("the connection was lost while a stream was read"))
 
     def fail(self, error: ClientError) -> None:
-        """No more records will come."""
+        """End the range with an error."""
         self._error = self._error or error
         self._changed.set()
 
@@ -83,7 +83,7 @@ class BlockReader(_RangeReader):
     """Hands out the blocks that a gatherer fills."""
 
     def __init__(self, channel: Channel, name: str, gatherer: RangeGatherer, credit: int) -> None:
-        """`credit` is 0 when nothing has to be acknowledged."""
+        """`credit` is 0 when records need no ack."""
         super().__init__(channel, name)
         self._gatherer = gatherer
         self._credit = credit
@@ -91,7 +91,7 @@ class BlockReader(_RangeReader):
         self._held: list[int] = []  # Octets of the blocks that are ready.
 
     async def take(self) -> Block | None:
-        """Wait for a block and return it; None when there are no more."""
+        """Wait for a block and return it; None at the end."""
         gatherer = self._gatherer
         while not gatherer.ready:
             if gatherer.complete:
@@ -110,7 +110,7 @@ class BlockReader(_RangeReader):
         return block
 
     def turn(self) -> None:
-        """All that one read of the socket brought is gathered."""
+        """One read of the socket is gathered: notify the reader."""
         gatherer = self._gatherer
         if not gatherer.fresh:
             return
@@ -135,7 +135,7 @@ class BlockReader(_RangeReader):
             self._channel.ack_up_to(gatherer.tag)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A record came that the gatherer did not take by itself."""
+        """Take a record that the gatherer did not take."""
         self._gatherer.add(
             offset_of(header),
             method.delivery_tag,
@@ -153,7 +153,7 @@ class BlockReader(_RangeReader):
         self._changed.set()
 
     def drop(self) -> None:
-        """Nobody wants the rest."""
+        """Discard the rest."""
         self._channel.stop_gathering()
         for size in self._held:
             self._channel.intake.release(size)
@@ -177,7 +177,7 @@ class Reader(_RangeReader):
         self._acked = 0
 
     async def take(self, most: int) -> list[Record]:
-        """Wait for records and return them; none when the range ends with ones not kept."""
+        """Wait for records and return them; none when retention deleted the rest of the range."""
         while not self._records and not self._all_here:
             if self._error is not None:
                 raise fresh(self._error)
@@ -199,7 +199,7 @@ class Reader(_RangeReader):
             self._channel.ack_up_to(self._tag)
 
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
-        """A record came."""
+        """Take a record."""
         offset = offset_of(header)
         if self._all_here:
             return
@@ -223,14 +223,14 @@ class Reader(_RangeReader):
         self._changed.set()
 
     def drop(self) -> None:
-        """Nobody wants the rest."""
+        """Discard the rest."""
         for record in self._records:
             self._channel.intake.release(len(record.body))
         self._records.clear()
 
 
 def filter_value(record: Record) -> str | None:
-    """The filter value that a record was published with, if it has one."""
+    """Return the filter value that a record was published with, if any."""
     if _FILTER_KEY not in record.header:
         return None
     value = (decode_properties(record.header).headers or {}).get("x-stream-filter-value")
@@ -240,10 +240,10 @@ def filter_value(record: Record) -> str | None:
 
 
 def offset_of(header: bytes) -> int:
-    """The offset in the payload of a delivery's header frame.
+    """Return the offset in the payload of a delivery's header frame.
 
-    The broker's own header is there for certain, so if the name occurs once, that is it. A record
-    may hold the name a second time, in a value: only then is the header decoded.
+    The broker always adds its header, so if the name occurs once, that is it. A record may hold the
+    name again in a value: only then is the header decoded.
     """
     at = header.find(_OFFSET_KEY)
     if at >= 0 and header.find(_OFFSET_KEY, at + 1) < 0:

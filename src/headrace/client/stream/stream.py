@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams by offset: where a stream begins and ends, and any range of it as raw records.
+"""Streams by offset: the first and last offsets, and any range as raw records.
 
-A range is read by an ordinary consumer on a channel of its own, with acks as credit. What is read
-twice is the same twice, octet by octet. Headrace answers where a stream begins and ends, and where
-a moment lies in it, in a passive queue.declare; with RabbitMQ the client finds out by consuming.
+A range is read by an ordinary consumer on a channel of its own, with acks as credit. A range read
+twice is the same, byte for byte. Headrace answers the first and last offsets, and that of a moment,
+in a passive queue.declare; with RabbitMQ the client finds them by consuming.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Wanted = frozenset[str | None] | None  # Filter values; a None among them wants 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a range of a stream holds."""
+    """The size of a range of a stream."""
 
     count: int  # Records.
     octets: int
@@ -56,23 +56,23 @@ class Stream:
         return f"<Stream {self.name!r} of {self._connection!r}>"
 
     async def first_offset(self) -> int:
-        """The offset of the oldest record that is kept; that of the next one when none is."""
+        """Return the offset of the oldest record; that of the next one when the stream is empty."""
         if self._can("stream_offset_query"):
             return await self._query("first")
         offsets = await self._probe("first", 1)
         return offsets[0] if offsets else 0
 
     async def last_offset(self) -> int:
-        """The end of what is committed: the offset that the next record will have."""
+        """Return the end of the stream: the offset that the next record will have."""
         if self._can("stream_offset_query"):
             return await self._query("next")
         offsets = await self._probe("last", CREDIT)
         return offsets[-1] + 1 if offsets else 0
 
     async def offset_at(self, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end when none did.
+        """Return the offset of the first record that arrived at `moment` or later, or the end.
 
-        RabbitMQ knows this by chunk only: there it may be some records earlier. Raises ValueError
+        RabbitMQ knows it by chunk only: there it may be some records earlier. Raises ValueError
         when `moment` has no time zone.
         """
         if moment.tzinfo is None:
@@ -90,12 +90,12 @@ class Stream:
         records_max: int | None = None,
         octets_max: int | None = None,
     ) -> Measure:
-        """How many records and octets [first, last) has, or as much of it as the limits allow.
+        """Return the number of records and bytes in [first, last), within the limits.
 
-        Without `last` it is what is there now. One record is within any limit of octets, which are
-        those that it takes in the broker's log, some 60 more than it has itself. The broker looks
-        that up, and reads no more than two blocks. OffsetGone when `first` is no longer kept;
-        UsageError when the broker is no Headrace.
+        Without `last` the range ends at the present end. One record is within any limit of
+        `octets_max`, which counts bytes in the broker's log: some 60 more than a record has. The
+        broker looks this up, and reads at most two blocks. Raises OffsetGone when retention has
+        deleted `first`, UsageError when the broker is no Headrace.
         """
         limits = {"to": last, "records_max": records_max, "octets_max": octets_max}
         given = {key: value for key, value in limits.items() if value is not None}
@@ -121,17 +121,16 @@ class Stream:
         match_unfiltered: bool = False,
         browse: bool = False,
     ) -> AsyncGenerator[list[Record], None]:
-        """The records of [first, last) in order, in batches of up to `batch_max`.
+        """Read the records of [first, last) in order, in batches of up to `batch_max`.
 
-        With a `filter` only those that were published with one of these filter values, and with
-        `match_unfiltered` those without any as well. Headrace sends no others; what comes from
-        RabbitMQ is sifted here.
+        It waits for records that have not arrived, and goes on at the same offset after a
+        reconnection. `credit` bounds the records on their way. With a `filter` it gives only
+        records published with one of these filter values, and with `match_unfiltered` those without
+        any too; RabbitMQ sends others as well, which the client drops.
 
-        OffsetGone when `first` is no longer kept, ValueError when it is negative. Waits for records
-        that are not yet there. It goes on where it was after a reconnection.
-
-        With `browse` this is no stream but an ordinary queue of Headrace, which is looked at: see
-        `headrace.client.snapshot`.
+        With `browse` the stream is an ordinary queue of Headrace, read without consuming: see
+        `headrace.client.snapshot`. Raises OffsetGone when retention has deleted `first`, ValueError
+        when it is negative.
         """
         if first < 0:
             raise ValueError(f"an offset cannot be negative: {first}")
@@ -161,10 +160,10 @@ class Stream:
         match_unfiltered: bool = False,
         browse: bool = False,
     ) -> AsyncGenerator[Block, None]:
-        """The records of [first, last) in order, in blocks of `records_max` but for the last.
+        """Read the records of [first, last) in order, in blocks of up to `records_max`.
 
-        Made for millions of records: a block keeps them in columns, without an object for each.
-        All else is as in `read`.
+        Made for millions of records: a block keeps them in columns, without an object for each. All
+        else is as in `read`.
         """
         if first < 0:
             raise ValueError(f"an offset cannot be negative: {first}")
@@ -189,7 +188,7 @@ class Stream:
     async def _blocks_once(
         self, first: int, last: int, records_max: int, credit: int, wanted: Wanted, browse: bool
     ) -> AsyncGenerator[Block, None]:
-        """As `read_blocks`, on one channel."""
+        """Read blocks on one channel."""
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
@@ -217,7 +216,7 @@ class Stream:
     async def _sifted(
         self, first: int, last: int, records_max: int, credit: int, wanted: Wanted
     ) -> AsyncGenerator[Block, None]:
-        """As `read_blocks` with a filter, where the broker does not sift."""
+        """Read blocks and apply the filter, which the broker does not."""
         block = Block(records_max)
         async with aclosing(
             self._read_once(first, last, BATCH_MAX, credit, wanted, False)
@@ -235,7 +234,7 @@ class Stream:
     async def _read_once(
         self, first: int, last: int, batch_max: int, credit: int, wanted: Wanted, browse: bool
     ) -> AsyncGenerator[list[Record], None]:
-        """As `read`, on one channel."""
+        """Read batches on one channel."""
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
@@ -269,13 +268,13 @@ class Stream:
         await channel.attach(TAG, reader, requests)
 
     def _can(self, what: str) -> bool:
-        """Whether the broker has a capability, which may be one of Headrace's own."""
+        """Return True if the broker has a capability, which may be one of Headrace's own."""
         return announces(self._connection.server_properties, what)
 
     async def _query(self, what: Value) -> int:
         """Ask Headrace for an offset: 64 bits in the two counts of queue.declare-ok.
 
-        In 0-10, where no such arguments come with a question, by a request.
+        In 0-10, where queries have no such arguments, by a request.
         """
         if self._connection.version is V0_10:
             async with Requests(self._connection) as requests:
@@ -294,7 +293,7 @@ class Stream:
         return state.consumer_count << 32 | state.message_count
 
     async def _probe(self, what: Value, credit: int) -> list[int]:
-        """Consume from `what` on until nothing more comes; return the offsets that were seen."""
+        """Consume from `what` on until no more records arrive; return the offsets seen."""
         offsets: list[int] = []
         async with self._connection.channel(confirm=False) as channel:
             reader = Reader(channel, self.name, 0, 1 << 62)
@@ -314,7 +313,7 @@ class Stream:
 def _range_arguments(
     first: int, last: int, wanted: Wanted, *, exact: bool, ranges: bool, browse: bool = False
 ) -> dict[str, Value]:
-    """What a consumer of [first, last) says to a broker that knows as much."""
+    """Return the arguments of a consumer of [first, last), for a broker that knows them."""
     arguments: dict[str, Value] = {"x-stream-offset": first}
     if browse:
         arguments |= {"x-browse": True, "x-stream-last": last}
@@ -329,7 +328,7 @@ def _range_arguments(
 
 
 def _wanted(values: str | Iterable[str] | None, match_unfiltered: bool) -> Wanted:
-    """What a filter lets through; None is everything."""
+    """Return the filter as a test of filter values; None lets everything pass."""
     if values is None:
         return None
     listed: set[str | None] = {values} if isinstance(values, str) else set(values)
