@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.protocol.codec_0_x import (
     BasicProperties,
@@ -24,7 +24,28 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from headrace.wire.table import Value
+
+    class MessageFields(TypedDict):
+        """The keyword arguments of `Message`."""
+
+        headers: Mapping[str, Value]
+        persistent: bool
+        content_type: str | None
+        content_encoding: str | None
+        priority: int | None
+        correlation_id: str | None
+        reply_to: str | None
+        expiration: timedelta | None
+        message_id: str | None
+        timestamp: datetime | int | None
+        type: str | None
+        user_id: str | None
+        app_id: str | None
+        cluster_id: str | None
+
 
 _T = TypeVar("_T")
 
@@ -123,25 +144,6 @@ class Received(Message):
         """The offset of the message in its stream; None when it came from a queue."""
         value = self.headers.get("x-stream-offset")
         return value if isinstance(value, int) else None
-
-
-class MessageFields(TypedDict):
-    """The keyword arguments of `Message`."""
-
-    headers: Mapping[str, Value]
-    persistent: bool
-    content_type: str | None
-    content_encoding: str | None
-    priority: int | None
-    correlation_id: str | None
-    reply_to: str | None
-    expiration: timedelta | None
-    message_id: str | None
-    timestamp: datetime | int | None
-    type: str | None
-    user_id: str | None
-    app_id: str | None
-    cluster_id: str | None
 
 
 Content = Message | bytes | bytearray | memoryview | str
