@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd is told by its protocol: ready, reloading, stopping, and that we are alive.
+"""Notifications to systemd: ready, reloading, stopping, watchdog.
 
-A service of ``Type=notify`` names a datagram socket in ``NOTIFY_SOCKET``; without it nothing is
-said. With ``WatchdogSec=`` the loop says twice in each interval that it turns.
+A service of ``Type=notify`` has a datagram socket in ``NOTIFY_SOCKET``; without it nothing is
+sent. With ``WatchdogSec=`` the loop sends a keep-alive twice in each interval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Who started us, and wants to know how it goes."""
+    """The service manager."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.address = environment.get("NOTIFY_SOCKET", "")
@@ -33,7 +33,7 @@ class Supervisor:
             self.watchdog_s = int(period) / 1e6
 
     def tell(self, *lines: str) -> None:
-        """Send an assignment such as ``READY=1`` a line; nobody listening is no error."""
+        """Send assignments such as ``READY=1``, one a line; a missing listener is no error."""
         if not self.address:
             return
         try:
@@ -44,19 +44,19 @@ class Supervisor:
             log.warning("systemd cannot be told %s: %s", lines[0], error)
 
     def ready(self, status: str) -> None:
-        """We serve, or serve again after a reload."""
+        """Report that the broker serves, at start or after a reload."""
         self.tell("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
-        """Settings are read again; :meth:`ready` follows."""
+        """Report a reload; :meth:`ready` follows."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Report that the broker stops."""
         self.tell("STOPPING=1", "STATUS=stopping")
 
     async def watch(self) -> None:
-        """Say again and again that the loop turns, as often as is wanted."""
+        """Send keep-alives at the requested interval."""
         while self.watchdog_s:
             self.tell("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_s / 2)

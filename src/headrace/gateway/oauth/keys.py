@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEYS_MAX = 64  # In one set.
-RETRY_S = 30.0  # How often an unknown key may have the set read again, and a failure be tried.
-STALE_S_MAX = 86400.0  # How long keys are used that could not be read again.
+RETRY_S = 30.0  # Least time between reads for an unknown key, or after a failure.
+STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again.
 
 
 class NoKey(Exception):
@@ -55,16 +55,16 @@ class Keys:
         self._lock = asyncio.Lock()
 
     def renew(self, fresh_s: float) -> None:
-        """Have the set read again when a key is looked for next, and every ``fresh_s`` seconds."""
+        """Read the set again at the next lookup, and every ``fresh_s`` seconds."""
         self._fresh_s = fresh_s
         self._due = True
         self._tried_at = None
 
     async def find(self, kid: str | None) -> Key:
-        """Return the key of that id; a token without an id is for the only key there is.
+        """Return the key with an id; a token without an id has the only key.
 
         Raises:
-            NoKey: there is none.
+            NoKey: no key has this id.
         """
         now = self._clock()
         if self._due or self._loaded_at is None or now - self._loaded_at >= self._fresh_s:

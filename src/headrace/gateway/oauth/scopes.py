@@ -3,9 +3,9 @@
 
 The form is that of RabbitMQ's: a prefix that names the broker, the permission, and patterns in
 which ``*`` is any text and everything else is percent-encoded. Without a routing key there is no
-restriction of topics. ``{vhost}`` stands for the virtual host in question, ``{sub}`` for that
-claim of the token; both are taken literally, whatever is in them. An alias is a scope, or a role,
-of which an operator has said what it means.
+restriction of topics. ``{vhost}`` stands for the virtual host of the request, ``{sub}`` for that
+claim of the token; both are literal text. An alias is a scope, or a role,
+that an operator has mapped to scopes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scope(NamedTuple):
 
 
 class Scopes:
-    """What the bearer of a token may do; see `headrace.gateway.security.access.Grants`."""
+    """Permissions of a token; see `headrace.gateway.security.access.Grants`."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Scopes:
         aliases: Aliases | None = None,
         claims: Mapping[str, object] | None = None,
     ) -> None:
-        """Scopes without the prefix are another's, and those that cannot be read grant nothing.
+        """Scopes without the prefix are ignored, and malformed ones grant nothing.
 
-        What an alias stands for needs no prefix; ``claims`` are what variables stand for.
+        Scopes of an alias need no prefix; ``claims`` are the values of variables.
 
         Raises:
-            ScopeError: there are too many.
+            ScopeError: the token has too many.
         """
         self._scopes: list[Scope] = []
         self.tags: tuple[str, ...] = ()
@@ -81,19 +81,19 @@ class Scopes:
             raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for us")
 
     def may_open(self, vhost: str) -> bool:
-        """Tell whether there is any permission in the virtual host."""
+        """Return True if there is any permission in the virtual host."""
         return self._any(("", vhost))
 
     def allowed(self, vhost: str, permission: str, name: str) -> bool:
-        """Tell whether one of the scopes permits it."""
+        """Return True if one of the scopes permits it."""
         return self._any((permission, vhost, name))
 
     def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
-        """Tell whether one of the scopes permits this routing key there."""
+        """Return True if one of the scopes permits this routing key."""
         return self._any((permission, vhost, exchange, routing_key))
 
     def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
-        """Tell whether one of the scopes permits all routing keys there."""
+        """Return True if one of the scopes permits all routing keys."""
         asked = (permission, vhost, exchange)
         return any(scope.every_key and matches(scope, asked) for scope in self._scopes)
 
@@ -110,7 +110,7 @@ class Scopes:
 
 
 def matches(scope: Scope, asked: tuple[str, ...]) -> bool:
-    """Tell whether a scope grants what is asked: permission, virtual host, name, routing key."""
+    """Return True if a scope grants a permission on a virtual host, a name, a routing key."""
     permission, *texts = asked
     if permission and scope.permission != permission:
         return False
@@ -133,11 +133,11 @@ def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
 
 
 def wildcard(text: str, claims: Mapping[str, object]) -> Part:
-    """Return what matches a whole text against a pattern with ``*`` and variables.
+    """Compile a pattern with ``*`` and variables, which matches whole texts.
 
     Raises:
-        PatternError, UnicodeDecodeError: it is none.
-        ScopeError: there is no text that a variable stands for.
+        PatternError, UnicodeDecodeError: it is not a pattern.
+        ScopeError: a variable has no text.
     """
 
     def meant(found: re.Match[str]) -> str:
@@ -158,15 +158,15 @@ def wildcard(text: str, claims: Mapping[str, object]) -> Part:
             return False
         return search(asked) is not None
 
-    of_vhost("/", "")  # So that what is no pattern at all is found at once.
+    of_vhost("/", "")  # Compiled to find mistakes at once.
     return of_vhost
 
 
 def compiled(text: str) -> Search:
-    """Return what matches a whole text against a pattern with ``*``.
+    """Compile a pattern with ``*``, which matches whole texts.
 
     Raises:
-        PatternError, UnicodeDecodeError: it is none.
+        PatternError, UnicodeDecodeError: it is not a pattern.
     """
     pieces = [quoted(unquote(piece, errors="strict")) for piece in text.split("*")]
     return compile_search("(?s)^" + ".*".join(pieces) + r"\z")
@@ -202,9 +202,9 @@ def texts(value: object, audience: str) -> list[str]:
 
 
 def at_path(value: object, path: str) -> Iterator[object]:
-    """Give what is at a path such as ``realm_access.roles``, through maps and lists of maps.
+    """Yield the values at a path such as ``realm_access.roles``, through maps and lists of maps.
 
-    Names with dots in them are found, too: the longest that is there counts.
+    Names with dots are found, too: the longest match wins.
     """
     if isinstance(value, list):
         for each in value:
@@ -228,7 +228,7 @@ def read_aliases(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``alias=scope,scope alias=scope``; spaces, commas and ``=`` are percent-encoded.
 
     Raises:
-        ScopeError: it is something else, or an alias stands for what is no scope.
+        ScopeError: the text cannot be read, or an alias is not mapped to scopes.
     """
     found: dict[str, tuple[str, ...]] = {}
     for part in text.split():

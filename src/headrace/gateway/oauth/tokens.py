@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens: JWTs (RFC 7519) that are signed by somebody we trust, for us, and for now."""
+"""Bearer tokens: JWTs (RFC 7519) with a trusted signature, our audience, and valid times."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ class TokenRules:
     """Which tokens are good."""
 
     resource_server_ids: tuple[str, ...]  # For one of whom a token must be (``aud``).
-    verify_audience: bool = True  # If not, it may be for anybody.
-    scope_prefix: str | None = None  # What scopes for us begin with; None: that id and a dot.
+    verify_audience: bool = True  # If not, any audience is accepted.
+    scope_prefix: str | None = None  # Prefix of our scopes; None: the resource server id and a dot.
     scope_claims: tuple[str, ...] = ("scope",)  # Where scopes are: paths.
-    aliases: Aliases = field(default_factory=dict)  # What scopes of others mean here.
-    issuer: str = ""  # Who must have made it (``iss``); empty: whoever has the key.
+    aliases: Aliases = field(default_factory=dict)  # Scopes by alias.
+    issuer: str = ""  # Required issuer (``iss``); empty: any.
     algorithms: tuple[str, ...] = tuple(ALGORITHMS.split())
     username_claims: tuple[str, ...] = ("sub", "client_id")
-    leeway_s: int = 0  # By how much clocks may differ.
+    leeway_s: int = 0  # Tolerated difference of clocks.
 
 
 class Trust(NamedTuple):
-    """An issuer, or with rules that name none whoever has one of the keys."""
+    """A trusted issuer; without a name in its rules, any owner of the keys."""
 
     keys: Keys
     rules: TokenRules
 
     @property
     def source(self) -> str:
-        """Who vouches for the names in its tokens: the same name by another is somebody else."""
+        """The source of user names: the same name of another source is another user."""
         return f"{SOURCE} {self.rules.issuer}" if self.rules.issuer else SOURCE
 
 
@@ -73,19 +73,19 @@ class Tokens:
 
     @property
     def sources(self) -> set[str]:
-        """Of the users that may come."""
+        """The claims with the user name, in order."""
         return {each.source for each in self._trusts.values()}
 
     @staticmethod
     def looks_like_one(secret: bytes) -> bool:
-        """Tell whether what came as a password is a token: three parts, the first a JSON object."""
+        """Return True if a password is a token: three parts, the first a JSON object."""
         return secret.startswith(b"eyJ") and secret.count(b".") == 2
 
     async def user(self, token: bytes, peer: Peer) -> User:
-        """Return the bearer of a token.
+        """Return the user of a token.
 
         Raises:
-            LoginRefused: it is forged, expired, for somebody else, or no token.
+            LoginRefused: it is forged, expired, for another audience, or not a token.
         """
         async with self._access.attempt("", peer):
             return await self._user(token, peer)
@@ -111,10 +111,10 @@ class Tokens:
         )
 
     def _trust(self, token: str) -> Trust:
-        """Return by whose rules and keys a token is to be checked, which it may say what it likes.
+        """Return the trust to check a token with, by its unverified issuer.
 
         Raises:
-            LoginRefused: nobody's.
+            LoginRefused: its issuer is not trusted.
         """
         if len(self._trusts) == 1:
             return next(iter(self._trusts.values()))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker answers to requests that are messages: any client of any version may ask."""
+"""Requests that are messages, and their answers: for clients of any version."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about records that retention dropped before a reader came to them."""
+"""Requests about records that retention dropped before a reader read them."""
 
 from headrace.gateway.requests.requests import Answered, Call, Handler
 from headrace.gateway.requests.streams import LISTED_MAX
@@ -8,7 +8,7 @@ from headrace.model.stream.stream import Stream
 
 
 def note(call: Call) -> Answered:
-    """A reader found a range gone."""
+    """Note a range that a reader found lost."""
     stream, reader = call.stream(), reader_of(call)
     first, last = call.number("first"), call.number("last")
     gaps = call.vhost.lost_records
@@ -16,7 +16,7 @@ def note(call: Call) -> Answered:
 
 
 def count(call: Call) -> Answered:
-    """How many records of some streams a reader found gone."""
+    """Count the lost records of streams for a reader."""
     names = call.request.get("streams")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         call.refuse("bad-request", "'streams' is not a list of names")
@@ -33,7 +33,7 @@ def count(call: Call) -> Answered:
 
 
 def reader_of(call: Call) -> str:
-    """Return the reader in whose name the request is."""
+    """Return the reader of a request."""
     return call.text("reader", octets_max=READER_OCTETS_MAX)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about groups: where the readers of streams stand
+"""Requests about consumer groups: the positions of stream readers
 (:mod:`headrace.model.stream.consumer_groups`).
 
 A request names one stream (``stream``, ``position``, ``id``) or several, which then change together
@@ -53,7 +53,7 @@ def commit(call: Call) -> Answered:
 
 
 def get(call: Call) -> Answered:
-    """Tell where groups stand."""
+    """Return the state of groups."""
     name = group_name(call)
     return answered(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
 
@@ -75,7 +75,7 @@ def delete(call: Call) -> Answered:
 
 
 def claim(call: Call) -> Answered:
-    """Make somebody the owner of groups."""
+    """Claim groups for an owner."""
     name, owner, force = group_name(call), owner_of(call), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
 
@@ -90,7 +90,7 @@ def claim(call: Call) -> Answered:
 
 
 def release(call: Call) -> Answered:
-    """Give claims up."""
+    """Release claims."""
     name, owner, groups = group_name(call), owner_of(call), groups_of(call)
     streams = streams_of(call)
     for stream in streams:
@@ -103,7 +103,7 @@ def release(call: Call) -> Answered:
 
 
 def list_some(call: Call) -> Answered:
-    """Tell of the groups whose streams the user may read, some at a time."""
+    """Return the groups of streams that the user may read, in slices."""
     after = call.request.get("after", [0, ""])
     if not (
         isinstance(after, list)
@@ -157,7 +157,7 @@ def answered(call: Call, groups: Sequence[ConsumerGroup | None]) -> Answered:
 
 
 def describe(call: Call, group: ConsumerGroup) -> Answered:
-    """Return what is told of a group."""
+    """Return a group as a JSON object."""
     lag, lag_octets = group.lag()
     return {
         "stream": group.stream.name,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about leases (:mod:`headrace.model.lease.registry`).
 
-A user needs the permission to read the queue. Who claims, takes, settles or gives back says which
-``owner`` it is; an operator's ``lease.release`` may come with ``force`` instead. Readers, who own
-nothing, may reject in advance; they say whom they read for.
+A user needs the permission to read the queue. A request to claim, take, settle or release names its
+``owner``; an operator's ``lease.release`` may have ``force`` instead. Readers are not owners:
+they may reject messages in advance, and name the owner that they read for.
 """
 
 from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
@@ -21,7 +21,7 @@ def group_of(call: Call) -> str:
 
 
 def owner_of(call: Call) -> str:
-    """Return the owner that a request comes from."""
+    """Return the owner that a request names."""
     return call.text("owner", octets_max=OWNER_OCTETS_MAX)
 
 
@@ -32,21 +32,21 @@ def lease_of(call: Call) -> Lease:
 
 
 def owned(call: Call) -> Lease:
-    """Return the lease that a request names, which comes from its owner."""
+    """Return the lease that a request names, if its owner sent it."""
     lease = lease_of(call)
     call.vhost.leases.own(lease, owner_of(call), call.connection.number)
     return lease
 
 
 def claim(call: Call) -> Steps:
-    """Become the owner of a lease, which is made unless it is there."""
+    """Claim a lease for an owner; make a missing one."""
     queue, group, owner = call.queue(), group_of(call), owner_of(call)
     leases = call.vhost.leases
     timeout_s = call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX)
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
     known = next((lease for lease in leases.of(queue) if lease.group == group), None)
     if known is not None and leases.ownerships[known].owner != owner:
-        yield from leases.idle(known)  # What the last owner asked for is done first.
+        yield from leases.idle(known)  # Requests of the last owner are done first.
     lease = leases.claim(
         queue,
         group,
@@ -87,7 +87,7 @@ def settle(call: Call) -> Steps:
 
 
 def numbers(call: Call, field: str) -> list[int]:
-    """Return a list of numbers, in which ``[first, last]`` stands for those up to before last."""
+    """Return a list of numbers; ``[first, last]`` stands for a range, ``last`` excluded."""
     found: list[int] = []
     given = call.request.get(field, [])
     if not isinstance(given, list):
@@ -125,25 +125,25 @@ def rejected(call: Call) -> Answered:
 
 
 def release(call: Call) -> Steps:
-    """Give back what is leased; with ``forget`` the lease is no more."""
+    """Release the leased messages; with ``forget`` delete the lease."""
     lease = lease_of(call) if call.flag("force") else owned(call)
     released = yield from call.vhost.leases.release(lease, forget=call.flag("forget"))
     return {"released": released, "settled": lease.settled}
 
 
 def leave(call: Call) -> Answered:
-    """Give up the ownership of a lease."""
+    """Release the ownership of a lease."""
     call.vhost.leases.leave(lease_of(call), owner_of(call))
     return {}
 
 
 def info(call: Call) -> Answered:
-    """What there is to know of a lease."""
+    """Return the state of a lease."""
     return describe(call, lease_of(call))
 
 
 def list_leases(call: Call) -> Answered:
-    """What there is to know of all leases of queues that the user may read."""
+    """Return the leases of all queues that the user may read."""
     wanted = call.text("queue", "")
     allowed = call.context.access.allowed
     found = [
@@ -174,7 +174,7 @@ def snapshot(call: Call) -> Answered:
 
 
 def describe(call: Call, lease: Lease) -> Answered:
-    """Return what is told of a lease."""
+    """Return a lease as a JSON object."""
     leases = call.vhost.leases
     ownership = leases.ownerships[lease]
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about the messages of queues: move, copy, delete, and give dead letters back.
+"""Requests about the messages of queues: move, copy, delete, and requeue dead letters.
 
 Each is an errand (:mod:`headrace.model.operations.jobs`): one transaction, whatever its size.
 """
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 def move(call: Call) -> Answered | Steps:
-    """Messages go from one queue to another."""
+    """Move messages from one queue to another."""
     return run(call, "move")
 
 
 def copy(call: Call) -> Answered | Steps:
-    """Messages go to another queue, and stay as well."""
+    """Copy messages to another queue."""
     return run(call, "copy")
 
 
 def delete(call: Call) -> Answered | Steps:
-    """Messages go."""
+    """Delete messages."""
     return run(call, "delete")
 
 
 def requeue(call: Call) -> Answered | Steps:
-    """Dead letters go back to the queues in which they died."""
+    """Return dead letters to the queues that they came from."""
     return run(call, "requeue")
 
 
 def errand(call: Call) -> Answered:
-    """Tell how far an errand is, or what it did."""
+    """Return the progress or the result of an errand."""
     found = call.vhost.errands.describe(name_of(call))
     if found is None:
         call.refuse("not-found", f"there is no errand '{name_of(call)}'")
@@ -51,7 +51,7 @@ def errand(call: Call) -> Answered:
 
 
 def cancel(call: Call) -> Steps:
-    """Let nothing come of an errand; tell what became of it."""
+    """Cancel an errand; return its result."""
     errand(call)
     errands = call.vhost.errands
     errands.cancel(name_of(call))
@@ -73,7 +73,7 @@ def name_of(call: Call) -> str:
 
 
 def run(call: Call, do: str) -> Answered | Steps:
-    """Do what a request asks for, unless it is done already."""
+    """Begin the errand of a request, unless it is done already."""
     name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
     wait = call.request.get("wait", True)
     if not isinstance(wait, bool):
@@ -105,7 +105,7 @@ def run(call: Call, do: str) -> Answered | Steps:
 
 
 def follow(running: Running) -> Steps:
-    """Wait for the end of an errand, and tell what it did."""
+    """Wait for the end of an errand; return its result."""
     while not running.over:
         yield
     source = running.errand.source
@@ -113,7 +113,7 @@ def follow(running: Running) -> Steps:
 
 
 def answered(call: Call, source: str, answer: Answered) -> Answered:
-    """Return an answer with what the source has now, if it is there."""
+    """Return an answer with the source's ready messages, if it exists."""
     queue = call.vhost.queues.get(source)
     return {"already": False, **answer, "ready": 0 if queue is None else queue.message_count()}
 

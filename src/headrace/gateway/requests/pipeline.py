@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue ``amq.headrace.pipeline``: what pipelines ask a broker for beside AMQP's methods.
+"""The queue ``amq.headrace.pipeline``: requests of pipelines beside AMQP's methods.
 
 Each area has a module with a table of its requests, ``HANDLERS``;
-docs/reference/pipeline-service.md tells them all. Users need permissions on what a request speaks
-of, none on this queue.
+docs/reference/pipeline-service.md documents them. Users need permissions on the names in a
+request, none on this queue.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ LISTED_MAX = 1000  # Publishers in one answer.
 
 
 def publisher_last(call: Call) -> Answered:
-    """The highest publishing id that was taken from a publisher; -1 when none was."""
+    """Return the highest publishing id of a publisher; -1 for none."""
     name = call.text("name", octets_max=NAME_MAX)
     return {"name": name, "last": call.vhost.publishing_ids.last(name.encode())}
 

@@ -3,21 +3,21 @@
 
 A service is a queue that the broker consumes itself. A request is a message with a JSON object,
 sent there through the default exchange with a ``reply-to``. The answer, a JSON object too, goes to
-that queue with the same ``correlation-id``, once all that it tells is durable. An object with
+that queue with the same ``correlation-id``, once its effects are durable. An object with
 ``error`` (a sentence) and ``code`` (a word) refuses::
 
-    not-found       there is no such thing
-    refused         the user may not do this
-    precondition    the thing is different from what the request assumes
-    conflict        somebody else is in the way
-    gone            what is asked for is no longer kept
+    not-found       the object does not exist
+    refused         the user lacks a permission
+    precondition    the object differs from what the request assumes
+    conflict        another client owns or uses the object
+    gone            the records are no longer kept
     limit           a limit of the broker would be exceeded
-    bad-request     the request makes no sense
+    bad-request     the request is malformed
     internal        the broker is at fault; its log says how
 
-A handler does its work at once and returns the answer, or it is a generator: then it goes on in a
-later turn of the event loop after each ``yield``, and what it returns is the answer. So long work
-does not keep others waiting; a slice should take a few milliseconds (SLICE_S).
+A handler returns the answer at once, or it is a generator: then it continues in a
+later turn of the event loop after each ``yield``, and its return value is the answer. So long work
+does not block others; a slice should take a few milliseconds (SLICE_S).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 REQUESTS_MAX = 64  # Taken in one turn,
 WAITING_MAX = 10_000  # and waiting for later ones; the oldest give way,
 WAITING_OCTETS_MAX = 64 << 20  # likewise by size.
-SLICE_S = 0.005  # What long work may take before it lets others go on.
+SLICE_S = 0.005  # Length of a slice of long work.
 SLICED_MAX = 64  # Requests of one service that are half done.
 NUMBER_MAX = (1 << 63) - 1
 _HEADER, _BODY = 2, 3  # Types of frames.
@@ -97,7 +97,7 @@ class Call:
     ) -> None:
         self.context = context
         self.vhost = vhost
-        self.connection = connection  # It may be gone in a later slice.
+        self.connection = connection  # It may be closed in a later slice.
         assert connection.user is not None
         self.user = connection.user
         self.request = request
@@ -170,7 +170,7 @@ class Call:
 Handler = Callable[[Call], Answered | Steps]
 
 # Requests of operators. Those with which applications read, lease and stage are no more audited
-# than what they publish.
+# than their publishes.
 AUDITED = frozenset(
     (
         *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
@@ -220,7 +220,7 @@ class Service(Consumer):
         self.taken.append(message)
 
     def drain(self) -> None:
-        """Serve what came in this turn; at its end, when nothing else is half done."""
+        """Serve the requests of this turn, at its end."""
         taken, self.taken = self.taken, []
         for message in taken:
             try:
@@ -229,11 +229,11 @@ class Service(Consumer):
                 log.warning("a request to %s cannot be read: %s", self.tag, error)
             self.queue.settle(message)
         self.queue.unpark(self)
-        if self.taken:  # More than one turn's worth came: there must be another turn.
+        if self.taken:  # More than one turn's worth: ask for another turn.
             self.vhost.scheduler.put(self, self.vhost.counters.now_ms, never_again)
 
     def serve(self, message: Message) -> None:
-        """Do what one message asks for, and answer."""
+        """Serve the request in a message."""
         connection = self.context.connections.get(message.publisher)
         if connection is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
             return
@@ -257,12 +257,12 @@ class Service(Consumer):
             self.do(connection, body_of(data, at + size + 8), answer)
 
     def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Answer | None:
-        """Return what answers a request; None for one that is not to be served at all."""
+        """Return the answer to fill in; None for a request that is not served."""
         assert properties.reply_to is not None
         return Answer(self, properties.reply_to, properties.correlation_id)
 
     def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
-        """Do what a request says, and answer it."""
+        """Run a request, and answer it."""
         try:
             request = json.loads(body)
             what = request["do"]
@@ -318,12 +318,12 @@ class Service(Consumer):
         return False
 
     def audit(self, call: Call, outcome: Answered) -> None:
-        """Have the audit log note a request that changes things, and how it ended."""
+        """Audit a request that changes something, with its outcome."""
         if call.request["do"] in AUDITED:
             self.note(call, {**call.request}, outcome)
 
     def note(self, call: Call, request: dict[str, object], outcome: Answered) -> None:
-        """Write a request into the audit log, if there is one."""
+        """Write a request to the audit log, if there is one."""
         audit = self.context.access.audit
         if audit.active:
             audit.tell(
@@ -337,7 +337,7 @@ class Service(Consumer):
             )
 
     def attempt(self, work: Callable[[], Outcome]) -> Outcome | Answered:
-        """Do some work; what goes wrong is the answer."""
+        """Run some work; an error becomes the answer."""
         try:
             return work()
         except Refused as error:
@@ -350,7 +350,7 @@ class Service(Consumer):
 
 
 class Answer:
-    """An answer to come, which is sent when what it tells is durable."""
+    """A pending answer, sent when its effects are durable."""
 
     def __init__(self, service: Service, reply_to: str, correlation_id: str | None) -> None:
         self.service = service
@@ -398,12 +398,12 @@ def in_memory(message: Message, store: Store) -> Message:
 
 
 def never_again(_: int) -> int:
-    """What is due once and has nothing to do but to make a turn."""
+    """Return 0, for a timer that only makes the loop turn."""
     return 0
 
 
 def body_of(data: bytes, at: int) -> bytes:
-    """Return what the body frames of a message hold, the first of which stands at ``at``."""
+    """Return the body in the body frames of a message, which begin at ``at``."""
     pieces = []
     while at < len(data):
         size = get32(data, at + 3)

@@ -36,14 +36,14 @@ def begin(call: Call) -> Steps:
 
 
 def release(call: Call) -> Answered:
-    """Give a sink back."""
+    """Release a sink."""
     owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
     answer: Answered = call.vhost.sinks.release(sink_of(call), owner)
     return answer
 
 
 def last(call: Call) -> Answered:
-    """Tell which batch of a sink was committed last."""
+    """Return the last committed batch of a sink."""
     answer: Answered = call.vhost.sinks.describe(sink_of(call, "write"))
     return answer
 
@@ -75,7 +75,7 @@ def commit(call: Call) -> Steps:
 
 
 def abort(call: Call) -> Steps:
-    """Give up what is staged for a batch."""
+    """Roll back the staged branches of a batch."""
     batch = call.number("batch", most=BATCH_MAX)
     answer: Answered = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
     return answer
@@ -105,7 +105,7 @@ def list_sinks(call: Call) -> Answered:
 
 
 def show(call: Call) -> Answered:
-    """One sink, with what is staged and undecided."""
+    """Return a sink with its undecided branches."""
     name = sink_of(call)
     branches = call.vhost.sinks.undecided(name)
     shown = []
@@ -130,7 +130,7 @@ def show(call: Call) -> Answered:
 
 
 def epoch_of(call: Call) -> int:
-    """Return the epoch that a request comes from; 0 is the present one."""
+    """Return the epoch of a request; 0 is the present one."""
     return call.number("epoch", 0)
 
 

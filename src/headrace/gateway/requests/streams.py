@@ -13,7 +13,7 @@ SLICE_QUEUES = 2000  # Looked at in one turn of the event loop.
 
 
 def broker_info(call: Call) -> Answered:
-    """Who the broker is."""
+    """Return the broker's identity."""
     return {"broker": call.context.identity, "vhost": call.vhost.name}
 
 
@@ -23,7 +23,7 @@ def stream_info(call: Call) -> Answered:
 
 
 def stream_list(call: Call) -> Answered | Steps:
-    """Tell of several streams: of those that are named, or of all, in order of their names."""
+    """Return streams: those that a request names, or all by name."""
     names = call.request.get("streams")
     if names is None:
         return every_stream(call, call.text("after", ""), call.number("most", LISTED_MAX, least=1))
@@ -43,7 +43,7 @@ def stream_list(call: Call) -> Answered | Steps:
 
 
 def every_stream(call: Call, after: str, most: int) -> Steps:
-    """Tell of the streams that the user may read, from the first name behind `after` on."""
+    """Return the streams that the user may read, by name, from behind `after`."""
     most = min(most, LISTED_MAX)
     names: list[str] = []
     rest = iter(list(call.vhost.queues.items()))
@@ -76,7 +76,7 @@ def stream_offset(call: Call) -> Answered:
 
 
 def stream_measure(call: Call) -> Answered:
-    """How many octets the records of a range have, and how far a number of octets goes."""
+    """Return the bytes of a range of records, and the offset that a number of bytes reaches."""
     stream = call.stream()
     log = stream.log
     first, end = call.number("from"), log.committed_offset
@@ -93,7 +93,7 @@ def stream_measure(call: Call) -> Answered:
 
 
 def describe(stream: Stream) -> Answered:
-    """Return what is told of a stream."""
+    """Return a stream as a JSON object."""
     log = stream.log
     return {
         "stream": stream.name,

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def info(call: Call) -> Answered:
-    """Tell the partitions of a super stream."""
+    """Return the partitions of a super stream."""
     return tell(call, exchange_of(call, "read"))
 
 
 def list_all(call: Call) -> Answered:
-    """Tell the super streams that the user may read."""
+    """Return the super streams that the user may read."""
     allowed = call.context.access.allowed
     found = [
         exchange
@@ -58,7 +58,7 @@ def add(call: Call) -> Answered:
 
 
 def tell(call: Call, exchange: Exchange) -> Answered:
-    """Return what is told of a super stream; the user must be allowed to read all of it."""
+    """Return a super stream as a JSON object; the user needs permission on all partitions."""
     partitions = []
     for number, partition in enumerate(partitions_of(exchange)):
         call.allow("read", partition.stream.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides transactions for those who cannot say ``dtx.commit``: an operator, or an own coordinator.
+"""Decides transactions for operators, and for coordinators that cannot send ``dtx.commit``.
 
 The requests to the queue ``amq.headrace.transactions`` (:mod:`.requests`)::
 
@@ -7,11 +7,11 @@ The requests to the queue ``amq.headrace.transactions`` (:mod:`.requests`)::
     {"do": "prepare", "xid": "order-17"}                {"status": "xa-ok"}
     {"do": "commit", "xid": ..., "heuristic": true}     {"status": "xa-heurcom"}
     {"do": "rollback", "xid": ...}, {"do": "forget", "xid": ...}
-    anything wrong                                      {"error": ..., "code": ...}
+    an error                                            {"error": ..., "code": ...}
 
-``commit`` of a branch that is not prepared is in one phase. ``heuristic`` decides in place of the
-branch's coordinator, which is told so when it comes. The user needs the permission to configure
-the queue's name.
+``commit`` of an unprepared branch is in one phase. ``heuristic`` decides in place of the branch's
+coordinator, which learns of it at its next command. The user needs the permission to configure the
+queue's name.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ REQUEST_OCTETS_MAX = 4096
 
 
 def list_all(call: Call) -> Answered:
-    """What there is."""
+    """Return all branches."""
     return {"transactions": [describe(branch) for branch in call.vhost.branches]}
 
 
 def decide(what: str, call: Call) -> Answered:
-    """Give a branch an outcome."""
+    """Decide a branch."""
     branches = call.vhost.branches
     text = call.request.get("xid", "")
     if not isinstance(text, str) or not text:
@@ -79,7 +79,7 @@ class Coordinator(Service):
 
 
 def describe(branch: Branch) -> dict[str, object]:
-    """Return what an operator wants to know of a branch."""
+    """Return a branch as a JSON object."""
     publishes, settles = branch.size()
     state = branch.state.value
     if branch.state is BranchState.ACTIVE and branch.failed:

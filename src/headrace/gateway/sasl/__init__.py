@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SASL: how clients prove who they are. A mechanism is a module; `mechanism` says what one is."""
+"""SASL: authentication of clients. A mechanism is a module; `mechanism` has the interface."""

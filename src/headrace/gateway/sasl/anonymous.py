@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ANONYMOUS (RFC 4505): everybody is the one user that a setting names; without it, nobody."""
+"""ANONYMOUS (RFC 4505): all clients are the user that a setting names; without it, refused."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OAUTHBEARER (RFC 7628) and XOAUTH2: a bearer token that says who its bearer is."""
+"""OAUTHBEARER (RFC 7628) and XOAUTH2: a bearer token names the user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bearer:
 
 
 class BearerSteps:
-    """One login: its response, asked for if it did not come at once."""
+    """One login: its response, requested if the first one was empty."""
 
     def __init__(self, desk: Desk, peer: Peer) -> None:
         self._desk = desk

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EXTERNAL (RFC 4422): the certificate of a client, verified by TLS, says who it is."""
+"""EXTERNAL (RFC 4422): the client's certificate, verified by TLS, names the user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYWORDS = {
     "userId": "UID",
 }
 SAN_TYPES = {"dns": "DNS", "email": "email", "ip": "IP Address", "uri": "URI"}
-NOBODY = (b"", b"None", b"\0*\0*")  # As clients have no name to say: Qpid's for Python, and Go's.
+NOBODY = (b"", b"None", b"\0*\0*")  # Sent by clients without a name: Qpid's for Python, and Go's.
 SPECIAL = frozenset(',+"\\<>;=')
 
 
@@ -63,7 +63,7 @@ def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
     last, ``san`` is the kind: ``dns``, ``email``, ``ip`` or ``uri``.
 
     Raises:
-        LoginRefused: there is none, or there are several.
+        LoginRefused: the certificate has none, or several.
     """
     subject = certificate.get("subject", ())
     if where == "distinguished_name":

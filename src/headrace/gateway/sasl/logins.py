@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 
 class Login:
-    """A login that goes on."""
+    """A login in progress."""
 
     __slots__ = ("mechanism", "steps", "taken")
 
@@ -49,8 +49,8 @@ class Logins:
     ) -> None:
         self._audit = audit
         self._going: dict[int, Login] = {}
-        self._vouching: set[str] = set()  # Whose tokens are taken.
-        self._withdrawn: set[str] = set()  # Who vouches for nobody any more.
+        self._vouching: set[str] = set()  # Sources of trusted tokens.
+        self._withdrawn: set[str] = set()  # Sources that are no longer trusted.
         self.use(mechanisms, tokens, plain_needs_tls, plain_on_loopback)
 
     def use(
@@ -73,7 +73,7 @@ class Logins:
         self._plain_on_loopback = plain_on_loopback
 
     def is_withdrawn(self, user: User) -> bool:
-        """Tell whether a user came with a token of an issuer that is no longer trusted."""
+        """Return True if the issuer of the user's token is no longer trusted."""
         return user.source in self._withdrawn
 
     def offered(self, peer: Peer) -> list[str]:
@@ -93,7 +93,7 @@ class Logins:
         """Take a response of a connection: return the next challenge, or the user.
 
         Raises:
-            LoginRefused: it proves nobody, or the mechanism was not offered.
+            LoginRefused: it does not prove a user, or the mechanism was not offered.
         """
         login = self._going.pop(number, None)
         try:
@@ -122,10 +122,10 @@ class Logins:
         self._going.pop(number, None)
 
     async def renew(self, user: User, secret: bytes) -> User:
-        """Return the user with new credentials; only tokens are ever renewed.
+        """Return the user with renewed credentials; only tokens can be renewed.
 
         Raises:
-            LoginRefused: they prove nobody, or somebody else.
+            LoginRefused: they prove no user, or another.
         """
         if not user.source or self._tokens is None:
             return user
@@ -154,10 +154,10 @@ class Logins:
 
 
 async def sound(work: Awaitable[Found]) -> Found:
-    """Do a step of a login; one that fails as nothing should is refused as any other.
+    """Run a step of a login; an unexpected error refuses it, too.
 
     Raises:
-        LoginRefused: it proves nobody.
+        LoginRefused: it does not prove a user.
     """
     try:
         return await work

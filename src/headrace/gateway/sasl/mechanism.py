@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a SASL mechanism is, and what it may use.
+"""Interface of a SASL mechanism.
 
-A mechanism is the same for every version of AMQP. The client's first response comes with
-connection.start-ok, and is empty when it has none. A step answers with octets, which go into
-connection.secure and are answered with connection.secure-ok, or with the user.
+A mechanism is the same for every version of AMQP. The client's first response is in
+connection.start-ok, and empty when it has none. A step returns a challenge, which goes into
+connection.secure and is answered with connection.secure-ok, or the user.
 
-Others bring theirs by an entry point of the group ``headrace.sasl``: its name is the mechanism's,
-it loads a callable that takes a `Desk` and returns a `Mechanism`, and it is used when the setting
-``sasl_mechanisms`` names it.
+Other packages add mechanisms by an entry point of the group ``headrace.sasl``: its name is the
+mechanism's, it loads a callable that takes a `Desk` and returns a `Mechanism`, and it is used when
+the setting ``sasl_mechanisms`` names it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STEPS_MAX = 8  # Of one login.
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What mechanisms may use."""
+    """Services for mechanisms."""
 
     access: Access
-    tokens: Tokens | None = None  # Checks bearer tokens; None: there are none.
+    tokens: Tokens | None = None  # Checks bearer tokens; None: not configured.
     anonymous_user: str = ""  # As whom clients log in by ANONYMOUS; empty: none.
     certificate_name: str = "common_name"  # Where EXTERNAL finds the name of the user.
     certificate_san: str = "dns"  # Which subject alternative name, then.
@@ -41,10 +41,10 @@ class Steps(Protocol):
     """One login by a mechanism."""
 
     async def step(self, response: bytes) -> bytes | User:
-        """Take a response; return the next challenge, or the user that is proven.
+        """Take a response; return the next challenge, or the authenticated user.
 
         Raises:
-            LoginRefused: it proves nobody.
+            LoginRefused: it does not prove a user.
         """
 
 
@@ -57,10 +57,10 @@ class Mechanism(Protocol):
 
     @property
     def clear(self) -> bool:
-        """It sends a secret as it is, so that whoever can read the wire has it."""
+        """True if the mechanism sends the password in clear text."""
 
     def offered(self, peer: Peer) -> bool:
-        """Tell whether somebody on this connection could log in by it."""
+        """Return True if this connection can use it."""
 
     def begin(self, peer: Peer) -> Steps:
         """Begin a login."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mechanisms there are: ours, and those of entry points."""
+"""The available mechanisms: built-in ones, and those of entry points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OURS: dict[str, Callable[[Desk], Mechanism]] = {
 
 
 class MechanismError(ValueError):
-    """A mechanism that is asked for cannot be had; the text says which and why."""
+    """A configured mechanism cannot be loaded; the text says which and why."""
 
 
 def load(names: str, desk: Desk) -> dict[str, Mechanism]:

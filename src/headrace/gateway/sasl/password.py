@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PLAIN (RFC 4616) and AMQPLAIN: name and password as they are.
+"""PLAIN (RFC 4616) and AMQPLAIN: name and password in clear text.
 
-Where bearer tokens are served, one may come in place of the password, as clients of RabbitMQ send
-it: then the token says who it is, and nothing is tried as a password.
+Where bearer tokens are configured, one may stand for the password, as clients of RabbitMQ send
+it: then the token names the user, and no password is checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Password:
-    """A mechanism whose one response holds name and password."""
+    """A mechanism with one response, which has name and password."""
 
     clear = True
 
@@ -39,7 +39,7 @@ class Password:
 
 
 class PasswordSteps:
-    """One login: its response, asked for if it did not come at once."""
+    """One login: its response, requested if the first one was empty."""
 
     def __init__(
         self, desk: Desk, peer: Peer, read: Callable[[bytes], tuple[bytes, bytes]]
@@ -47,7 +47,7 @@ class PasswordSteps:
         self._desk = desk
         self._peer = peer
         self._read = read
-        self._asks = read is read_plain  # What clients of AMQPLAIN send is never empty.
+        self._asks = read is read_plain  # Responses of AMQPLAIN are never empty.
 
     async def step(self, response: bytes) -> bytes | User:
         if not response and self._asks:
@@ -77,7 +77,7 @@ def read_plain(response: bytes) -> tuple[bytes, bytes]:
     """Read authorization identity, NUL, authentication identity, NUL, password.
 
     Raises:
-        LoginRefused: it is malformed, or asks to act as somebody else.
+        LoginRefused: it is malformed, or asks to act as another user.
     """
     parts = response.split(b"\0")
     if len(parts) != 3:

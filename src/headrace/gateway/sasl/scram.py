@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SCRAM-SHA-256 (RFC 7677): a password that never crosses the wire, and that nobody need store.
+"""SCRAM-SHA-256 (RFC 7677): the password is neither sent nor stored.
 
-A user who is not there, or whose password was set before keys were made of it, gets a challenge
-like any other, with a salt that stays the same for the name; that nobody answers it rightly is all
-that can be seen.
+An unknown user, or one whose password was set before SCRAM keys were stored, gets a challenge
+like any other, with a salt that stays the same for the name: a client cannot tell it from a wrong
+password.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ScramSteps:
             raise LoginRefused(self._why(error)) from None
 
     def _why(self, error: scram.ScramError) -> str:
-        """What the log says of a failure; the client is told the same of each."""
+        """Reasons of failures for the log; the client gets the same answer for each."""
         if self._server is not None and self._account is None:
             return f"there is no user {self._name!r}"
         if self._account is not None and self._account.scram is None:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who did what, from where, and whether it was allowed: what the gateway tells an audit log.
+"""Port of the audit log for the gateway: user, action, address, and whether it was allowed.
 
-What was done is told by the broker's events (:mod:`headrace.model.events`); logins and refusals are
-told here. `headrace.server.observe.audit_log` writes both. Facts are names and reasons: nothing
-that a client sent as a secret is ever among them.
+Changes are reported by the broker's events (:mod:`headrace.model.events`), logins and refusals
+here. `headrace.server.observe.audit_log` writes both. Facts are names and reasons: nothing
+that a client sent as a secret is among them.
 """
 
 from __future__ import annotations
 
 
 class Audit:
-    """Takes what is to be audited. This one, of a broker without an audit log, takes nothing."""
+    """An audit log that writes nothing, of a broker without one."""
 
-    active = False  # Ask this first, and spare the work.
+    active = False  # Check this first, to save the work.
 
     def refusal(self) -> str:
-        """Why what is audited must be refused just now, for clients; empty: it need not be."""
+        """Return why audited actions are refused now, for clients; empty if they are not."""
         return ""
 
     def tell(
@@ -28,7 +28,7 @@ class Audit:
         reason: str = "",
         **about: object,
     ) -> None:
-        """Note what a user did, or somebody at a peer who is not known yet, or was refused."""
+        """Note an action of a user, or of a peer before its login, allowed or refused."""
 
 
 SILENT = Audit()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of virtual hosts and users, as connections meet them.
+"""Limits of virtual hosts and users, applied to connections.
 
-Those on connections, channels and queues are refusals; what is there stays, even if a limit that is
-set later is below it. The limit on messages a second makes publishers wait: the transport reads
-their connections more slowly. The limit on the size of messages is part of every connection.
+Limits of connections, channels and queues refuse new ones; existing ones stay, even above a limit
+that is set later. The limit of messages a second makes publishers wait: the transport reads
+their connections more slowly. The limit of the message size is part of every connection.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ VHOST, USER = "vhost", "user"
 
 
 class Quotas:
-    """Counts what virtual hosts and users have, and says what they may not have."""
+    """Counts connections of virtual hosts and users, and checks limits."""
 
     def __init__(
         self, body_max: int, limits_of_user: Callable[[str], Limits] | None = None
     ) -> None:
-        """``body_max`` is the largest body for anybody, in octets."""
+        """``body_max`` is the largest body of all users, in bytes."""
         self.body_max = body_max
         self._limits_of_user = limits_of_user
         self._members: dict[tuple[str, str], dict[ClientConnection, None]] = {}  # Connections.
         self._meters: dict[tuple[str, str], RateLimit] = {}
 
     def admit(self, connection: ClientConnection, vhost: VirtualHost) -> None:
-        """Let a connection, whose user is known, open a virtual host.
+        """Admit a connection, after its login, to a virtual host.
 
         Raises:
-            NotAllowed: one of the two has as many as it may have.
+            NotAllowed: the limit of the user or of the virtual host is reached.
         """
         assert connection.user is not None
         user = connection.user.name
@@ -58,7 +58,7 @@ class Quotas:
         self._measure(connection, vhost, user)
 
     def leave(self, connection: ClientConnection) -> None:
-        """A connection is over."""
+        """Forget a closed connection."""
         if connection.vhost is None or connection.user is None:
             return
         for key in ((VHOST, connection.vhost.name), (USER, connection.user.name)):
@@ -70,7 +70,7 @@ class Quotas:
                     self._meters.pop(key, None)
 
     def changed(self) -> None:
-        """Limits may be others now: let them count for who is there."""
+        """Apply changed limits to open connections."""
         for (kind, user), members in self._members.items():
             if kind == USER:
                 for connection in members:
@@ -78,14 +78,14 @@ class Quotas:
                         self._measure(connection, connection.vhost, user)
 
     def limits_of_user(self, user: str) -> Limits:
-        """How much a user may have."""
+        """Return the limits of a user."""
         return NO_LIMITS if self._limits_of_user is None else self._limits_of_user(user)
 
     def check_channel(self, connection: ClientConnection, more: int) -> None:
         """Refuse channels, or attached sessions, beyond a limit; ``more`` are not counted yet.
 
         Raises:
-            NotAllowed: there are as many as there may be.
+            NotAllowed: the limit is reached.
         """
         vhost = connection.vhost
         assert vhost is not None
@@ -105,10 +105,10 @@ class Quotas:
             )
 
     def check_queue(self, vhosts: Iterable[VirtualHost], user: str, name: str) -> None:
-        """Refuse a queue that is to be made, beyond the limit of its user.
+        """Refuse a new queue beyond the limit of its user.
 
         Raises:
-            PreconditionFailed: the user declared as many as may be.
+            PreconditionFailed: the limit is reached.
         """
         most = self.limits_of_user(user).queues
         if most >= 0 and most <= sum(vhost.queues_of.get(user, 0) for vhost in vhosts):
@@ -117,7 +117,7 @@ class Quotas:
             )
 
     def _measure(self, connection: ClientConnection, vhost: VirtualHost, user: str) -> None:
-        """Set the size of bodies and the rate of messages that a connection may have."""
+        """Set the body size and message rate of a connection."""
         both = (
             ((VHOST, vhost.name), vhost.rules.limits),
             ((USER, user), self.limits_of_user(user)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept instead of a password, and checking one against it."""
+"""Hashes of passwords, and checking a password against one."""
 
 import base64
 import binascii
@@ -19,12 +19,12 @@ PASSWORD_BYTES_MAX = 4096
 
 # RFC 9106 and OWASP: 19 MiB, two passes; some 25 ms.
 _HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-# The hash of a password that nobody has, checked for users that do not exist.
+# A hash that no password matches, checked for unknown users.
 NOBODY = (
     "$argon2id$v=19$m=19456,t=2,p=1$RWMRApVjw57DArp3mQNdgg"
     "$XNAvbm5MpLJYA7Q8S4/qCCU/0TDHnCJiy4EJGiUbOTg"
 )
-# Hashes that came with definitions of RabbitMQ: base64 of four octets of salt and the digest.
+# Hashes in definitions of RabbitMQ: base64 of four bytes of salt and the digest.
 FOREIGN = {"rabbit_sha256": "sha256", "rabbit_sha512": "sha512"}
 FOREIGN_SALT_SIZE = 4
 NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: nobody logs in with a password
@@ -38,7 +38,7 @@ def hash_password(password: str) -> str:
 
 
 def scram_keys(password: str) -> ScramKeys | None:
-    """Return what SCRAM needs of a password; None when SASLprep does not allow it there."""
+    """Return the SCRAM keys of a password; None when SASLprep does not allow it."""
     salt = secrets.token_bytes(scram.SALT_SIZE)
     try:
         stored_key, server_key = scram.keys(scram.salted(password, salt, scram.ITERATIONS))
@@ -57,13 +57,13 @@ def make_account(name: str, password: str, tags: tuple[str, ...] = ()) -> Accoun
 
 
 def verify_password(password_hash: str, password: bytes) -> bool:
-    """Tell whether a password is the one that was hashed."""
+    """Return True if a password matches a hash."""
     if is_foreign(password_hash):
-        verify_password(NOBODY, password)  # It takes as long as with any other.
+        verify_password(NOBODY, password)  # Takes as long as with a matching hash.
         scheme, _, digest = password_hash.partition("$")
         return _verify_foreign(FOREIGN[scheme], digest, password)
     if password_hash == NO_PASSWORD:
-        verify_password(NOBODY, password)  # It takes as long as with any other.
+        verify_password(NOBODY, password)  # Takes as long as with a matching hash.
         return False
     try:
         return _HASHER.verify(password_hash, password)
@@ -75,7 +75,7 @@ def verify_password(password_hash: str, password: bytes) -> bool:
 
 
 def is_foreign(password_hash: str) -> bool:
-    """Tell whether a hash came from RabbitMQ."""
+    """Return True for a hash from RabbitMQ."""
     scheme, dollar, _ = password_hash.partition("$")
     return bool(dollar) and scheme in FOREIGN
 

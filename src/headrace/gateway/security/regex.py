@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions that users and operators write: RE2's, which take time in proportion to the text."""
+"""Regular expressions of users and operators: RE2, whose time is linear in the text."""
 
 from collections.abc import Callable
 
 import re2
 
 PATTERN_CHARACTERS_MAX = 1024
-PATTERN_BYTES_MAX = 1 << 20  # What RE2 may use for one compiled expression.
-NOTHING = r"[^\s\S]"  # Matches no text: what an empty expression means.
+PATTERN_BYTES_MAX = 1 << 20  # Memory of one compiled expression.
+NOTHING = r"[^\s\S]"  # Matches no text, for an empty expression.
 
 PatternError = re2.error
 Search = Callable[[str], object]
 
 
 def compile_search(pattern: str) -> Search:
-    """Return what finds an expression anywhere in a text; an empty one is nowhere.
+    """Compile an expression, found anywhere in a text; an empty one matches nothing.
 
     Raises:
         PatternError: it is longer than ``PATTERN_CHARACTERS_MAX``, too large, or no expression.

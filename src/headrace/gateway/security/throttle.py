@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins that fail are answered ever later: by address, and by user.
+"""Failed logins are answered ever later, by address and by user.
 
-Nobody is locked out. After some failures the next login from that address waits, twice as long
-after each and at most ``delay_max_s``, and those that come meanwhile stand in line behind it, or
-are refused unseen when the line is as long as that. A user at whom others guess waits as well, but
-in no line; and where a user has logged in before, only for failures of that address. Logins that
-are remembered (`headrace.gateway.security.access`) never come here. The tables are bounded: when
-one is full, who failed longest ago is forgotten.
+No user is locked out. After some failures the next login from that address waits, twice as long
+after each and at most ``delay_max_s``; later ones queue behind it, or are refused unchecked when
+the queue is as long as that. The user of failed logins waits as well, but in no queue; from an
+address with an earlier login, only for failures of that address. Logins that are remembered
+(`headrace.gateway.security.access`) are not delayed. The tables are bounded: when one is full, the
+oldest failure is forgotten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Failures:
         self._entries: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def count(self, key: str, now: float) -> int:
-        """How often it failed, with no pause long enough to forget."""
+        """Failures in a row."""
         entry = self._entries.get(key)
         if entry is None:
             return 0
@@ -47,7 +47,7 @@ class Failures:
 
 
 class Throttle:
-    """Says how long a login has to wait before it is looked at."""
+    """Delays logins after failures."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Throttle:
     ) -> None:
         """After ``failures_free`` failures the next waits ``delay_s``, then twice that, and so on.
 
-        With a ``delay_s`` of 0 nobody waits.
+        With a ``delay_s`` of 0 no login waits.
         """
         self._addresses = Failures(forget_s)
         self._users = Failures(forget_s)
@@ -72,16 +72,16 @@ class Throttle:
     def limit(
         self, failures_free: int, delay_s: float, delay_max_s: float, forget_s: float
     ) -> None:
-        """Set the limits anew; who failed before is not forgotten."""
+        """Set the limits; earlier failures still count."""
         self._free = failures_free
         self._delay_s = delay_s
         self._delay_max_s = delay_max_s
         self._forget_s = self._addresses.forget_s = self._users.forget_s = forget_s
 
     def wait_s(self, host: str, name: str) -> float | None:
-        """The seconds that a login has to wait; None: it is refused unseen.
+        """Return the seconds that a login waits; None if it is refused unchecked.
 
-        An empty name is nobody's: only the address counts.
+        With an empty name only the address counts.
         """
         now = self._clock()
         delay_s = self._delay(self._addresses.count(host, now))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a broker from starting."""
+"""Errors of starting a broker."""
 
 
 class StartError(Exception):

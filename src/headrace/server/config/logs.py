@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a broker that has a process of its own: text or JSON, to standard error or to a file.
+"""Log of a broker process: text or JSON, to standard error or a file.
 
 As JSON each record is one line with ``time``, ``level``, ``logger`` and ``message``. One about a
-connection has its number as ``connection``, perhaps ``channel``, and what is known of it: ``user``,
+connection has its number as ``connection``, perhaps ``channel``, and its ``user``,
 ``vhost``, ``peer``. Errors have ``exception``.
 """
 
@@ -40,7 +40,7 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.facts: Facts | None = None  # What is known of the connection of a number.
+        self.facts: Facts | None = None  # Returns the facts of a connection by its number.
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record: what clients name things cannot begin another, nor move a terminal."""
+    """One line a record: control characters in names of clients are escaped."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
         if not record.message.isprintable():
@@ -77,7 +77,7 @@ class TextFormatter(logging.Formatter):
 
 
 class Logs:
-    """Where the log goes, and how."""
+    """The log's handler and file."""
 
     def __init__(self, settings: Settings) -> None:
         """Begin to log.
@@ -92,7 +92,7 @@ class Logs:
         self.use(self.handler(settings), settings)
 
     def handler(self, settings: Settings) -> logging.Handler:
-        """Return what writes the log as the settings say.
+        """Return the handler of the settings.
 
         Raises:
             LogError: the file cannot be written.
@@ -114,7 +114,7 @@ class Logs:
         return handler
 
     def tell_repeats(self) -> None:
-        """Write how many lines were left out, of the kinds whose time is over."""
+        """Log the counts of suppressed lines whose minute is over."""
         for record in self._repeats.over(time.time()):
             if self._handler is not None:
                 self._handler.emit(record)
@@ -133,14 +133,14 @@ class Logs:
         self.path = settings.log_file
 
     def known_of(self, number: int) -> dict[str, object]:
-        """Return what is known of a connection."""
+        """Return the facts of a connection."""
         return {} if self.facts is None else dict(self.facts(number))
 
     def reopen(self) -> None:
-        """Go on in the file of that name, which may be a new one.
+        """Reopen the file by its name, after it was renamed.
 
         Raises:
-            LogError: it cannot be written; the log goes on where it was.
+            LogError: it cannot be written; the log continues in the old file.
         """
         handler = self._handler
         if self.path is None or not isinstance(handler, logging.FileHandler):
@@ -154,12 +154,12 @@ class Logs:
             before.close()
 
     def rotate(self, keep: int) -> str:
-        """Rename the file to ``….1``, older ones one further, and begin a new one.
+        """Rename the file to ``….1``, older ones one number up, and begin a new one.
 
-        ``keep`` renamed ones stay. Return the name that the file has now.
+        ``keep`` renamed files stay. Return the new name of the file.
 
         Raises:
-            LogError: there is no file, or it cannot be renamed.
+            LogError: the log has no file, or it cannot be renamed.
         """
         if self.path is None:
             raise LogError("log_file is not set: the log goes to standard error")

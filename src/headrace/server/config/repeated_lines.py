@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of the log that repeat: what clients do at will does not fill it.
+"""Repeated lines of the log: clients cannot fill it.
 
-Of lines of one kind, the same words about other connections or names, ``LINES_MAX`` a minute are
-written. The others are counted, and one line tells how many there were. Errors are always written.
+Of one kind of line, the same words about other connections or names, ``LINES_MAX`` a minute are
+written. Further ones are counted in one line. Errors are always written.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ KINDS_MAX = 512  # Kinds of lines that are counted; beyond it a line is written.
 
 @dataclass(slots=True)
 class Kind:
-    """How often one kind of line came in its window."""
+    """Count of one kind of line in its minute."""
 
     since: float
     lines: int = 0
 
 
 class Repeats(logging.Filter):
-    """Lets lines through until there are too many of their kind."""
+    """A filter that suppresses lines beyond the limit of their kind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,5 +62,5 @@ class Repeats(logging.Filter):
 
 
 def counted(lines: int) -> str:
-    """Return in words how many lines were left out."""
+    """Return the count of suppressed lines as text."""
     return f"{lines} more line{'s' if lines > 1 else ''} like this within {WINDOW_S:.0f} s"

@@ -26,7 +26,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
-MISSPELT = 0.85  # How alike two names of variables are, of 1, that one may be meant by the other.
+MISSPELT = 0.85  # Similarity of two names, of 1, from which one may be a misspelling of the other.
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
 # Variables that commands read beside the settings, and those of builds and tests.
 OTHER_VARIABLES = (
@@ -58,7 +58,7 @@ def size_of(text: str) -> int | None:
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; says which, from where, and why."""
+    """A setting that cannot be used; the text says which, from where, and why."""
 
     def __init__(self, name: str, source: str, reason: str) -> None:
         super().__init__(f"setting {name} (from {source}): {reason}")
@@ -86,7 +86,7 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a broker is told."""
+    """The settings of a broker."""
 
     host: str = setting(
         "127.0.0.1",
@@ -453,7 +453,7 @@ class Settings:
     log_file: Path | None = setting(None, "File to log to; none: standard error.")
 
 
-# What `headrace reload` does not take over, and why; see headrace.server.reload.
+# Settings that `headrace reload` does not apply, and why; see headrace.server.reload.
 NEEDS_RESTART = {
     "data": "the directory is in use",
     "memory": "what is there would have to move",
@@ -484,7 +484,7 @@ class Setting:
     high: float | None
     choices: tuple[str, ...]
     secret: bool
-    many: bool  # Several values, separated by commas; a list is another way to say them.
+    many: bool  # Several values, separated by commas, or a list.
 
     @property
     def flag(self) -> str:
@@ -575,7 +575,7 @@ _BY_NAME = {row.name: row for row in SETTINGS}
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """Return the settings that the three sources give; in `flags`, None is not given.
+    """Return the settings of the three sources; None in `flags` is no value.
 
     Raises:
         SettingError: one of them cannot be used.
@@ -632,12 +632,12 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def is_service_link(variable: str, text: str) -> bool:
-    """Tell whether Kubernetes, not the operator, set a variable: it has an address for a port."""
+    """Return True for a variable of Kubernetes: it has an address for a port."""
     return variable.endswith("_PORT") and _LINK.match(text) is not None
 
 
 def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that are close to this one and are read by nobody."""
+    """Return unused variables with a name close to this one."""
     known = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
     strange = [
         one

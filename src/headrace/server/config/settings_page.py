@@ -43,7 +43,7 @@ def manual() -> str:
 
 
 def _reloads(name: str) -> str:
-    """Whether a setting is taken over by a running broker, or why not."""
+    """Return whether a reload applies a setting, or why not."""
     return f"no: {NEEDS_RESTART[name]}" if name in NEEDS_RESTART else "yes"
 
 

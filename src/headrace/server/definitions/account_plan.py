@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What definitions would change of virtual hosts, users, permissions, parameters and policies."""
+"""The plan for virtual hosts, users, permissions, parameters and policies of an import."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
 VHOST_METADATA = ("description", "tags", "default_queue_type")
-NOTHING: tuple[object, ...] = (None, "", [], "undefined")  # How RabbitMQ writes what nobody said.
+NOTHING: tuple[object, ...] = (None, "", [], "undefined")  # RabbitMQ's forms of an unset value.
 PATTERN_OCTETS_MAX = 4096
 
 
 class AccountPlan:
-    """The part of a plan that is about what is kept beside exchanges and queues."""
+    """The part of a plan beside exchanges, queues and bindings."""
 
     def __init__(self, target: Target, vhost: str | None) -> None:
-        """``vhost`` is where elements go that do not name one.
+        """``vhost`` is the virtual host of elements that name none.
 
         Raises:
-            AccountError: what is there cannot be read.
+            AccountError: the present state cannot be read.
         """
         self.target = target
         self.changes = Changes()
@@ -61,7 +61,7 @@ class AccountPlan:
                 metadata[field] = element.value[field]
         metadata = {field: value for field, value in metadata.items() if value not in NOTHING}
         if metadata.get("default_queue_type") == "classic":
-            del metadata["default_queue_type"]  # What holds anyway.
+            del metadata["default_queue_type"]  # The default.
         outcome = THERE
         if name not in self._now.vhosts:
             self.changes.vhosts[name] = None
@@ -180,7 +180,7 @@ class AccountPlan:
 
     @staticmethod
     def _note(value: object) -> str:
-        """What of a policy is kept, and counts for nothing here."""
+        """Return a note on keys of a policy without effect."""
         idle = without_effect(value)
         return f"without effect here: {', '.join(idle)}" if idle else ""
 

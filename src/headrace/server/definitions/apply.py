@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making what a plan says, step by step; and what is said of it afterwards."""
+"""Applies a plan step by step, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def apply(plan: Plan) -> Iterator[Finding | None]:
-    """Make exchanges, queues and bindings, one in each step; users and the like were changed.
+    """Make exchanges, queues and bindings, one a step; accounts were changed before.
 
-    What differs by now from what was planned is given as a finding, for somebody else may have
-    declared it in the meantime.
+    A step yields a finding where the object differs from the plan: a client may have
+    declared it meanwhile.
 
     Raises:
-        ResourceError: the disk takes no more; what was made stays.
-        NotRecorded: the audit log cannot be written, and must be; likewise.
+        ResourceError: the disk is full; finished steps stay.
+        NotRecorded: the audit log cannot be written, in strict mode; likewise.
     """
     target = plan.target
     for exchange in plan.exchanges:
@@ -75,9 +75,9 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
 
 
 class Report:
-    """How many elements became what, by section; and those of which there is something to say."""
+    """Counts of elements by section and outcome, and the findings with a text."""
 
-    LINES_MAX = 1000  # Of what is not simply made or there; more are counted only.
+    LINES_MAX = 1000  # Findings that are kept; more are only counted.
 
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
@@ -97,7 +97,7 @@ class Report:
         self.add(finding)
 
     def total(self, outcome: str) -> int:
-        """How many elements became that."""
+        """Return the number of elements with an outcome."""
         return sum(section.get(outcome, 0) for section in self.counts.values())
 
     def _say(self, finding: Finding) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of definitions as JSON: read within bounds, with the place of what is wrong.
+"""A file of definitions as JSON: read within bounds; errors have a place.
 
 A place is a JSON path, such as ``$.queues[17].arguments.x-max-length``. A file of a whole broker
 has the fields that name virtual hosts; one of a single virtual host, as RabbitMQ exports it too,
-has not: its elements have no ``vhost``, and go where the caller says.
+has not: its elements have no ``vhost``, and get the caller's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ELEMENT_CHARACTERS_MAX = 256 << 10  # Of one element, as JSON.
 DEPTH_MAX = 32  # Of lists and objects in an element.
 PATH_NAME_MAX = 64  # Characters of a name within a path.
 
-#: In the order in which they are taken: each refers to those before it only.
+#: In the order of import: each refers only to those before it.
 SECTIONS = (
     "vhosts",
     "users",
@@ -32,7 +32,7 @@ SECTIONS = (
     "bindings",
 )
 
-#: Fields that say where a file comes from; nothing is made of them.
+#: Fields about the origin of a file; not imported.
 ABOUT = frozenset(
     {
         "explanation",
@@ -53,7 +53,7 @@ ABOUT = frozenset(
 
 
 class DocumentError(Exception):
-    """A file of definitions that cannot be taken: where, and why, in one sentence."""
+    """A file of definitions that cannot be imported: place and reason in one sentence."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(f"{path}: {text}")
@@ -62,7 +62,7 @@ class DocumentError(Exception):
 
 
 class Repeated(dict[str, object]):
-    """An object in which a name is there twice; ``name`` is the first such."""
+    """An object with a repeated name; ``name`` is the first one."""
 
     name = ""
 
@@ -72,15 +72,15 @@ class Document:
 
     def __init__(self, sections: dict[str, list[object]], strange: dict[str, int]) -> None:
         self.sections = sections
-        self.strange = strange  # Sections that nobody here knows, and how many elements they have.
+        self.strange = strange  # Unknown sections, and their numbers of elements.
 
     @property
     def whole(self) -> bool:
-        """Whether it is about a whole broker, not about one virtual host."""
+        """True for a file of a whole broker, not of one virtual host."""
         return any(self.sections.get(name) for name in ("vhosts", "users", "permissions"))
 
     def elements(self) -> Iterator[tuple[str, int, object]]:
-        """Give section, index and value of each element, in the order of SECTIONS."""
+        """Yield section, index and value of each element, in the order of SECTIONS."""
         for section in SECTIONS:
             for index, value in enumerate(self.sections.get(section, ())):
                 yield section, index, value
@@ -90,7 +90,7 @@ def read_document(octets: bytes) -> Document:
     """Read a file.
 
     Raises:
-        DocumentError: it is no JSON, too large, or no file of definitions.
+        DocumentError: it is not JSON, too large, or not a file of definitions.
     """
     if len(octets) > DOCUMENT_OCTETS_MAX:
         raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
@@ -133,7 +133,7 @@ def _document(found: dict[str, object]) -> Document:
 
 
 def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
-    """Refuse, in a value of JSON, what is nested too deeply, repeated names and broken texts.
+    """Refuse a JSON value with deep nesting, repeated names or broken text.
 
     Raises:
         DocumentError: the first of these.
@@ -159,14 +159,14 @@ def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
 
 
 def member(path: str, name: str) -> str:
-    """The path of a field of an object."""
+    """Return the path of a field of an object."""
     name = name if len(name) <= PATH_NAME_MAX else name[:PATH_NAME_MAX] + "…"
     plain = name.replace("-", "a").replace("_", "a").isalnum() and name.isascii()
     return f"{path}.{name}" if plain else f"{path}[{json.dumps(name)}]"
 
 
 def json_type(value: object) -> str:
-    """What a value is, in words."""
+    """Return the type of a value in words."""
     if value is None:
         return "null"
     if isinstance(value, bool):

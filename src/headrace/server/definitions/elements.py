@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The elements of definitions, checked for what can be said of each one alone.
+"""The elements of definitions, each checked by itself.
 
-Nothing here knows a broker. What does not fit is refused with its place in the file.
+A wrong field is refused with its place in the file.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from headrace.model.policy.accounts import Account, AccountError, ScramKeys, che
 from headrace.server.definitions.document import DocumentError, check_nested, json_type, member
 
 NAME_OCTETS_MAX = 255
-INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # What a table holds.
+INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # Integers of field tables.
 TAGS_MAX = 64
 QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
 ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
 ARGON2ID_PREFIX = "$argon2id$"
-# How hashes of RabbitMQ are kept here, and how long their octets are: four of salt, and a digest.
+# Our names of RabbitMQ's hashes, and their lengths: four bytes of salt, and a digest.
 FOREIGN_HASHES = {
     "rabbit_password_hashing_sha256": ("rabbit_sha256", 4 + 32),
     "rabbit_password_hashing_sha512": ("rabbit_sha512", 4 + 64),
 }
-SCRAM_FIELD = "headrace_scram_sha_256"  # What SCRAM-SHA-256 needs, beside our hashes.
+SCRAM_FIELD = "headrace_scram_sha_256"  # SCRAM keys, beside our hashes.
 SCRAM_OCTETS_MAX = 64  # Of a salt or a key.
 SCRAM_ITERATIONS = range(4096, 1_000_001)
 
@@ -54,7 +54,7 @@ class Queue(NamedTuple):
     durable: bool
     auto_delete: bool
     arguments: dict[str, object]
-    classic: bool = False  # Which is said beside the arguments, and not in them.
+    classic: bool = False  # Given beside the arguments, not in them.
 
     def declared(self, default_type: str) -> dict[str, object]:
         """Return the arguments to declare it with where others get ``default_type``."""
@@ -85,10 +85,10 @@ def as_object(value: object) -> object:
 
 
 class Element:
-    """One element, whose fields are asked for one by one."""
+    """One element, with checked access to its fields."""
 
     def __init__(self, section: str, index: int, value: object, vhost: str | None) -> None:
-        """``vhost`` is where elements go that do not say it."""
+        """``vhost`` is the virtual host of elements that name none."""
         self.path = f"$.{section}[{index}]"
         if not isinstance(value, dict):
             raise DocumentError(self.path, f"an object is needed, not {json_type(value)}")
@@ -97,13 +97,13 @@ class Element:
         self._vhost = vhost
 
     def fail(self, field: str, text: str) -> DocumentError:
-        """Return the error that says what is wrong with a field."""
+        """Return an error with the place of a field."""
         return DocumentError(member(self.path, field), text)
 
     def text(
         self, field: str, default: str | None = None, *, octets_max: int = NAME_OCTETS_MAX
     ) -> str:
-        """Return a text; without a default it must be there."""
+        """Return a text field; without a default it is required."""
         value = self.value.get(field, default)
         if value is None:
             raise self.fail(field, "it is missing")
@@ -114,14 +114,14 @@ class Element:
         return value
 
     def flag(self, field: str, default: bool) -> bool:
-        """Return what is true or false."""
+        """Return a boolean field."""
         value = self.value.get(field, default)
         if not isinstance(value, bool):
             raise self.fail(field, f"true or false is needed, not {json_type(value)}")
         return value
 
     def mapping(self, field: str) -> dict[str, object]:
-        """Return an object; a missing one is empty."""
+        """Return an object field; a missing one is empty."""
         value = as_object(self.value.get(field))
         if value is None:
             return {}
@@ -130,20 +130,20 @@ class Element:
         return value
 
     def arguments(self) -> dict[str, object]:
-        """Return arguments that a table can hold."""
+        """Return the arguments, checked for a field table."""
         found = self.mapping("arguments")
         for name, item in found.items():
             _check_argument(name, item, member(member(self.path, "arguments"), name))
         return found
 
     def vhost(self) -> str:
-        """Return the name of the virtual host that it is in."""
+        """Return the name of its virtual host."""
         if self._vhost is not None and "vhost" not in self.value:
             return self._vhost
         return self.name("vhost", "virtual host")
 
     def name(self, field: str, what: str) -> str:
-        """Return a name that a user or a virtual host can have."""
+        """Return a field with a valid name of a user or virtual host."""
         value = self.text(field)
         try:
             check_name(what, value)
@@ -167,7 +167,7 @@ def read_exchange(element: Element) -> Exchange:
 
 
 def read_queue(element: Element) -> Queue:
-    """Return a queue; its type may stand beside its arguments."""
+    """Return a queue; its type may be beside its arguments."""
     arguments, classic = element.arguments(), False
     if "type" in element.value and QUEUE_TYPE not in arguments:
         kind = element.text("type").removeprefix("rabbit_").removesuffix("_queue")
@@ -234,7 +234,7 @@ def _hash(element: Element) -> str:
             raise element.fail("password", "a hash is needed, not a password")
         return NO_PASSWORD
     given = element.text("password_hash", octets_max=1024)
-    # Files from before there was a choice do not say it: that was MD5, and is SHA-256 by now.
+    # Missing in old files of RabbitMQ, which had MD5 then, and SHA-256 by now.
     algorithm = element.text("hashing_algorithm", "rabbit_password_hashing_sha256")
     if not given:
         return NO_PASSWORD
@@ -257,7 +257,7 @@ def _hash(element: Element) -> str:
 
 
 def _scram(element: Element) -> ScramKeys | None:
-    """What SCRAM needs of a password of ours."""
+    """Return the SCRAM keys beside a hash of ours."""
     fields = element.mapping(SCRAM_FIELD)
     if not fields or element.value.get("hashing_algorithm") != ARGON2ID:
         return None

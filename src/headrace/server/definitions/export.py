@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is there as definitions, element by element."""
+"""Export of definitions, element by element."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.definitions.target import Target
 
-COMPATIBLE = "3.13.0"  # The version of RabbitMQ whose format this is; its readers look at it.
+COMPATIBLE = "3.13.0"  # The version of RabbitMQ with this format; its importers check it.
 PRODUCT = "Headrace"
 Exported = tuple[str, dict[str, object]]
 
 
 def about() -> dict[str, object]:
-    """The fields that say where a file comes from."""
+    """Return the fields about the origin of a file."""
     return {
         "rabbit_version": COMPATIBLE,
         "rabbitmq_version": COMPATIBLE,
@@ -48,10 +48,11 @@ def about() -> dict[str, object]:
 def export(
     target: Target, vhost: str | None = None, *, for_rabbitmq: bool = False
 ) -> Iterator[Exported | None]:
-    """Give section and value of each element; None is a step without one.
+    """Yield section and value of each element; None is a step without one.
 
-    With ``vhost`` only what is in it, without users and without its name, so that it can be taken
-    into another one. With ``for_rabbitmq``, users whose hashes RabbitMQ cannot read have none.
+    With ``vhost`` only its objects, without users and without its name, so that they can be
+    imported into another one. With ``for_rabbitmq``, users whose hashes RabbitMQ cannot read have
+    none.
     """
     now = target.snapshot()
     if vhost is None:
@@ -96,7 +97,7 @@ def _user(account: Account, limits: object, for_rabbitmq: bool) -> dict[str, obj
 
 
 def hash_fields(account: Account, for_rabbitmq: bool) -> dict[str, object]:
-    """How the hash of a password is written."""
+    """Return the fields of a password hash."""
     for algorithm, (kept, _) in FOREIGN_HASHES.items():
         if account.password_hash.startswith(f"{kept}$"):
             digest = account.password_hash.partition("$")[2]
@@ -131,7 +132,7 @@ def _policy(value: Mapping[str, object]) -> dict[str, object]:
 
 
 def is_exported(queue: Queue) -> bool:
-    """Tell whether a queue is a client's, and outlives its connection."""
+    """Return True for a client's queue that outlives its connection."""
     return not (
         queue.is_hidden
         or is_own(queue.name)

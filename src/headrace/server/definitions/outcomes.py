@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of an element of a file of definitions; see `headrace.server.definitions.plan`."""
+"""Outcomes of elements of an import; see `headrace.server.definitions.plan`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT)
 
 
 class Finding(NamedTuple):
-    """What becomes of one element; ``text`` says why, where there is something to say."""
+    """Outcome of one element, with an explanation in ``text`` where needed."""
 
     section: str
     path: str
@@ -22,4 +22,4 @@ class Finding(NamedTuple):
 
 
 class NoEquivalent(Exception):
-    """This broker has nothing like an element; the text says why."""
+    """The broker has no equivalent of an element; the text says why."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What taking definitions would change: found out in full before anything is changed.
+"""The plan of an import: complete before anything is changed.
 
-Of each element one thing is true. It will be *made*; or it is *there* already; or it is there and
-will be *changed* (users, permissions, parameters and policies); or it is there, *different*, and
-stays as it is (exchanges and queues cannot be changed); or this broker has *no equivalent*. What
-refers to something without an equivalent has none either. Anything else is a fault of the file, and
-then nothing of it is taken.
+Each element has one outcome. It will be *made*; or it is *there* already; or it is there and will
+be *changed* (users, permissions, parameters and policies); or it is there, *different*, and stays
+as it is (exchanges and queues cannot be changed); or this broker has *no equivalent*. What refers
+to something without an equivalent has none either. Anything else is an error of the file, and then
+nothing is imported.
 """
 
 from __future__ import annotations
@@ -66,32 +66,32 @@ BARE = VirtualHost("", store=Store(), counters=Counters())  # The exchanges that
 
 
 class Plan(AccountPlan):
-    """What one file would change at one target; made by one element after the other."""
+    """The changes that a file makes to a target, built element by element."""
 
     def __init__(self, target: Target, vhost: str | None = None) -> None:
-        """``vhost`` is where elements go that do not name one.
+        """``vhost`` is the virtual host of elements that name none.
 
         Raises:
-            AccountError: what is there cannot be read.
+            AccountError: the present state cannot be read.
         """
         super().__init__(target, vhost)
         self.exchanges: list[Exchange] = []
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []
         self._rank = 0
-        self._left_out: set[tuple[str, str, str]] = set()  # What has no equivalent, by kind.
-        self._room: dict[str, int] = {}  # How many more queues there may be, by virtual host,
-        self._free: dict[str, int] = {}  # and how many octets definitions may hold more.
-        self._indexed: dict[tuple[str, str], int] = {}  # By what is bound to an exchange.
-        # What will be there, as it can be asked about bindings.
+        self._left_out: set[tuple[str, str, str]] = set()  # Without an equivalent, by kind.
+        self._room: dict[str, int] = {}  # Queues left below the limit, by virtual host,
+        self._free: dict[str, int] = {}  # and bytes of definitions.
+        self._indexed: dict[tuple[str, str], int] = {}  # By destination.
+        # New exchanges, which check their bindings.
         self._new_exchanges: dict[tuple[str, str], ModelExchange] = {}
         self._new_queues: set[tuple[str, str]] = set()
 
     def add(self, section: str, index: int, value: object) -> Finding:
-        """Take up one element; sections must come in the order of SECTIONS.
+        """Add one element; sections must be in the order of SECTIONS.
 
         Raises:
-            DocumentError: the file cannot be taken.
+            DocumentError: the file cannot be imported.
         """
         rank = SECTIONS.index(section)
         if rank < self._rank:
@@ -106,7 +106,7 @@ class Plan(AccountPlan):
         return Finding(section, element.path, name, outcome, text)
 
     def release(self) -> Iterator[None]:
-        """Forget all, in steps: to let go of a million things at once takes its time, too."""
+        """Release the plan in steps: freeing a million objects at once would block the loop."""
         for things in (self._paths, self._new_queues, self.queues, self.bindings):
             pop = things.popitem if isinstance(things, dict) else things.pop
             while things:
@@ -152,7 +152,7 @@ class Plan(AccountPlan):
         return found.name, MADE, ""
 
     def _judge_exchange(self, found: Exchange, vhost: str) -> None:
-        """Leave out what has arguments that the virtual host refuses."""
+        """Leave out elements with arguments that the virtual host refuses."""
         known = known_arguments(found.type, found.arguments)
         what = f"exchange '{found.name}' in vhost '{vhost}'"
         try:
@@ -300,7 +300,7 @@ class Plan(AccountPlan):
         return durable or self.target.keeps_transient
 
     def _unknown_arguments(self, vhost: str) -> str:
-        """What becomes of names of arguments that nobody here knows."""
+        """Return the rule for unknown arguments."""
         there = self._at(vhost)
         if there is not None:
             return there.rules.unknown_arguments
@@ -308,7 +308,7 @@ class Plan(AccountPlan):
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:
-        """Refuse more queues than the virtual host may have when all is there."""
+        """Refuse more queues than the limit of the virtual host."""
         if vhost not in self._room:
             there = self._at(vhost)
             most = read_limits(self._limits(vhost)).queues
@@ -321,7 +321,7 @@ class Plan(AccountPlan):
             )
 
     def _weigh(self, bound: Bound, vhost: str) -> int:
-        """At most so much a binding takes: what it shares with others of the file counts twice."""
+        """Return an upper bound of a binding's memory, in bytes."""
         source = bound.source
         index = source.index_octets(bound)
         at = (vhost, source.name)
@@ -330,7 +330,7 @@ class Plan(AccountPlan):
         return source.weigh(bound) - index + self._indexed[at] - before
 
     def _hold(self, element: Element, vhost: str, octets: int) -> None:
-        """Refuse more memory than definitions of the virtual host may hold when all is there."""
+        """Refuse definitions above the memory limit of the virtual host."""
         if vhost not in self._free:
             there = self._at(vhost)
             most = self.target.definitions_size_max
@@ -348,7 +348,7 @@ class Plan(AccountPlan):
             )
 
     def _limits(self, vhost: str) -> Mapping[str, object]:
-        """The limits of a virtual host, as they are when all is there."""
+        """Return the limits of a virtual host after the import."""
         key = Key(vhost, VHOST_LIMITS, LIMITS_NAME)
         value = self.changes.parameters.get(key, self._now.parameters.get(key, {}))
         return value if isinstance(value, Mapping) else {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions of ours as RabbitMQ takes them, and what has no equivalent there.
+"""Definitions for RabbitMQ, without elements that have no equivalent there.
 
-RabbitMQ refuses a whole file for one limit, policy key or exchange type that it does not know. So
-what it refuses is left out, and named; what it takes and does not heed stays, and is named too.
+RabbitMQ refuses a whole file for one unknown limit, policy key or exchange type. So elements
+that it refuses are left out, and named; those that it accepts and ignores stay, and are named too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = dict[str, Any]  # An exported element, made by :mod:`.export`.
 Sections = dict[str, list[Value]]
 Note = Callable[[str, str], None]
 
-NAMED_MAX = 5  # Elements that a remark names; of more it says how many.
+NAMED_MAX = 5  # Elements that a remark names; more are counted.
 
 
 class Reader(NamedTuple):
@@ -67,7 +67,7 @@ _MESSAGES = (
     *(*_ANY, "x-expires", "x-message-ttl", "x-dead-letter-exchange", "x-dead-letter-routing-key"),
     *("x-max-length", "x-overflow", "x-single-active-consumer", "x-consumer-timeout"),
 )
-# What a queue of each type may have; it refuses what others have, and ignores what none has.
+# Arguments of each type of queue; RabbitMQ refuses those of other types, and ignores unknown ones.
 ARGUMENTS = {
     "classic": frozenset({*_MESSAGES, "x-max-priority", "x-queue-mode", "x-queue-version"}),
     "quorum": frozenset(
@@ -98,7 +98,7 @@ BINDING_ARGUMENTS = frozenset({*SELECTORS, EXCLUSIVE})  # Which count here, and 
 
 
 def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections, list[str]]:
-    """Return what a RabbitMQ takes of definitions, and a sentence about each kind of loss."""
+    """Return the definitions for RabbitMQ, and a sentence about each kind of loss."""
     notes: dict[str, list[str]] = {}
 
     def note(text: str, what: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters and arguments of a file count here, and which have no equivalent."""
+"""Checks of parameters and arguments of a file, and which have no equivalent."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ METADATA_FIELDS = frozenset(Metadata._fields)
 
 
 def check_rule(key: Key, value: object) -> str:
-    """Refuse the value of a parameter that cannot count; return what has no equivalent, if any.
+    """Check the value of a parameter; return what has no equivalent, or "".
 
     Raises:
-        InvalidArgument: it is wrong in itself.
+        InvalidArgument: the value is wrong.
     """
     if key.component in POLICIES and isinstance(value, Mapping):
         definition = value.get("definition")
@@ -48,7 +48,7 @@ def check_rule(key: Key, value: object) -> str:
 
 
 def without_effect(value: object) -> list[str]:
-    """The keys of a policy that are kept, but say nothing of this broker."""
+    """Return the keys of a policy that are kept without effect."""
     definition = value.get("definition") if isinstance(value, Mapping) else None
     return sorted(HARMLESS & definition.keys()) if isinstance(definition, Mapping) else []
 
@@ -56,12 +56,12 @@ def without_effect(value: object) -> list[str]:
 def translate(
     arguments: Mapping[str, object], what: str, mode: str, queue: str
 ) -> tuple[Mapping[str, object], str]:
-    """Return the arguments of a queue in our terms, and why there is no equivalent, if so.
+    """Return the arguments of a queue in our terms, and why there is no equivalent, or "".
 
     ``what`` names the queue in texts, ``queue`` is its own name.
 
     Raises:
-        InvalidArgument: one is wrong in itself.
+        InvalidArgument: an argument is wrong.
     """
     try:
         return understand(arguments, what, mode, queue), ""

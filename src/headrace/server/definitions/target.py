@@ -75,7 +75,7 @@ class Running:
         down: Mapping[str, str],
         turn: Callable[[], None],
     ) -> None:
-        """``down`` says of virtual hosts that could not be started why; ``turn`` ends a turn."""
+        """``down`` has the reasons of virtual hosts that did not start; ``turn`` ends a turn."""
         self._vhosts = vhosts
         self._access = access
         self._storage = storage

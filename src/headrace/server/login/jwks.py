@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the keys of tokens come from: a file, or an https address."""
+"""Sources of the keys of tokens: a file, or an https address."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return what reads the set: on a thread, so that nobody waits for a slow host.
+    """Return a function that reads the set, on a thread because the host may be slow.
 
-    Of an address the certificate is verified, against the authorities of ``ca`` or the system's; a
+    The certificate of an address is verified, against the authorities of ``ca`` or the system's; a
     redirect, or any status but 200, is a failure.
 
     Raises:
@@ -34,9 +34,9 @@ def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]
 
 
 def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
-    """Return what reads the set where an issuer says that it is (OpenID Connect Discovery).
+    """Return a function that reads the set of an issuer (OpenID Connect Discovery).
 
-    Both requests are made as :func:`loader` does. What the issuer says must name it exactly as we
+    Both requests are made as :func:`loader` does. The issuer's document must name it exactly as we
     do, and an https address.
 
     Raises:
@@ -79,7 +79,7 @@ def place_of(address: str) -> Place:
 
 
 def read_file(path: Path, size_max: int = SIZE_MAX) -> bytes:
-    """Return what is in a file.
+    """Return the contents of a file.
 
     Raises:
         OSError: it cannot be read.

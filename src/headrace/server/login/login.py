@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How connections come in: logins, new secrets, and the end of those whose time is over."""
+"""Logins of connections, renewed secrets, and the end of expired credentials."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LoginSettingError(Exception):
 
 
 class Terms(NamedTuple):
-    """On which clients are let in: what was made of the settings, and may yet take effect."""
+    """The login settings, prepared but perhaps not in effect yet."""
 
     settings: Settings
     trusted: Trusted
@@ -80,17 +80,17 @@ class LoginService:
         self._expires: dict[int, float] = {}  # Unix time by number of a connection,
         self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._renewing: set[int] = set()  # Connections whose new credentials are being checked.
+        self._renewing: set[int] = set()  # Connections with a renewal under way.
         self.context: Context | None = None
         self._ring = KeyRing()
-        self._terms: Terms | None = None  # That hold now.
+        self._terms: Terms | None = None  # Those in effect.
         self.access = Access(users, writer=writer, secret=secret, audit=audit, throttle=Throttle())
         self.gate = Gate()
         self.logins = Logins({}, audit=audit)
         self.use(self.terms(settings))
 
     def terms(self, settings: Settings) -> Terms:
-        """Make what the settings say; nothing is different yet.
+        """Prepare login settings, without effect yet.
 
         Raises:
             LoginSettingError: a setting cannot be used.
@@ -118,14 +118,14 @@ class LoginService:
             raise LoginSettingError(f"setting sasl_mechanisms: {error}") from None
 
     def _tokens(self) -> Tokens:
-        """What checks tokens: the same as long as any are served."""
+        """Return the checker of tokens, which outlives changes of settings."""
         from headrace.gateway.oauth.tokens import Tokens
 
         known = None if self._terms is None else self._terms.desk.tokens
         return Tokens(self.access) if known is None else known
 
     def use(self, terms: Terms) -> None:
-        """Let in on these terms from now on; who is in stays, but with tokens nobody trusts now."""
+        """Apply login settings; close connections whose token's issuer is no longer trusted."""
         settings, tokens = terms.settings, terms.desk.tokens
         self._terms = terms
         terms.trusted.begin()
@@ -155,7 +155,7 @@ class LoginService:
                 self._end(connection, "credentials.withdrawn", WITHDRAWN)
 
     def forget(self, number: int) -> None:
-        """A connection is over."""
+        """Forget a closed connection."""
         self.logins.forget(number)
         self.gate.leave(number)
         self._expires.pop(number, None)
@@ -163,7 +163,7 @@ class LoginService:
     # --- Logins ---------------------------------------------------------------------------------
 
     def authenticate(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
-        """Take a step of a login away from the loop: hashing a password takes its time."""
+        """Run a step of a login off the loop: hashing a password takes long."""
         self._begin(self._check(connection, mechanism, response))
 
     async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
@@ -207,9 +207,9 @@ class LoginService:
     # --- Credentials that expire ----------------------------------------------------------------
 
     def renew(self, connection: ClientConnection, secret: bytes) -> None:
-        """Check new credentials of a connection, once those before were checked.
+        """Check renewed credentials of a connection.
 
-        Who does not wait for an answer is refused: checking takes time, and there may be many.
+        A second request before the answer is refused: checks are expensive.
         """
         if connection.number in self._renewing:
             log.warning("connection %d: a new secret before an answer", connection.number)
@@ -245,7 +245,7 @@ class LoginService:
             heapq.heapify(self._expiring)
 
     def expire(self) -> None:
-        """Close the connections whose credentials are no longer good."""
+        """Close the connections whose credentials have expired."""
         now = self._clock()
         while self._expiring and self._expiring[0][0] <= now:
             at, number = heapq.heappop(self._expiring)

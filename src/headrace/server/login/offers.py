@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 def offers_of(settings: Settings) -> Offers:
-    """What is configured for clients of 0-8 and 0-9.
+    """Return the offers to clients of 0-8 and 0-9.
 
     Raises:
         StartError: one of the settings cannot be used.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose bearer tokens are good: what the settings ``oauth_…`` say, and the file of further issuers.
+"""Trusted issuers of bearer tokens: of the settings ``oauth_…``, and of a file of further issuers.
 
-That file is TOML. A table has the name of an issuer, as tokens have it in ``iss``, and in it what
-is different with this one: the settings, without ``oauth_``. Its keys are where it says that they
-are, or at ``jwks``; all else that is not in its table is as the settings say::
+That file is TOML. A table has the name of an issuer, as tokens have it in ``iss``, and the settings
+that differ for it, without ``oauth_``. Its keys are found by discovery,
+or at ``jwks``; other settings have their common values::
 
     ["https://login.example/realms/shop"]
     scope_claims = "realm_access.roles"
@@ -45,7 +45,7 @@ Source = tuple[str, str, Path | None]  # Of keys: the place, or else the issuer;
 
 
 class TrustError(Exception):
-    """The settings of tokens cannot be used; the text says which and why."""
+    """A setting of tokens cannot be used; the text says which and why."""
 
 
 class KeyRing:
@@ -61,9 +61,9 @@ class KeyRing:
         return self._keys.get(source) or Keys(load)
 
     def keep(self, kept: dict[Source, tuple[Keys, float]]) -> None:
-        """Forget all other keys, and read these again when they are needed next.
+        """Drop all other keys, and read these again at their next use.
 
-        Each comes with the seconds for which they are used then.
+        Each has the seconds for which they stay fresh.
         """
         self._keys = {source: keys for source, (keys, _) in kept.items()}
         for keys, fresh_s in kept.values():
@@ -71,7 +71,7 @@ class KeyRing:
 
 
 class Trusted:
-    """What was made of the settings, and has not taken effect yet."""
+    """Trusted issuers of some settings, not in effect yet."""
 
     def __init__(self, settings: Settings, ring: KeyRing) -> None:
         """Read the settings and the files that they name.
@@ -79,7 +79,7 @@ class Trusted:
         Raises:
             TrustError: one of them cannot be used, or the library for tokens is missing.
         """
-        self.trusts: list[Trust] = []  # Nobody: no tokens are served.
+        self.trusts: list[Trust] = []  # Empty: tokens are refused.
         self._ring = ring
         self._kept: dict[Source, tuple[Keys, float]] = {}
         for each in each_issuer(settings):
@@ -97,7 +97,7 @@ class Trusted:
         return Trust(keys, rules)
 
     def begin(self) -> None:
-        """It takes effect."""
+        """Let it take effect."""
         self._ring.keep(self._kept)
 
 
@@ -113,7 +113,7 @@ def each_issuer(settings: Settings) -> list[Settings]:
     where = f"setting oauth_issuers: {settings.oauth_issuers}"
     try:
         tables = tomllib.loads(read_file(settings.oauth_issuers, ISSUERS_SIZE_MAX).decode())
-    except (OSError, ValueError) as error:  # What is no TOML, or no UTF-8, is a ValueError.
+    except (OSError, ValueError) as error:  # Broken TOML or UTF-8 is a ValueError.
         raise TrustError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
     if not 0 < len(tables) <= ISSUERS_MAX:
         raise TrustError(f"{where}: it names {len(tables)} issuers, not 1 to {ISSUERS_MAX}")
@@ -145,15 +145,15 @@ def named(settings: Settings) -> str:
 
 
 def of(settings: Settings) -> str:
-    """The issuer that a fault is about, where there are several."""
+    """Return the issuer of an error, where there are several."""
     return f" (issuer {settings.oauth_issuer!r})" if settings.oauth_issuer else ""
 
 
 def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]]]:
-    """Where the keys of an issuer are, and what reads them.
+    """Return the source of an issuer's keys, and the function that reads them.
 
     Raises:
-        TrustError: it is no place of keys, or a file without any.
+        TrustError: the source is malformed, or a file without keys.
     """
     from headrace.gateway.oauth.keys import read_set
 
@@ -162,7 +162,7 @@ def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]
         if not jwks:
             return ("", issuer, ca), discoverer(issuer, ca)
         if "://" not in jwks:
-            read_set(read_file(Path(jwks)))  # What cannot be used is said at once.
+            read_set(read_file(Path(jwks)))  # Read now, so that errors are reported at once.
         return (jwks, "", ca), loader(jwks, ca)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}"

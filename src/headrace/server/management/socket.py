@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The management socket: operators of this machine ask, the broker answers.
+"""The management socket: requests of operators on this machine.
 
-A Unix socket with mode 0600. A client sends a line with a JSON object that says what to ``do``; the
-answer is lines with one JSON object each, the last of which has ``done`` or ``error``::
+A Unix socket with mode 0600. A client sends a line with a JSON object that names the operation in
+``do``; the answer is lines with one JSON object each, the last of which has ``done`` or ``error``::
 
     {"do": "list queues", "vhost": "/"}
                                     {"item": {"name": "orders", "ready": 7, ...}}
@@ -11,15 +11,15 @@ answer is lines with one JSON object each, the last of which has ``done`` or ``e
     {"do": "close connection", "id": 99}
                                     {"error": "there is no connection 99", "code": "not-found"}
 
-An operation that has nothing to tell for a while says ``{"busy": true}`` now and then.
+A long operation without output sends ``{"busy": true}`` now and then.
 
-An operation that takes more than one object reads the lines that follow, up to ``{"end": true}``.
-Then the next request may come. The kernel says who is at the other end (SO_PEERCRED): only the
+An operation with more input reads the lines that follow, up to ``{"end": true}``.
+Then the next request may follow. The kernel names the peer's user (SO_PEERCRED): only the
 broker's own system user and root are served.
 
-Everything is bounded: clients, of whom the one that has said nothing for the longest time goes when
-another comes, the length of a line, the time for a request to come and for an answer to be read.
-The answer of a long list is made in slices, between which the loop serves everybody else, and no
+Everything is bounded: clients (a new one replaces the one idle longest), the length of a line,
+the time to send a request and to read an answer.
+A long list is made in slices, between which the loop serves others, and no
 faster than it is read.
 """
 
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE_NAME = "management.sock"  # In the data directory.
-CLIENTS_MAX = 64  # At the same time; more are told so.
+CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
-IDLE_S = 300.0  # A client may say nothing for so long,
+IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
 STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.003  # or as many as this time allows.
-BUSY_S = 10.0  # After such a silence an operator is told that it goes on, if he is still there.
-PATH_OCTETS_MAX = 107  # What an address of a Unix socket can hold; longer ones go by /proc.
+BUSY_S = 10.0  # After so long without output a busy line is sent.
+PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
@@ -80,22 +80,22 @@ class ManagementSocket:
         self.path = path
         self.operations = operations
         self.clients: set[asyncio.Task[None]] = set()
-        self.idle: dict[asyncio.Task[None], None] = {}  # Those who say nothing, longest first.
+        self.idle: dict[asyncio.Task[None], None] = {}  # Idle clients, longest first.
         self._server: asyncio.Server | None = None
         self._inode = 0
 
     async def open(self) -> None:
-        """Listen; what a broker that was killed has left there is replaced.
+        """Listen; replace the socket of a killed broker.
 
         Raises:
-            SocketError: another broker listens there, or the place cannot be used.
+            SocketError: another broker listens there, or the path cannot be used.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_address(self.path) as address:
                 remove_stale(self.path, address)
                 listening.bind(address)
-            # Nobody can connect before listen(), so there is no moment with another mode.
+            # No client can connect before listen(), so the mode is never another.
             self.path.chmod(0o600)
             self._inode = self.path.stat().st_ino
             listening.setblocking(False)
@@ -110,7 +110,7 @@ class ManagementSocket:
             raise
 
     async def close(self) -> None:
-        """Serve nobody any more, and remove the socket if it is still ours."""
+        """Close all clients, and remove the socket if it is still ours."""
         if self._server is None:
             return
         self._server.close()
@@ -143,7 +143,7 @@ class ManagementSocket:
                 client.audit({}, "only the broker's own user and root are served")
                 await client.fail("refused", "only the broker's own user and root are served")
         except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
-            pass  # Gone, silent for too long, or the broker stops.
+            pass  # Closed, idle for too long, or the broker stops.
         finally:
             self.clients.discard(task)
             self.idle.pop(task, None)
@@ -151,7 +151,7 @@ class ManagementSocket:
 
 
 class Client:
-    """One operator."""
+    """The connection of one operator."""
 
     def __init__(
         self, owner: ManagementSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -167,11 +167,11 @@ class Client:
         self.doing: Answered = {}  # The request that is served.
 
     def is_trusted(self) -> bool:
-        """Tell whether the kernel names our own user, or root."""
+        """Return True if the peer's user is ours, or root."""
         return self.uid in (0, os.geteuid())
 
     async def serve(self) -> None:
-        """Do one request after the other."""
+        """Serve requests one after the other."""
         task = asyncio.current_task()
         assert task is not None
         while True:
@@ -188,7 +188,7 @@ class Client:
             await self.do(request)
 
     async def receive(self) -> Answered | None:
-        """Return the object of the next line; None when there is none, or at ``{"end": true}``.
+        """Return the object of the next line; None at the end, or at ``{"end": true}``.
 
         Raises:
             Refused: the line is too long, or no object.
@@ -208,7 +208,7 @@ class Client:
         return None if found.get("end") is True and len(found) == 1 else found
 
     async def do(self, request: Answered) -> None:
-        """Do what a request says, and answer it."""
+        """Run a request, and answer it."""
         what = request.get("do")
         self.doing = request
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
@@ -244,7 +244,7 @@ class Client:
         except (AccountError, StoreError) as error:
             await self.fail("precondition", str(error))
         except (ConnectionError, TimeoutError):
-            raise  # This operator is gone.
+            raise  # The operator has disconnected.
         except OSError as error:
             await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
         except Exception:
@@ -253,14 +253,14 @@ class Client:
         else:
             self.audit(request)
             self.turn()
-            # Who only looks is answered while the disk fails, and needs it most then.
+            # Reading operations are answered while the disk fails: they are needed then.
             if not only_looks(str(what)) and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_KEPT)
                 return
             await self.send(json.dumps({"done": answer}))
 
     def audit(self, request: Answered, reason: str = "") -> None:
-        """Have the audit log note a request, and why it was refused if it was."""
+        """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         what = request.get("do")
         if audit.active and (reason or what not in QUIET_COMMANDS):
@@ -275,7 +275,7 @@ class Client:
             )
 
     async def stream(self, call: Call, steps: Steps) -> Answered:
-        """Send what an operation yields, slice by slice; return what it returns."""
+        """Send the lines of a generator, slice by slice; return its result."""
         told_s = time.monotonic()
         with contextlib.closing(steps):
             while True:
@@ -299,7 +299,7 @@ class Client:
                     lines.append(json.dumps({"busy": True}))
                 self.turn()
                 await self.send(*lines)
-                await asyncio.sleep(0)  # Others first, even when all can be sent at once.
+                await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
     async def tell(self, item: Answered) -> None:
         """Send one line of an answer."""
@@ -321,7 +321,7 @@ class Client:
             await asyncio.wait_for(self.writer.drain(), READ_S)
 
     def turn(self) -> None:
-        """Let out what the operation has caused for clients of the broker."""
+        """Send the output that the operation caused for clients of the broker."""
         self.owner.broker.reactor.turn()
 
 
@@ -339,10 +339,10 @@ def short_address(path: Path) -> Generator[str, None, None]:
 
 
 def remove_stale(path: Path, address: str) -> None:
-    """Remove the socket of a broker that is no more.
+    """Remove the socket of a broker that has ended.
 
     Raises:
-        SocketError: somebody listens there, or it is no socket.
+        SocketError: another process listens there, or it is not a socket.
     """
     try:
         found = path.lstat()
@@ -363,7 +363,7 @@ def remove_stale(path: Path, address: str) -> None:
 
 
 def socket_path(setting: str, data: Path | None) -> Path | None:
-    """Return where the socket is: as the setting says, or in the data directory; None: nowhere."""
+    """Return the path of the socket: the setting, or in the data directory; None for no socket."""
     if setting == "none":
         return None
     if setting:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may knock: connections that have not logged in yet, and new ones a second, by address."""
+"""Limits of connections before their login, and of new connections a second, by address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-ADDRESSES_MAX = 65536  # Whose rate is remembered; who came longest ago is forgotten.
+ADDRESSES_MAX = 65536  # Addresses with a rate; the oldest is forgotten.
 
 
 class Gate:
@@ -31,13 +31,13 @@ class Gate:
     def limit(
         self, waiting_max: int, waiting_per_address_max: int, rate_per_address: float
     ) -> None:
-        """Set the limits anew, for those who come."""
+        """Set the limits for new connections."""
         self._waiting_max = waiting_max
         self._per_address_max = waiting_per_address_max
         self._rate = rate_per_address
 
     def refusal(self, host: str) -> str:
-        """Why a connection from there is not taken; empty when it is. It counts for the rate."""
+        """Return why a connection from an address is refused, or "". It counts for the rate."""
         if len(self._waiting) >= self._waiting_max:
             return "handshakes_max is reached"
         if self._by_address.get(host, 0) >= self._per_address_max:
@@ -47,12 +47,12 @@ class Gate:
         return ""
 
     def enter(self, number: int, host: str) -> None:
-        """A connection is taken."""
+        """Count an accepted connection."""
         self._waiting[number] = host
         self._by_address[host] = self._by_address.get(host, 0) + 1
 
     def leave(self, number: int) -> None:
-        """It has logged in, or is gone; it may be told twice."""
+        """Stop counting a connection, logged in or closed; may be called twice."""
         host = self._waiting.pop(number, None)
         if host is None:
             return

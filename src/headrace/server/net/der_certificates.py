@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which certificates a revocation list names, and which authorities vouch for: as much of DER as
-that takes.
+"""Certificates of a revocation list, and authorities of a chain: the part of DER that
+this needs.
 
-OpenSSL verifies certificates and lists when a client comes; what it says of a connection that is
-open nobody can ask it. So issuer and serial number are read here, of certificates that it has
+OpenSSL verifies certificates and lists at the handshake, and cannot check an open
+connection again. So issuer and serial number are read here, of certificates that it has
 verified and of a list that it has loaded (RFC 5280: a serial number is unique of its issuer); and
 subject and key of the authorities that it went by, which a new certificate of the same keeps.
 """
@@ -32,24 +32,24 @@ _CERTIFICATE = re.compile(
     rb"-----BEGIN (?P<kind>(?:X509 |TRUSTED )?CERTIFICATE)-----(.*?)-----END (?P=kind)-----",
     re.DOTALL,
 )
-_DER = 2  # What `_ssl` calls the encoding of a certificate that has none around it.
+_DER = 2  # `_ssl`'s constant for DER.
 
 Name = tuple[tuple[bytes, str | bytes], ...]
 
 
 class DerError(ValueError):
-    """Octets that are not what they should be."""
+    """Malformed DER."""
 
 
 class Issued(NamedTuple):
-    """What tells a certificate from all others."""
+    """A certificate's identity: issuer and serial number."""
 
     issuer: Name
     serial: int
 
 
 class Authority(NamedTuple):
-    """Who signs, whatever certificate says so."""
+    """An authority's identity: subject and key."""
 
     subject: Name
     key: bytes
@@ -85,7 +85,7 @@ def element(octets: bytes, at: int, within: int) -> Element:
 
 
 def elements(octets: bytes, of: Element) -> Iterator[Element]:
-    """Give the elements in an element.
+    """Yield the elements in an element.
 
     Raises:
         DerError: it holds something else.
@@ -113,7 +113,7 @@ def name_of(octets: bytes, of: Element) -> Name:
     """Read a distinguished name so that those that mean the same are equal.
 
     Raises:
-        DerError: it is none.
+        DerError: it is malformed.
     """
     parts: list[tuple[bytes, str | bytes]] = []
     for group in elements(octets, of):
@@ -129,7 +129,7 @@ def name_of(octets: bytes, of: Element) -> Name:
 
 
 def text_of(octets: bytes, value: Element) -> str | bytes:
-    """A text without regard to case, spaces and encoding; of other kinds the octets."""
+    """Return a normalised text, without case and repeated spaces; other values unchanged."""
     content = octets[value.begin : value.end]
     encoding = ENCODINGS.get(value.tag)
     if encoding is None:
@@ -144,7 +144,7 @@ def issued(certificate: bytes) -> Issued:
     """Read issuer and serial number of a certificate in DER.
 
     Raises:
-        DerError: it is none.
+        DerError: it is malformed.
     """
     serial, issuer, _ = _parts(certificate)
     number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
@@ -155,7 +155,7 @@ def authority(certificate: bytes) -> Authority:
     """Read subject and public key of a certificate in DER.
 
     Raises:
-        DerError: it is none.
+        DerError: it is malformed.
     """
     _, issuer, end = _parts(certificate)
     validity = expect(certificate, issuer.end, end, SEQUENCE)
@@ -165,10 +165,10 @@ def authority(certificate: bytes) -> Authority:
 
 
 def _parts(certificate: bytes) -> tuple[Element, Element, int]:
-    """Return serial number and issuer of a certificate, and where what was signed ends.
+    """Return serial number and issuer of a certificate, and the end of its signed part.
 
     Raises:
-        DerError: it is none.
+        DerError: it is malformed.
     """
     whole = expect(certificate, 0, len(certificate), SEQUENCE)
     inner = expect(certificate, whole.begin, whole.end, SEQUENCE)
@@ -185,7 +185,7 @@ def authorities(file: bytes) -> set[Authority]:
     """Return the authorities of a file (PEM).
 
     Raises:
-        DerError: there is none, or something else in the place of one.
+        DerError: the file has none, or something malformed.
     """
     found = set()
     for _, block in _CERTIFICATE.findall(file):
@@ -201,30 +201,30 @@ def authorities(file: bytes) -> set[Authority]:
 
 
 class Chain(NamedTuple):
-    """What a client was verified by."""
+    """The certificate chain of a client."""
 
     verified: list[bytes]  # Its own certificate first, in DER.
-    sent: list[bytes]  # What it showed itself.
+    sent: list[bytes]  # As the client sent it.
 
     def issued(self) -> list[Issued]:
-        """What tells its certificates from others.
+        """Return the identities of its certificates.
 
         Raises:
-            DerError: one of them is none.
+            DerError: a certificate is malformed.
         """
         return [issued(each) for each in self.verified]
 
     def is_vouched(self, trusted: Collection[Authority]) -> bool:
-        """Tell whether all authorities in it are still there: trusted, or shown by the client.
+        """Return True if all its authorities are trusted, or sent by the client.
 
-        The last of them must be trusted, for anybody can show anything.
+        The last one must be trusted, for clients can send anything.
 
         Raises:
-            DerError: there is something else in the place of a certificate.
+            DerError: a certificate is malformed.
         """
         last = authority(self.verified[-1])
         issuer = issued(self.verified[-1]).issuer
-        if issuer != last.subject:  # A Python that does not tell all: the name has to do.
+        if issuer != last.subject:  # An older Python: compare names.
             return any(each.subject == issuer for each in trusted)
         between = [authority(each) for each in self.verified[1:-1]]
         shown = {authority(each) for each in self.sent}
@@ -235,7 +235,7 @@ def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
     """Return which of the certificates one of the lists (PEM) names.
 
     Raises:
-        DerError: there is no list, or something else in the place of one.
+        DerError: the file has no list, or something malformed.
     """
     found: set[Issued] = set()
     blocks = _PEM.findall(lists)
@@ -288,7 +288,7 @@ def _serials(octets: bytes, of: Element) -> set[int]:
 
 
 def chain_of(ssl_object: SSLObject | SSLSocket) -> Chain:
-    """Return the certificates that a client was verified by; of some Pythons its own alone."""
+    """Return the verified chain of a client; with some Pythons its own certificate alone."""
     own = ssl_object.getpeercert(True)
     if not own:
         return Chain([], [])

@@ -51,7 +51,7 @@ class Listener:
     ) -> None:
         self.context = context
         self.reactor = reactor
-        self.transports = transports  # Of all listeners; also what connections_max counts.
+        self.transports = transports  # Of all listeners; connections_max limits them.
         self.connections_max = connections_max
         self.handshake_s = handshake_s
         self.gate = gate  # Of all listeners.
@@ -64,9 +64,9 @@ class Listener:
         self.handshakes: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int, both: bool = False) -> tuple[str, int]:
-        """Listen; return the address, with the port that was picked for 0.
+        """Listen; return the address, with the port chosen for 0.
 
-        With ``both``, an address of IPv6 takes connections of IPv4 too.
+        With ``both``, an IPv6 address accepts IPv4 connections, too.
 
         Raises:
             OSError: the address is in use, or not ours.
@@ -85,10 +85,10 @@ class Listener:
         return self.address
 
     def reopen(self) -> None:
-        """Listen again where it did.
+        """Listen again on the same port.
 
         Raises:
-            OSError: somebody else does by now.
+            OSError: another process has taken it.
         """
         if self.socket is None:
             self.open(*self.address, self.both)
@@ -103,7 +103,7 @@ class Listener:
             task.cancel()
 
     def leave(self) -> None:
-        """Take those who have connected by now, and accept nothing more."""
+        """Accept the pending connections, then close the port."""
         if self.socket is not None:
             self.on_acceptable()
             self.reactor.loop.remove_reader(self.socket.fileno())
@@ -134,7 +134,7 @@ class Listener:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def accept(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve a new connection, unless there are too many."""
+        """Serve a new connection, unless a limit is reached."""
         if len(self.transports) >= self.connections_max:
             self.transports.difference_update([one for one in self.transports if one.closed])
         if len(self.transports) >= self.connections_max:
@@ -168,7 +168,7 @@ class Listener:
         task.add_done_callback(self.handshakes.discard)
 
     def refuse(self, host: str, port: int, why: str) -> None:
-        """Tell the logs that a connection is closed at once."""
+        """Log that a connection is refused."""
         log.warning("connection from %s refused: %s", host, why)
         if self.audit.active:
             peer = Peer(host, port)
@@ -182,8 +182,8 @@ class Listener:
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
         """Do the TLS handshake.
 
-        Raises nothing: who does not come through it is dropped, as is who began it before the
-        certificates were read again, for it does not know what was revoked meanwhile.
+        Never raises: a connection that fails is dropped, and one that began before the
+        certificates were read again, because of revocations in between.
         """
         tls = self.tls
         try:
@@ -207,7 +207,7 @@ class Listener:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a peer's address is this machine's own."""
+    """Return True if a peer's address is this machine's own."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

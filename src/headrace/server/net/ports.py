@@ -23,7 +23,7 @@ class PortError(Exception):
 
 
 def places(settings: Settings) -> dict[Place, int]:
-    """Return the ports that the settings have us listen on, by protocol and host."""
+    """Return the ports of the settings, by protocol and host."""
     hosts = hosts_of(settings.host)
     found = {(CLEAR, host): settings.port for host in hosts}
     if settings.tls_port is not None:
@@ -43,10 +43,10 @@ def both_families(place: Place, wanted: dict[Place, int]) -> bool:
 
 
 class Ports:
-    """What a broker listens on."""
+    """The ports of a broker."""
 
     def __init__(self, make: Callable[[Settings, ssl.SSLContext | None], Listener]) -> None:
-        """``make`` returns a listener that is not open yet, without TLS where there is None."""
+        """``make`` returns a listener that is not open yet; without a context, without TLS."""
         self._make = make
         self.listeners: dict[Place, Listener] = {}
         self.addresses: dict[str, str] = {}  # By protocol, as text; the same object for good.
@@ -87,7 +87,7 @@ class Ports:
         return listener
 
     def note(self) -> None:
-        """Say where we listen."""
+        """Update ``addresses``."""
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
             texts = [
@@ -102,7 +102,7 @@ class Ports:
 
 
 class Move:
-    """Ports on their way to other places; who is connected stays."""
+    """A change of ports; connections stay open."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Move:
             listener.close()
 
     def undo(self) -> None:
-        """Listen where we did."""
+        """Go back to the old ports."""
         for new in self._new.values():
             new.close()
         if not self._closed:
@@ -158,7 +158,7 @@ class Move:
                 old.reopen()
 
     def finish(self) -> None:
-        """Listen at the new places alone."""
+        """Close the old ports."""
         for place, old in self._old.items():
             old.leave()
             del self._ports.listeners[place]

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends connections whose client certificate is no longer good.
+"""Closes connections whose client certificate is no longer valid.
 
-A certificate is verified when its connection begins. When a list that is read later names it, or
-one of the authorities between it and the root, the connection is closed with code 320, whatever the
-client logged in by; so it is when one of these authorities is no longer trusted. When its time is
-over that is so only where a setting says it: unlike a token a certificate cannot be renewed on an
-open connection.
+A certificate is verified at the handshake. When a later revocation list names it, or one of its
+intermediate authorities, the connection is closed with code 320, by whatever mechanism the client
+logged in; likewise when one of these authorities is no longer trusted. Expiry closes a connection
+only with a setting: unlike a token, a certificate cannot be renewed on an open connection.
 
 The list is read again with all other files of TLS, and by itself when the file changes.
 """
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECK_S = 1.0  # How often the file, and the time of certificates, are looked at.
+CHECK_S = 1.0  # How often the file and the expiry of certificates are checked.
 
 
 class Revocation:
-    """Keeps an eye on the certificates of the connections of one broker."""
+    """Checks the certificates of a broker's connections."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Revocation:
         read_again: Callable[[], object],
         turn: Callable[[], None],
     ) -> None:
-        """``read_again`` reads the files of TLS for those who come, and raises TlsError when it
+        """``read_again`` reads the files of TLS for new connections, and raises TlsError when it
         cannot; ``transports`` changes while the broker runs.
         """
         self._settings = settings
@@ -72,14 +71,14 @@ class Revocation:
     # --- The file -------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Read the files again if the list is another, and end what has expired."""
+        """Read the files again if the list has changed, and close expired connections."""
         settings = self._settings()
         state = self._state()
         if state != self._seen:
             self._seen = state
             try:
                 if settings.tls_port is None:
-                    self.check()  # Of connections that were there before.
+                    self.check()  # Of earlier connections.
                 else:
                     self._read_again()
             except TlsError as error:
@@ -88,7 +87,7 @@ class Revocation:
             self.expire()
 
     def _state(self) -> tuple[object, ...] | None:
-        """What tells a file from what it was before."""
+        """Return the identity and time of the list's file."""
         path = self._settings().tls_crl
         try:
             found = None if path is None else path.stat()
@@ -99,7 +98,7 @@ class Revocation:
     # --- Connections ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Look whose certificate is no longer good; on a thread, for the list may be long."""
+        """Check all certificates, on a thread because the list may be long."""
         self._seen = self._state()
         if self._task is not None and not self._task.done():
             self._again = True
@@ -146,7 +145,7 @@ class Revocation:
             )
 
     def expire(self) -> None:
-        """End the connections whose certificate's time is over."""
+        """Close the connections whose certificate has expired."""
         now = clock_ms() / 1000
         some = False
         for transport in self._encrypted():
@@ -158,7 +157,7 @@ class Revocation:
             self._turn()
 
     def _encrypted(self) -> list[TlsTransport]:
-        """Those who showed a certificate and are not on their way out."""
+        """Return the open connections with a client certificate."""
         return [
             one
             for one in self._transports
@@ -184,7 +183,7 @@ class Revocation:
             )
         if transport.handshake_ticks:
             log.warning("connection %d: %s", connection.number, reason)
-            transport.lost()  # Not open yet: a close cannot be said.
+            transport.lost()  # Not open yet: a close cannot be sent.
         else:
             connection.force_close(reason)
 
@@ -205,17 +204,17 @@ def read(path: Path | None, wanted: set[Issued]) -> set[Issued]:
 
     Raises:
         OSError: the file cannot be read.
-        DerError: it cannot be understood, or is too long.
+        DerError: it is malformed, or too long.
     """
     return set() if path is None else revoked(contents(path, LIST_OCTETS_MAX), wanted)
 
 
 def read_authorities(path: Path | None) -> set[Authority]:
-    """Return who is in a file of authorities; without a file, nobody.
+    """Return the authorities in a file; none without a file.
 
     Raises:
         OSError: the file cannot be read.
-        DerError: it cannot be understood, or is too long.
+        DerError: it is malformed, or too long.
     """
     return set() if path is None else authorities(contents(path, AUTHORITIES_OCTETS_MAX))
 

@@ -44,9 +44,9 @@ def read_server_names(text: str) -> list[NamedCertificate]:
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:
-    """Read all files, and return what new connections are encrypted with.
+    """Read all files of TLS, and return the context of new connections.
 
-    Every call makes contexts of its own: a session that was begun with another, before a
+    Every call makes a new context: a session begun with an earlier one, before a
     certificate was revoked, is not resumed.
 
     Raises:
@@ -86,7 +86,7 @@ def _context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
         if settings.tls_crl is not None:
             context.load_verify_locations(settings.tls_crl)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
-    except (OSError, ValueError) as error:  # OSError is also what OpenSSL raises.
+    except (OSError, ValueError) as error:  # OpenSSL raises OSError, too.
         reason = getattr(error, "strerror", None) or str(error)
         files = (("tls_cert", chain), ("tls_key", key), ("tls_ca", settings.tls_ca))
         named = [f"{name} {path}" for name, path in (*files, ("tls_crl", settings.tls_crl)) if path]
@@ -95,5 +95,5 @@ def _context(settings: Settings, chain: Path, key: Path) -> ssl.SSLContext:
 
 
 def _no_passphrase() -> str:
-    """Nobody sits at the terminal of a broker."""
+    """Return no passphrase: a broker has no terminal."""
     raise ValueError("the key is encrypted")

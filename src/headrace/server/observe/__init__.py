@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators see: alarms, audit log, events."""
+"""Observation by operators: alarms, audit log, events."""

@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from headrace.model.policy.parameters import Key
     from headrace.store.catalog.change_notes import ChangeNote
 
-AT_WORK_MS_MAX = 60_000  # How long a command may take from its note to its change.
+AT_WORK_MS_MAX = 60_000  # Longest time from a command's note to its change.
 
 
 class Operator(NamedTuple):
-    """An actor of `headrace.model.events`: who changes things by a command of this machine."""
+    """An actor of `headrace.model.events`: the system user of a command."""
 
     name: str  # The system user.
     peer: str  # The process.
 
 
 class Operators:
-    """Whose commands change things. A command notes itself before its first change, so the note may
-    be found at one look and the change at the next.
+    """The operators whose commands make changes. A command notes itself before its first change, so
+    the note may be found by one poll and the change by the next.
     """
 
     def __init__(self) -> None:
-        self._noted: set[Operator] = set()  # At the last look;
+        self._noted: set[Operator] = set()  # At the last poll;
         self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
 
     def note(self, found: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
-        """Have the audit log note what commands change, and keep in mind who does."""
+        """Audit the notes of commands, and remember their operators."""
         self._at_work = {
             one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
         }
@@ -51,7 +51,7 @@ class Operators:
             self._noted.add(who)
             self._at_work[who] = act.at_ms
             if act.reason:
-                del self._at_work[who]  # It will change no more.
+                del self._at_work[who]  # It makes no further change.
             if audit.active:
                 audit.tell(
                     "command",
@@ -64,10 +64,10 @@ class Operators:
                 )
 
     def changed(self, otherwise: Actor | None) -> Actor | None:
-        """Return who changed what is different now, if it was one alone.
+        """Return the operator of a change, if there is only one.
 
-        That is who made a note since the last look, or else ``otherwise``, or else who made one
-        before and changed nothing yet.
+        That is the one with a note since the last poll, else ``otherwise``, else one with an
+        earlier note and no change yet.
         """
         who = self._noted
         if not who and otherwise is None:
@@ -78,7 +78,7 @@ class Operators:
 
 
 def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, object]:
-    """Return what is told of a connection that logs in."""
+    """Return the facts of a connection for login events."""
     peer, own = addresses(connection.transport)
     return {
         "connection_type": "network",
@@ -92,20 +92,20 @@ def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, obj
     }
 
 
-# Parameters that have events of their own: what those that are set, and cleared, are called.
+# Parameters with events of their own, for setting and clearing.
 SUBJECTS = {
     policy.COMPONENT: ("policy.set", "policy.cleared"),
     policy.OPERATOR_COMPONENT: ("policy.set", "policy.cleared"),
     VHOST_LIMITS: ("vhost.limits.set", "vhost.limits.cleared"),
     USER_LIMITS: ("user.limits.set", "user.limits.cleared"),
 }
-OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # Which RabbitMQ does not tell as parameters.
+OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # RabbitMQ does not report these as parameters.
 
 
 def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
-    """Tell which policies, limits and other parameters became different.
+    """Report changes of policies, limits and other parameters.
 
-    As in RabbitMQ, limits of virtual hosts and operator policies are told as parameters, too.
+    As in RabbitMQ, limits of virtual hosts and operator policies are reported as parameters, too.
     """
     known = before.parameters
     for key in known.keys() - after.parameters.keys():
@@ -125,7 +125,7 @@ def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
 
 
 def subject_of(key: Key) -> dict[str, object]:
-    """Return what names a policy, or whose limits they are."""
+    """Return the facts that name a policy or limits."""
     if key.component == USER_LIMITS:
         return {"name": LIMITS_NAME, "username": key.name}
     operators = key.component == policy.OPERATOR_COMPONENT
@@ -137,17 +137,17 @@ def subject_of(key: Key) -> dict[str, object]:
 
 
 def parameter_of(key: Key) -> dict[str, object]:
-    """Return what names a parameter; one of the whole broker has no virtual host."""
+    """Return the facts that name a parameter; a global one has no virtual host."""
     return {"vhost": key.vhost or None, "component": key.component, "name": key.name}
 
 
 def as_header(value: object) -> object:
-    """Return a value of JSON as a field table can hold it; what it cannot, as JSON."""
+    """Return a JSON value for a field table; one that does not fit, as JSON text."""
     return value if is_header(value) else json.dumps(value)
 
 
 def is_header(value: object) -> bool:
-    """Tell whether a field table can hold a value of JSON."""
+    """Return True if a field table can hold a JSON value."""
     if isinstance(value, dict):
         return all(len(name.encode()) < 256 and is_header(each) for name, each in value.items())
     if isinstance(value, list):
@@ -158,7 +158,7 @@ def is_header(value: object) -> bool:
 
 
 def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
-    """Tell what became different between two moments."""
+    """Report the differences of two snapshots."""
     tell_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
         events.tell("user.deleted", name=name)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alarms: when publishers must wait, and which of them.
+"""Alarms: when publishers are blocked, and which.
 
-Only publishing is held back. Consumers are served, and who settles is read on, for that is what
-makes room (:meth:`headrace.server.net.transport.Transport.bar`). An alarm holds as little as it
-can:
+Only publishing is blocked. Consumers are served, and connections with unacked messages are read,
+because acks make room (:meth:`headrace.server.net.transport.Transport.bar`). An alarm blocks as
+little as it can:
 
 ========  =========================  ==========================================================
-source    holds publishers           because
+source    blocks publishers          because
 ========  =========================  ==========================================================
 memory    of every virtual host      queued messages take too much memory, or too much waits to
                                      be written to disk
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALARM_S = 0.1  # How often room in memory and on disk is looked at.
+ALARM_S = 0.1  # How often memory and disk are checked.
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR = "memory", "disk", "operator"
 EVERYWHERE = ""  # In place of the name of a virtual host.
 
 
 class Alarm(NamedTuple):
-    """One reason to hold publishers."""
+    """One reason to block publishers."""
 
     source: str  # MEMORY, DISK or OPERATOR.
     vhost: str  # Or EVERYWHERE.
-    reason: str  # What clients are told.
+    reason: str  # The reason that clients get.
 
 
 class Alarms:
@@ -62,17 +62,17 @@ class Alarms:
         self.stores = stores
         self.events = events
         self.counters: Counters = reactor.counters
-        self.by_operator: dict[str, str] = {}  # What clients are told, by virtual host.
+        self.by_operator: dict[str, str] = {}  # The reasons that clients get, by virtual host.
         self.active: dict[Alarm, int] = {}  # Since when, in milliseconds of the wall clock.
         self._memory = False
         reactor.alarms = self
 
     def reason(self, vhost: VirtualHost | None) -> str:
-        """Return why a publisher in a virtual host must wait; empty when it need not."""
+        """Return why publishers of a virtual host are blocked; empty if they are not."""
         name = EVERYWHERE if vhost is None else vhost.name
         if not self._memory and self.counters.crowded():
             self._memory = True
-            self.reactor.loop.call_soon(self.look)  # Which announces it, and holds all of them.
+            self.reactor.loop.call_soon(self.look)  # It blocks all publishers.
         reasons = ["low on memory"] if self._memory else []
         store = self.stores.get(name)
         if store is not None and store.full:
@@ -81,17 +81,17 @@ class Alarms:
         return " & ".join(reasons)
 
     def look(self) -> None:
-        """Look how things are: hold publishers, and let them go on."""
+        """Check memory and disk; block or unblock publishers."""
         counters = self.counters
         memory = counters.crowded() or (self._memory and counters.memory_used > counters.memory_max)
         backlog_max = BACKLOG_MAX // 2 if self._memory else BACKLOG_MAX
-        for store in self.stores.values():  # What waits for the disk waits in memory.
+        for store in self.stores.values():  # Records that wait for the disk are in memory.
             memory |= store.appended > store.synced + backlog_max
         self._memory = memory
         now = {Alarm(MEMORY, EVERYWHERE, "low on memory")} if memory else set()
         now |= {Alarm(DISK, name, "low on disk") for name, s in self.stores.items() if s.full}
         for name in [name for name in self.by_operator if name and name not in self.stores]:
-            del self.by_operator[name]  # Its virtual host is gone.
+            del self.by_operator[name]  # Its virtual host was deleted.
         now |= {Alarm(OPERATOR, name, reason) for name, reason in self.by_operator.items()}
         reactor = self.reactor
         reactor.alarmed = bool(now)
@@ -107,7 +107,7 @@ class Alarms:
             reactor.turn()
 
     def sip(self) -> None:
-        """Read once from one of those who wait and have something to settle, each in its turn."""
+        """Read once from a blocked connection with unacked messages, in round-robin order."""
         blocked = self.reactor.blocked
         for transport in list(blocked):
             if transport.barred and transport.connection.owes():
@@ -116,18 +116,18 @@ class Alarms:
                 return
 
     def hold(self, vhost: str, reason: str) -> None:
-        """Hold the publishers of a virtual host, or EVERYWHERE, for an operator."""
+        """Block the publishers of a virtual host, or EVERYWHERE, for an operator."""
         self.by_operator[vhost] = reason
         self.look()
 
     def release(self, vhost: str) -> bool:
-        """Let them go on; tell whether they were held."""
+        """Clear an operator's alarm; return True if there was one."""
         was = self.by_operator.pop(vhost, None) is not None
         self.look()
         return was
 
     def _announce(self, now: set[Alarm]) -> None:
-        """Tell the log and whoever listens what changed."""
+        """Log the changes, and report them as events."""
         before = set(self.active)
         self.active = {alarm: self.active.get(alarm, self.counters.now_ms) for alarm in sorted(now)}
         for alarm in sorted(now - before):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of the audit log: written by a thread, renamed when it is large, lost when it must be.
+"""The file of the audit log: written by a thread, rotated by size, bounded in memory.
 
-So many lines may wait for the thread; when it does not keep up, further ones are lost. So are those
-that the disk does not take. The policy is *lose and say so*: a slow or full disk must not stop the
+A bounded number of lines waits for the thread; further ones are lost. So are those
+that the disk refuses. The policy is *lose and report*: a slow or full disk must not stop the
 broker. Where that is worse than being stopped, the setting ``audit_log_strict`` has the policy
 *keep and refuse*: lines wait for the disk, and logins and changes are refused meanwhile. When
 lines can be written again, the first says how many are missing before it::
 
     {"time": "2026-11-21T14:00:00.123Z", "what": "lines.lost", "allowed": true, "lines": 17}
 
-The file is renamed to ``….1`` when it is large enough, those before it one further; the oldest is
+The file is renamed to ``….1`` when it is large enough, older ones one number up; the oldest is
 removed.
 """
 
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 LINES_MAX = 8192  # That may wait to be written.
 SIZE_MAX = 128 << 20  # Octets of the file before it is renamed,
-KEPT = 16  # and of how many that were renamed the oldest is removed.
-RETRY_S = 1.0  # How often a file that cannot be written is tried while nobody says anything.
-CLOSE_S = 1.0  # How long the end waits for the disk.
+KEPT = 16  # and how many renamed ones are kept.
+RETRY_S = 1.0  # How often a failing file is tried without new lines.
+CLOSE_S = 1.0  # How long closing waits for the disk.
 
 
 class AuditFile:
@@ -56,9 +56,9 @@ class AuditFile:
     ) -> None:
         """Open the file. It is renamed when it has ``size_max`` octets; 0: never.
 
-        With ``strict`` lines that the disk does not take are kept until it does, and nothing that
-        is audited is to happen meanwhile. With ``sync`` lines are on the disk, not only on their
-        way, soon after they were written.
+        With ``strict`` lines that the disk refuses are kept until it accepts them, and audited
+        actions are refused meanwhile. With ``sync`` lines are synced soon after
+        they were written.
 
         Raises:
             OSError: it cannot be written.
@@ -69,14 +69,14 @@ class AuditFile:
         self.strict = strict
         self.sync = sync
         self.failing = ""  # Why the last lines could not be written; empty: they could.
-        self._rotates = 0  # How many renamed ones an operator wants kept, while that is to be done.
+        self._rotates = 0  # Renamed files to keep, of a requested rotation.
         self._reopens = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
         self._kept: list[bytes] = []  # That were not written yet, where none may be lost.
         # Each is counted up by one thread alone.
-        self._unheard = 0  # Lines for which there was no room: by those who tell.
-        self._unwritten = 0  # Lines that the disk did not take: by the thread that writes.
-        self._said = 0  # How many of both the file tells of.
+        self._unheard = 0  # Lines dropped for lack of room, counted by the callers.
+        self._unwritten = 0  # Lines that the disk refused, counted by the thread.
+        self._said = 0  # How many of both the file reports.
         self._torn = False  # The last line of the file is not whole.
         self._stuck = False  # It could not be renamed.
         self._file = self._open()
@@ -85,7 +85,7 @@ class AuditFile:
         self._thread.start()
 
     def _open(self) -> int:
-        """Open the file; a pipe that nobody reads is an error, and nothing to wait for."""
+        """Open the file; a pipe without a reader is an error."""
         how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         file = os.open(self.path, how, 0o600)
         os.set_blocking(file, True)
@@ -102,7 +102,7 @@ class AuditFile:
         return self.strict and (bool(self.failing) or self._lines.full())
 
     def put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
-        """Have a line written, or lose it."""
+        """Queue a line for the thread, or drop it."""
         try:
             self._lines.put_nowait(line_of(what, allowed, facts))
         except queue.Full:
@@ -119,11 +119,11 @@ class AuditFile:
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(queue.Full):  # It is busy enough to look soon.
+        with contextlib.suppress(queue.Full):  # The thread is busy, and checks soon.
             self._lines.put_nowait(b"")
 
     def close(self) -> None:
-        """Write what waits, for `CLOSE_S` at most, and close the file."""
+        """Write the pending lines, for `CLOSE_S` at most, and close the file."""
         with contextlib.suppress(queue.Full):
             self._lines.put(None, timeout=CLOSE_S)
         self._thread.join(timeout=CLOSE_S)
@@ -151,7 +151,7 @@ class AuditFile:
             log.error("%d lines of the audit log were not written", len(self._kept))
 
     def _next(self) -> list[bytes | None]:
-        """What waits; nothing at all when it is time to try again."""
+        """Return the pending lines; none when it is time to retry."""
         pieces: list[bytes | None] = []
         with contextlib.suppress(queue.Empty):
             pieces.append(self._lines.get(timeout=RETRY_S if self.failing else None))
@@ -184,7 +184,7 @@ class AuditFile:
     def _append(self, lines: list[bytes]) -> None:
         lines, self._kept = self._kept + lines, []
         missing = self.lost - self._said
-        head = [b"\n"] if self._torn else []  # What is there of the last line has one to itself.
+        head = [b"\n"] if self._torn else []  # A partial last line gets a line of its own.
         if missing:
             head.append(line_of(LOST, True, {"lines": missing}))
         pieces = [*head, *lines]
@@ -211,7 +211,7 @@ class AuditFile:
         self.failing = reason
 
     def _put_out(self, octets: bytes) -> tuple[str, int]:
-        """Write octets; return why not all of them, which is empty, and how many."""
+        """Write bytes; return the error, empty for none, and how many were written."""
         done = 0
         try:
             while done < len(octets):
@@ -240,7 +240,7 @@ def line_of(what: str, allowed: bool, facts: dict[str, object]) -> bytes:
 
 
 def audit_file(settings: Settings) -> AuditFile | None:
-    """Return the file that the audit log is written to, if there is to be one.
+    """Return the file of the audit log, or None.
 
     Raises:
         StartError: it cannot be written.

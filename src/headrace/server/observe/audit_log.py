@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: one JSON object a line, of who did what, from where, and whether it was allowed.
+"""The audit log: one JSON object a line, with action, user, address, and whether it was allowed.
 
 ::
 
@@ -8,8 +8,8 @@
     {"time": …, "what": "queue.created", "allowed": true, "who": "ada", "from": …, "vhost": "/",
      "name": "orders", …}
 
-`headrace.server.observe.audit_file` writes it. Nothing that was told as a secret, nor what a
-password can be guessed from, is ever in a line: see `plain`.
+`headrace.server.observe.audit_file` writes it. No line has a secret, nor anything that a
+password can be guessed from: see `plain`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*\.[\w-]*")
 
 
 class AuditLog(Audit):
-    """What a broker tells its audit log, which may begin, end, or be another while it runs."""
+    """The audit log of a broker; its file may change while it runs."""
 
     def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
@@ -46,7 +46,7 @@ class AuditLog(Audit):
         self.use(file)
 
     def use(self, file: AuditFile | None) -> None:
-        """Write to a file from now on, or to none; who is called closes the one before."""
+        """Write to another file, or none; the caller closes the one before."""
         before, self.file = self.file, file
         self.active = file is not None
         if self._events is not None:
@@ -90,7 +90,7 @@ class AuditLog(Audit):
         self._put(what, allowed, facts)
 
     def heard(self, event: Event) -> None:
-        """An event of the broker: somebody did something."""
+        """Write an event of the broker."""
         if event.kind in LEFT_OUT:
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):
@@ -98,7 +98,7 @@ class AuditLog(Audit):
         actor: object = None if self._events is None else self._events.actor
         facts = dict(event.facts)
         who = facts.pop("user_who_performed_action", None)
-        facts.pop("client_properties", None)  # What a client says of itself may be anything.
+        facts.pop("client_properties", None)  # Clients choose these freely.
         peer = getattr(actor, "peer", None)
         self._put(
             event.kind, True, {"who": who, "from": None if peer is None else str(peer), **facts}
@@ -110,7 +110,7 @@ class AuditLog(Audit):
             self.file.put(what, allowed, plain_facts(dict(known[:FACTS_MAX])))
 
     def close(self) -> None:
-        """Write what waits, for a moment at most, and close the file."""
+        """Write the pending lines, for a moment at most, and close the file."""
         file = self.file
         self.use(None)
         if file is not None:
@@ -118,7 +118,7 @@ class AuditLog(Audit):
 
 
 def plain(value: object) -> object:
-    """A fact as JSON has it, no longer than it need be, and without secrets."""
+    """Return a fact as a JSON value, shortened and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

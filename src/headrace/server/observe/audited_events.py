@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kinds of things the audit log holds, and which it leaves out, each with its reason.
+"""Tables of what the audit log has, and what it leaves out, each with its reason.
 
-What is told in the code and is in neither table is audited all the same, so that nothing new is
-forgotten; a test holds the tables against the code.
+An event in neither table is audited, so that nothing new is
+missed; a test compares the tables with the code.
 """
 
 from __future__ import annotations
 
 LOST = "lines.lost"
 
-# Events of the broker (:mod:`headrace.model.events`) that are audited: somebody changed something.
+# Audited events of the broker (:mod:`headrace.model.events`): changes.
 EVENTS = {
     "queue.created": "a queue was declared",
     "queue.deleted": "a queue was deleted, or expired",
@@ -44,7 +44,7 @@ EVENTS = {
     "maintenance.revived": "it is back",
 }
 
-# What is told to the audit log alone.
+# Events of the audit log alone.
 OWN = {
     "broker.started": "the broker takes clients",
     "broker.stopped": "it ends",
@@ -82,9 +82,9 @@ LOOKS = frozenset(("list", "show", "peek", "export", *QUIET_COMMANDS))
 
 
 def only_looks(command: str) -> bool:
-    """Tell whether a command changes nothing."""
+    """Return True if a command changes nothing."""
     return command.partition(" ")[0] in LOOKS
 
 
-# Commands that are taken although the audit log cannot be written, and has to be: they mend it.
+# Commands that are served while a strict audit log cannot be written: they repair it.
 MENDING = frozenset(("reload", "rotate logs", "reopen logs"))

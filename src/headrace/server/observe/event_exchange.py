@@ -2,7 +2,7 @@
 """The exchange ``amq.rabbitmq.event``: events as messages.
 
 Its routing keys are the kinds of events, ``queue.created``; the facts are headers, the body is
-empty. Only the broker publishes to it. While nothing is bound to it, nobody listens to events.
+empty. Only the broker publishes to it. Without bindings no events are made.
 
 Events are noted as they happen, and published at the end of the turn of the event loop. Publishing
 them is no event, so they make no more of themselves. When more of them wait than
@@ -41,7 +41,7 @@ _BASIC = 60
 
 
 class EventExchange(TopicExchange):
-    """A topic exchange that says when it has bindings, and when it has none."""
+    """A topic exchange that reports when it gets its first binding, and loses its last."""
 
     lingers = False
 
@@ -61,12 +61,12 @@ class EventExchange(TopicExchange):
 
 
 class EventTeller:
-    """Hears events of a broker, and publishes them in one virtual host as the turn ends."""
+    """Publishes a broker's events in one virtual host, at the end of the turn."""
 
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
         self.vhost = vhost
         self.events = events
-        self.dropped = 0  # Events that nobody got.
+        self.dropped = 0  # Unroutable events.
         self._waiting: deque[Event] = deque()
 
     def listen(self, some: bool) -> None:
@@ -77,11 +77,11 @@ class EventTeller:
             self.events.ignore(self.hear)
 
     def close(self) -> None:
-        """The virtual host is no more."""
+        """Stop, because the virtual host was deleted."""
         self.events.ignore(self.hear)
 
     def hear(self, event: Event) -> None:
-        """Note what happened."""
+        """Queue an event."""
         if len(self._waiting) >= EVENTS_MAX:
             self.dropped += 1
             if self.dropped == 1:
@@ -92,12 +92,12 @@ class EventTeller:
         self._waiting.append(event)
 
     def drain(self) -> None:
-        """Publish what was noted: the end of the turn."""
+        """Publish the queued events, at the end of the turn."""
         while self._waiting:
             self.publish(self._waiting.popleft())
 
     def publish(self, event: Event) -> None:
-        """Publish an event, if anybody gets it."""
+        """Publish an event, if a queue gets it."""
         raise NotImplementedError
 
 
@@ -105,7 +105,7 @@ class EventPublisher(EventTeller):
     """Publishes events with the names and headers of RabbitMQ's."""
 
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
-        """Make the exchange; before the virtual host takes up its bindings."""
+        """Make the exchange, before the virtual host restores its bindings."""
         super().__init__(vhost, events)
         vhost.exchanges[NAME] = EventExchange(self.listen)
 
