@@ -96,7 +96,7 @@ def start(disk: FaultyDisk) -> tuple[Journal, Found]:
         holds((queue, message.seq) not in found, f"seq {message.seq} twice in queue {queue}")
         journal.load(message)
         found[queue, message.seq] = described(message)
-    for branch in journal.kept:
+    for branch in journal.prepared_branches:
         for message, queues in branch.publishes:
             journal.load(message)
             for queue in queues:

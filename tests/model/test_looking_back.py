@@ -11,7 +11,7 @@ import pytest
 from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
 from headrace.model.message import Message, new_message
-from headrace.model.operations.peek import Look, arrived, beginning, last_position, position_since
+from headrace.model.operations.peek import Peek, arrived, beginning, last_position, position_since
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
 from headrace.model.stream import stream as streams
@@ -101,7 +101,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
 
 
 def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
-    looked = Look(host.vhost, queue, first=first).run()
+    looked = Peek(host.vhost, queue, first=first).run()
     return [shown.message for shown in looked if shown is not None]
 
 
@@ -127,20 +127,20 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
     for n in range(50):
         host.enqueue(queue, str(n) + "x" * 50000, n % 4, n=n)
     selector = compile_selector("n > 40")
-    steps = list(Look(host.vhost, queue, first=11, selector=selector).run())
+    steps = list(Peek(host.vhost, queue, first=11, selector=selector).run())
     found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
     assert found == [str(n) for n in range(41, 50)]
     assert steps.count(None) >= 3
-    steps = list(Look(host.vhost, queue, selector=selector).run())
+    steps = list(Peek(host.vhost, queue, selector=selector).run())
     found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
     assert found == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
     assert steps.count(None) >= 3
     for first in (None, 0):
-        looked = Look(host.vhost, host.vhost.queues["q"], first=first).run()
+        looked = Peek(host.vhost, host.vhost.queues["q"], first=first).run()
         next(looked)
         host.vhost.delete_queue("q")
         assert len([one for one in looked if one is not None]) <= 4  # Those of the step.
-        assert list(Look(host.vhost, queue, first=first).run()) == []
+        assert list(Peek(host.vhost, queue, first=first).run()) == []
         host.enqueue(host.queue(), "x")
 
 
@@ -196,7 +196,7 @@ def test_what_comes_while_somebody_looks_is_not_shown() -> None:
     taken = queue.get(getter)
     assert taken is not None
     found = []
-    for shown in Look(host.vhost, queue).run():
+    for shown in Peek(host.vhost, queue).run():
         if shown is not None and len(found) < 1000:
             found.append(body_of(shown.message))
             for priority in range(4):

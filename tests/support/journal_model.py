@@ -508,7 +508,7 @@ class History:
     def compare_branches(self, synced: int) -> dict[tuple[int, int], Message]:
         """A prepared branch comes back whole until its outcome; return what it holds back."""
         held: dict[tuple[int, int], Message] = {}
-        kept = {branch.xid: branch for branch in self.journal.kept}
+        kept = {branch.xid: branch for branch in self.journal.prepared_branches}
         assert kept.keys() <= self.branches.keys(), "an invented branch"
         for xid, known in self.branches.items():
             branch = kept.get(xid)
@@ -614,7 +614,7 @@ class History:
             )
         self.facts = facts
         self.branches = {}
-        for branch in self.journal.kept:
+        for branch in self.journal.prepared_branches:
             self.branches[branch.xid] = Branch(branch.xid, 0, status=branch.status)
             if branch.status:
                 self.branches[branch.xid].decided = 0

@@ -70,7 +70,7 @@ class OurLaws:
             broker = self.broker._broker
             vhost = broker.vhosts["/"]
             settings = broker.settings
-            vhost.take_rules(
+            vhost.set_rules(
                 rules_of(
                     self.parameters,
                     "/",

@@ -10,7 +10,7 @@ cdef class Store:
     cdef public bint durable
     cdef public bint full
     cdef public object notify
-    cdef public list kept
+    cdef public list prepared_branches
     cdef public dict facts
     cdef public dict waits
 

@@ -32,7 +32,7 @@ class Store:
         self.defined = 0  # Log position of the last change of definitions, or purge.
         # Called when ``synced`` or ``full`` has changed.
         self.notify: Callable[[], None] | None = None
-        self.kept: list[PreparedBranch] = []  # Found by :meth:`recover`.
+        self.prepared_branches: list[PreparedBranch] = []  # Found by :meth:`recover`.
         #: See headrace.model.keyvalue; only :meth:`fact` changes it.
         self.facts: dict[bytes, bytes] = {}
         #: When delayed retries are due (ms), by queue id and seq; found by :meth:`recover`.
@@ -122,7 +122,8 @@ class Store:
         """Store a prepared branch, inside a transaction.
 
         ``publishes`` are seqs of messages appended in this transaction, ``settles`` are (queue id,
-        seq, outcome). After a restart they are in ``kept`` and not recovered as messages.
+        seq, outcome). After a restart they are in ``prepared_branches`` and are not recovered as
+        messages.
         """
 
     def decide(self, xid: bytes, status: int, when_ms: int) -> None:
@@ -202,9 +203,9 @@ class Files:
     The data of such a message ends with a reference to its body. This base class keeps none.
     """
 
-    def hold(self, data: bytes) -> bool:
+    def add_reference(self, data: bytes) -> bool:
         """Add a reference to a body; return False if there is no such body."""
         return True
 
-    def release(self, data: bytes) -> None:
+    def remove_reference(self, data: bytes) -> None:
         """Remove a reference; a body without references is removed after the turn."""

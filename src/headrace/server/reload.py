@@ -122,7 +122,7 @@ def set_context(broker: Reloadable, settings: Settings) -> None:
 def set_rules(broker: Reloadable, _: Settings) -> None:
     """Set the defaults of virtual hosts."""
     for name, vhost in broker.hosts.vhosts.items():
-        vhost.take_rules(broker.hosts.rules_of(name))
+        vhost.set_rules(broker.hosts.rules_of(name))
 
 
 def set_groups(broker: Reloadable, settings: Settings) -> None:

@@ -27,7 +27,7 @@ def rig() -> Rig:
 def say(rig: Rig, **definition: Any) -> None:
     """Let a policy say this of all queues; without anything there is none."""
     policy = {"pattern": "", "definition": definition, "apply-to": "queues"}
-    rig.vhost.take_rules(Rules(policies=Policies({"p": policy} if definition else {})))
+    rig.vhost.set_rules(Rules(policies=Policies({"p": policy} if definition else {})))
 
 
 def wait(rig: Rig, ms: int) -> None:

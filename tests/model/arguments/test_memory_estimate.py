@@ -41,7 +41,7 @@ def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHos
         make_stream=make_stream,
         definitions=definitions,
     )
-    vhost.take_rules(Rules(limits=Limits(definitions_size=most)))
+    vhost.set_rules(Rules(limits=Limits(definitions_size=most)))
     return vhost
 
 
@@ -216,7 +216,7 @@ def test_a_ring_of_hashes_counts() -> None:
     vhost.declare_queue("q")
     vhost.declare_exchange("x", "x-consistent-hash")
     refused(lambda: vhost.bind("x", ("queue", "q"), "1000"), vhost, "a binding of exchange 'x'")
-    vhost.take_rules(Rules())
+    vhost.set_rules(Rules())
     for weight in range(900, 960):
         vhost.bind("x", ("queue", "q"), str(weight))
     assert vhost.definition_octets < 5 << 20  # It has no more points than it may have.

@@ -19,7 +19,7 @@ from headrace.model.errors import (
 )
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
-from headrace.model.lease.registry import Settled, Taken
+from headrace.model.lease.registry import SettleResult, TakeResult
 from headrace.model.lease.rejects import BLOCK
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
@@ -108,10 +108,10 @@ class Host:
     def claim(self, group: str = "g", owner: str = "o", connection: int = 1, **terms: Any) -> Lease:
         return self.vhost.leases.claim(self.queue, group, owner, connection, **terms)
 
-    def take(self, lease: Lease, *args: int, **limits: int) -> Taken:
+    def take(self, lease: Lease, *args: int, **limits: int) -> TakeResult:
         return finish(self.vhost.leases.take(lease, *args, **limits))
 
-    def settle(self, lease: Lease, upto: int, rejects: tuple[int, ...] = ()) -> Settled:
+    def settle(self, lease: Lease, upto: int, rejects: tuple[int, ...] = ()) -> SettleResult:
         return finish(self.vhost.leases.settle(lease, upto, rejects))
 
     def release(self, lease: Lease, *, forget: bool = False) -> int:
@@ -153,12 +153,12 @@ def test_a_lease_is_a_range_that_is_read_again_and_again() -> None:
     assert (taken.first, taken.last) == (0, 4)
     assert host.queue.ready_count == 6
     assert host.read(lease) == host.read(lease) == [0, 1, 2, 3]
-    assert host.settle(lease, 2) == Settled(2, 4, 0)
+    assert host.settle(lease, 2) == SettleResult(2, 4, 0)
     assert host.read(lease) == [2, 3]
     assert host.take(lease, 4, messages=100)[:2] == (4, 10)
     assert host.settle(lease, 10).settled == 10
     assert lease.count() == 0
-    assert host.take(lease) == Taken(10, 10, 0)
+    assert host.take(lease) == TakeResult(10, 10, 0)
     assert host.counters.memory_used == 0
 
 
@@ -202,13 +202,13 @@ def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() 
     assert rejects.ranges(lease, 0, 10) == [(1, 2), (3, 4), (6, 7), (9, 10)]
     assert rejects.count(lease) == 4
     assert letters(host) == []
-    assert host.settle(lease, 5) == Settled(5, 10, 2)
-    assert host.settle(lease, 5) == Settled(5, 10, 0)
+    assert host.settle(lease, 5) == SettleResult(5, 10, 2)
+    assert host.settle(lease, 5) == SettleResult(5, 10, 0)
     assert letters(host) == [1, 3]
     rejects.judge(lease, 0, 10, [1, 7, 8])  # With other rules; what is settled stays so.
     assert rejects.ranges(lease, 5, 10) == [(7, 9)]
     assert rejects.count(lease) == 2
-    assert host.settle(lease, 8, (6,)) == Settled(8, 10, 2)
+    assert host.settle(lease, 8, (6,)) == SettleResult(8, 10, 2)
     assert letters(host) == [6, 7]
     host.release(lease)  # What is given back was not rejected.
     assert rejects.count(lease) == 0
@@ -260,9 +260,9 @@ def test_what_is_rejected_is_a_dead_letter_once() -> None:
     host.publish(10)
     lease = host.claim()
     host.take(lease)
-    assert host.settle(lease, 5, (1, 3)) == Settled(5, 10, 2)
-    assert host.settle(lease, 5, (1, 3)) == Settled(5, 10, 0)
-    assert host.settle(lease, 7, (1, 3, 6)) == Settled(7, 10, 1)
+    assert host.settle(lease, 5, (1, 3)) == SettleResult(5, 10, 2)
+    assert host.settle(lease, 5, (1, 3)) == SettleResult(5, 10, 0)
+    assert host.settle(lease, 7, (1, 3, 6)) == SettleResult(7, 10, 1)
     message = host.dead.get(Consumer(host.dead, "", True))
     assert message is not None
     assert message.data is not None

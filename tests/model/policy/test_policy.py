@@ -47,7 +47,7 @@ def made(**rules: Any) -> VirtualHost:
     vhost = VirtualHost(
         "/", store=Store(), counters=counters, scheduler=Scheduler(), make_stream=make_stream
     )
-    vhost.take_rules(Rules(**rules))
+    vhost.set_rules(Rules(**rules))
     return vhost
 
 
@@ -202,7 +202,7 @@ def test_queues_follow_policies_that_come_change_and_go() -> None:
     exchange = vhost.declare_exchange("x", "direct")
     own = vhost.declare_exchange("own", "direct", arguments={"alternate-exchange": "amq.topic"})
     generation = vhost.generation
-    vhost.take_rules(
+    vhost.set_rules(
         Rules(
             Policies(
                 {
@@ -224,7 +224,7 @@ def test_queues_follow_policies_that_come_change_and_go() -> None:
     # Declaring again compares what was declared, not what policies say.
     assert vhost.declare_queue("orders", arguments={"x-max-length": 100}) is queue
 
-    vhost.take_rules(Rules())
+    vhost.set_rules(Rules())
     assert (queue.max_length, queue.dead_letter_exchange, late.max_length) == (100, None, -1)
     assert other.delivery_limit == QUORUM_DELIVERY_LIMIT
     assert exchange.alternate is None
@@ -331,9 +331,9 @@ def test_every_key_counts_for_what_is_there_and_no_longer(key: str, said_by: str
             assert KEYS[key].argument in QUEUE_ARGUMENTS
         before = shows(found)
         policy = {"pattern": "", "definition": {key: value, **NEEDED.get(key, {})}}
-        vhost.take_rules(Rules(Policies(**{said_by: {"p": policy}})))
+        vhost.set_rules(Rules(Policies(**{said_by: {"p": policy}})))
         assert shows(found) == wanted != before
-        vhost.take_rules(Rules())
+        vhost.set_rules(Rules())
         assert shows(found) == before
 
 
@@ -353,18 +353,18 @@ def test_rules_are_applied_to_many_queues_a_little_at_a_time() -> None:
     def lengths() -> list[int]:
         return [vhost.queues[f"q{n}"].max_length for n in range(3 * SLICE)]
 
-    vhost.take_rules(Rules(Policies({"p": say("^q", max_length=5)})))
+    vhost.set_rules(Rules(Policies({"p": say("^q", max_length=5)})))
     assert 0 < lengths().count(5) <= SLICE
     assert vhost.declare_queue("q-new").max_length == 5, "a new queue goes by the new rules at once"
     # Others come before these are applied everywhere; queues that are gone meanwhile harm nothing.
-    vhost.take_rules(Rules(Policies({"p": say("^q", max_length=7)})))
+    vhost.set_rules(Rules(Policies({"p": say("^q", max_length=7)})))
     vhost.delete_queue(f"q{3 * SLICE - 1}")
     vhost.declare_queue(f"q{3 * SLICE - 1}")
     for now_ms in range(1001, 1010):
         vhost.scheduler.run(now_ms)
     assert set(lengths()) == {7}
     assert not vhost.scheduler.next_ms
-    vhost.take_rules(Rules())
+    vhost.set_rules(Rules())
     vhost.scheduler.run(1020)
     while vhost.scheduler.next_ms:
         vhost.scheduler.run(vhost.scheduler.next_ms)

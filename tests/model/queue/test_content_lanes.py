@@ -34,11 +34,11 @@ class Bodies(Files):
         self.held: dict[bytes, int] = {}
         self.lost: set[bytes] = set()
 
-    def hold(self, data: bytes) -> bool:
+    def add_reference(self, data: bytes) -> bool:
         self.held[data] = self.held.get(data, 0) + 1
         return data not in self.lost
 
-    def release(self, data: bytes) -> None:
+    def remove_reference(self, data: bytes) -> None:
         self.held[data] -= 1
 
 

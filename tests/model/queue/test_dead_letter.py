@@ -385,7 +385,7 @@ def test_what_dies_at_once_becomes_letters_little_by_little_and_in_order(
             queue.discard(message)
     else:
         short = {"pattern": "^q$", "definition": {"max-length": 0}}
-        vhost.take_rules(Rules(Policies({"p": short})))
+        vhost.set_rules(Rules(Policies({"p": short})))
     assert (queue.ready_count, queue.unacked_count) == (0, 0)
     assert dead.ready_count == DEAD_LETTERS_MAX
     assert queue.pending_count == count - DEAD_LETTERS_MAX

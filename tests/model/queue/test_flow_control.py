@@ -121,14 +121,14 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
 ) -> None:
     policies = Policies(policies={"p": {"pattern": "", "definition": bound}})
     if said == "by a policy":
-        host.vhost.take_rules(Rules(policies))
+        host.vhost.set_rules(Rules(policies))
     queue = host.queue(**(bound if said == "by the queue" else {}))
     taker = Taker(queue).start()
     for body in "ab":
         assert not queue.stopped
         host.enqueue(queue, body)
         if body == "a" and said == "by a policy, late":
-            host.vhost.take_rules(Rules(policies))
+            host.vhost.set_rules(Rules(policies))
     assert taker.got == ["a", "b"]
     assert queue.stopped != bool(alerts(heard))
     publisher = wait(queue)
@@ -140,7 +140,7 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     for body in "cdef":  # Nobody holds these.
         host.enqueue(queue, body)
     assert not queue.stopped
-    host.vhost.take_rules(Rules())
+    host.vhost.set_rules(Rules())
     taker.settle("b")
     assert (queue.unacked_count, queue.unacked_bytes) == (0, 0)
     if said != "by the queue":

@@ -25,16 +25,16 @@ class DeadLetters:
     def dead_letters(self) -> "DeadLetters":
         return self
 
-    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+    def postpone(self, queue: Queue, message: Message, reason: str) -> bool:
         return False
 
     def begin(self) -> bool:
         return False
 
-    def gather(self) -> bool:
+    def join_transaction(self) -> bool:
         return False
 
-    def takes(self, queue: Queue, reason: str) -> bool:
+    def has_target(self, queue: Queue, reason: str) -> bool:
         return True
 
     def dead_letter(self, message: Message, queue: Queue, reason: str) -> bool:

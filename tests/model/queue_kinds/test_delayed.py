@@ -12,7 +12,7 @@ import pytest
 
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import PAGED, SCRATCH, Message
-from headrace.model.operations.peek import Look
+from headrace.model.operations.peek import Peek
 from headrace.model.ports import Store
 from headrace.model.queue_kinds import delayed
 from headrace.model.queue_kinds.delayed import (
@@ -299,9 +299,9 @@ def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
 
 
 def shown(rig: Rig) -> Iterator[tuple[int, int]]:
-    """Look at what is delayed: when each is due, counted from now, and its number."""
+    """Peek at what is delayed: when each is due, counted from now, and its number."""
     queue = rig.vhost.queues[NAME]
-    for one in Look(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
+    for one in Peek(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
         if one is not None:
             content = rig.vhost.contents.read(one.message)
             yield one.due_ms - rig.counters.now_ms, content.headers["n"]

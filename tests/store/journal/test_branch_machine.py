@@ -82,7 +82,7 @@ class BranchMachine(RuleBasedStateMachine):
         self.queue: Queue = self.vhost.declare_queue("q", durable=True)
         for _, message, arrived_ms in self.journal.recover():
             self.queue.restore(message, arrived_ms)
-        self.vhost.branches.restore(self.journal.kept)
+        self.vhost.branches.restore(self.journal.prepared_branches)
         self.counters.next_seq = max(self.next_seq, self.journal.last_seq + 1)
         self.sessions = [Session() for _ in range(SESSIONS)]
 

@@ -68,7 +68,7 @@ class ErrandLife(Life):
         # Memory is short now and then, so that bodies are on disk only.
         memory_max = random.choice((1000, FOREVER))
         super().__init__(disk, random, 1_000_000, memory_max=memory_max)
-        assert not self.store.kept
+        assert not self.store.prepared_branches
         self.taken = taken  # So that what may have been delivered says so.
 
     def declare(self) -> None:
@@ -200,7 +200,7 @@ class Driver(Lives):
         chosen = self.chosen[name] = []
         prepare = errand._copies.prepare
 
-        def noting(batch: list[prepared_copies.Chosen]) -> None:
+        def noting(batch: list[prepared_copies.SelectedMessage]) -> None:
             for each in batch:
                 message = each.copy or each.source
                 assert message is not None

@@ -48,7 +48,7 @@ class Host:
         for _, message, arrived_ms in self.journal.recover():
             self.queue.restore(message, arrived_ms)
             self.arrived.append(arrived_ms)
-        self.kept: list[PreparedBranch] = self.journal.kept
+        self.kept: list[PreparedBranch] = self.journal.prepared_branches
         self.vhost.branches.restore(self.kept)
         self.counters.next_seq = self.journal.last_seq + 1
 

@@ -48,7 +48,7 @@ class SinkLife(Life):
         # Memory is short now and then, so that staged work is paged out.
         memory_max = random.choice((1000, FOREVER))
         super().__init__(disk, random, 1_000_000, memory_max=memory_max)
-        self.vhost.branches.restore(self.store.kept)
+        self.vhost.branches.restore(self.store.prepared_branches)
         self.vhost.sinks.restored()
         self.background: Iterator[None] = iter(())
         disk.fuse = random.choice((random.randrange(40), random.randrange(300), FOREVER))

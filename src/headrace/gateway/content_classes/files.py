@@ -457,7 +457,7 @@ class FileClass(ContentClassPort):
             return
         if len(self.tx_publishes) >= TX_FILES_MAX:
             raise ResourceError(f"a transaction holds more than {TX_FILES_MAX} files")
-        self.staging.hold(message.data)
+        self.staging.add_reference(message.data)
         self.tx_publishes.append((message, queues))
 
     def commit(self) -> None:
@@ -482,7 +482,9 @@ class FileClass(ContentClassPort):
         """Roll back: forget the transaction's publishes and outcomes."""
         publishes, self.tx_publishes, self.tx_settles = self.tx_publishes, [], {}
         for message, _ in publishes:
-            self.staging.release(message.data)  # Nothing is removed before the turn is over.
+            self.staging.remove_reference(
+                message.data
+            )  # Nothing is removed before the turn is over.
 
     # --- The end --------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ def priority_of(arguments: Mapping[str, object], what: str) -> int:
     return max(-(2**31), min(2**31 - 1, priority))
 
 
-class Headed:
+class RepublishedHeaders:
     """The headers of a message that the broker republishes, as exchanges and selectors see them."""
 
     __slots__ = ("_contents", "_headers", "_message")
@@ -103,7 +103,7 @@ class Headed:
     def __call__(self) -> Mapping[str, object]:
         return self._headers
 
-    def values(self) -> Headed:
+    def values(self) -> RepublishedHeaders:
         """Return what selectors see."""
         return self
 

@@ -266,7 +266,7 @@ class QueueLifetimes:
         """Return the queues to delete with a closed connection or session."""
         return list(self._of.get(scope, ()))
 
-    def goes_with_somebody(self, queue: Queue) -> bool:
+    def is_owner_bound(self, queue: Queue) -> bool:
         """Return True if a queue is deleted with a connection or session."""
         return queue in self._scopes
 

@@ -63,7 +63,7 @@ ARGUMENT_GROUP = "x-lease-group"  # and the group.
 Steps = Generator[None, None, None]
 
 
-class Taken(NamedTuple):
+class TakeResult(NamedTuple):
     """The result of a take: the numbers ``[first, last)`` and their size."""
 
     first: int
@@ -71,7 +71,7 @@ class Taken(NamedTuple):
     octets: int
 
 
-class Settled(NamedTuple):
+class SettleResult(NamedTuple):
     """The result of a settle."""
 
     settled: int
@@ -184,7 +184,7 @@ class Leases:
         first: int | None = None,
         messages: int = MESSAGES_MAX,
         octets: int = OCTETS_MAX,
-    ) -> Generator[None, None, Taken]:
+    ) -> Generator[None, None, TakeResult]:
         """Take messages under the numbers from ``first`` on, at least one if there is one.
 
         ``first`` is the caller's ``next``. If it was taken by an earlier call whose answer was
@@ -211,11 +211,11 @@ class Leases:
 
     def settle(
         self, lease: Lease, upto: int, rejects: Iterable[int] = ()
-    ) -> Generator[None, None, Settled]:
+    ) -> Generator[None, None, SettleResult]:
         """Settle every number below ``upto``, dead-lettering ``rejects``.
 
         Numbers rejected in advance (:mod:`headrace.model.lease.rejects`) are dead-lettered, too.
-        Settled numbers are skipped, so that a repeated call changes nothing.
+        SettleResult numbers are skipped, so that a repeated call changes nothing.
 
         Raises:
             PreconditionFailed: ``upto`` is not taken yet, or a reject is not below it.
@@ -246,7 +246,7 @@ class Leases:
             if upto > lease.settled:
                 self._move(lease, upto)
                 self._tidy(lease)
-            return Settled(lease.settled, lease.log.next_offset, rejected)
+            return SettleResult(lease.settled, lease.log.next_offset, rejected)
         finally:
             self._busy.discard(lease)
 
@@ -316,7 +316,7 @@ class Leases:
 
     # --- Inside: taking ---------------------------------------------------------------------------
 
-    def _take(self, lease: Lease, messages: int, octets: int) -> Generator[None, None, Taken]:
+    def _take(self, lease: Lease, messages: int, octets: int) -> Generator[None, None, TakeResult]:
         store, source = self.vhost.store, lease.source
         first = lease.log.next_offset
         if store.full:
@@ -348,11 +348,11 @@ class Leases:
                 yield
                 while store.appended - store.synced > UNSYNCED_MAX and not store.full:
                     yield
-        return Taken(first, lease.log.next_offset, taken)
+        return TakeResult(first, lease.log.next_offset, taken)
 
     def _taken_before(
         self, lease: Lease, first: int, messages: int, octets: int
-    ) -> Generator[None, None, Taken]:
+    ) -> Generator[None, None, TakeResult]:
         """Return the size of what an earlier call took whose answer was lost."""
         last = min(lease.log.next_offset, first + messages)
         at, size = first, 0
@@ -360,16 +360,16 @@ class Leases:
             yield from self._durable(lease, at)
             entries = lease.kept.read_raw(at, SLICE_OCTETS)
             if not entries:
-                return Taken(first, last, size)
+                return TakeResult(first, last, size)
             for offset, raw, *_ in entries:
                 if offset >= last:
                     break
                 if size + len(raw) - TAIL > octets and offset > first:
-                    return Taken(first, offset, size)
+                    return TakeResult(first, offset, size)
                 size += len(raw) - TAIL
                 at = offset + 1
             yield
-        return Taken(first, last, size)
+        return TakeResult(first, last, size)
 
     def _others(self, lease: Lease) -> bool:
         """Return True if another group has leased messages of the same queue."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from headrace.model.errors import IllegalState, ModelError, ResourceError
 from headrace.model.keyvalue import FACT_VALUE_MAX
-from headrace.model.operations.move import CHOOSING, MESSAGES_MAX, Done
+from headrace.model.operations.move import CHOOSING, MESSAGES_MAX, MoveResult
 
 if TYPE_CHECKING:
     from headrace.model.host import Host
@@ -56,9 +56,9 @@ class Running:
         self.errand = errand
         self.dry = dry
         self.watchers: set[int] = set()  # Numbers of the connections that wait for it.
-        self.done: Done | None = None
+        self.done: MoveResult | None = None
         self.error: ModelError | None = None
-        self.steps: Generator[None, None, Done] | None = None
+        self.steps: Generator[None, None, MoveResult] | None = None
 
     @property
     def over(self) -> bool:
@@ -210,10 +210,10 @@ class Errands:
                 del self._over[next(iter(self._over))]
         return False
 
-    def _remembering(self, running: Running) -> Callable[[Done], dict[bytes, bytes | None]]:
+    def _remembering(self, running: Running) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
         """Return the function that makes the facts of an errand's decision."""
 
-        def remember(done: Done) -> dict[bytes, bytes | None]:
+        def remember(done: MoveResult) -> dict[bytes, bytes | None]:
             numbers = self._all()
             number = 1 + next(reversed(numbers.values()), 0)
             what = {name: running.what.get(name) for name in ("do", "from", "to")}
@@ -266,6 +266,6 @@ class Errands:
             )
 
 
-def told(done: Done) -> dict[str, object]:
+def told(done: MoveResult) -> dict[str, object]:
     """Return the result of an errand for its requester."""
     return {**done._asdict(), "complete": done.complete}

@@ -26,7 +26,7 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
-from headrace.model.operations.prepared_copies import Chosen, Copies, begin_anew
+from headrace.model.operations.prepared_copies import PreparedCopies, SelectedMessage, begin_anew
 from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue.queue import Queue
 from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
@@ -56,7 +56,7 @@ Target = Callable[[Content], "Queue | str"]
 Facts = Mapping[bytes, bytes | None]
 
 
-class Done(NamedTuple):
+class MoveResult(NamedTuple):
     """The result of an errand."""
 
     looked: int  # Messages scanned.
@@ -127,11 +127,11 @@ class Errand:
         if not isinstance(source, Stream):
             self._returned = source.returned_within(first, self._last)
         self._holder = Consumer(source, "", False)
-        self._copies = Copies(vhost, source, self._holder)
-        self._batch: list[Chosen] = []
+        self._copies = PreparedCopies(vhost, source, self._holder)
+        self._batch: list[SelectedMessage] = []
         self._octets = 0
         self._written: deque[int] = deque()  # Log positions of the latest batches.
-        self._rooms: dict[Queue, Room] = {}
+        self._rooms: dict[Queue, TargetRoom] = {}
         self._looked = self._selected = self._done = 0
         self._skipped: dict[str, int] = {}
         self._to: dict[str, int] = {}
@@ -141,7 +141,9 @@ class Errand:
         """Cancel it, unless it is decided."""
         self._cancelled = self._cancelled or why
 
-    def run(self, remember: Callable[[Done], Facts] | None = None) -> Generator[None, None, Done]:
+    def run(
+        self, remember: Callable[[MoveResult], Facts] | None = None
+    ) -> Generator[None, None, MoveResult]:
         """Run it in steps; return the result.
 
         ``remember`` returns facts to change in its transaction.
@@ -173,9 +175,9 @@ class Errand:
         self.state = DONE
         return self.outcome()
 
-    def outcome(self) -> Done:
+    def outcome(self) -> MoveResult:
         """Return the result so far."""
-        return Done(
+        return MoveResult(
             self._looked,
             self._selected,
             self._done,
@@ -305,11 +307,13 @@ class Errand:
                 copy.deadline_ms = 0  # It was the source queue's.
             if not queued and content is not None:
                 copy.priority = content.priority  # Streams have no priorities.
-            self._rooms.setdefault(target, Room(target)).add(copy)
+            self._rooms.setdefault(target, TargetRoom(target)).add(copy)
             lasting = lasting or target.is_stream
         if self._dry:
             return
-        self._batch.append(Chosen(None if self._keeps else message, copy, target, lasting, away))
+        self._batch.append(
+            SelectedMessage(None if self._keeps else message, copy, target, lasting, away)
+        )
         self._octets += message.body_size
         if len(self._batch) >= BATCH_MAX or self._octets >= BATCH_OCTETS_MAX:
             self._flush()
@@ -369,7 +373,7 @@ class Errand:
         self.source.drain()
 
 
-class Room:
+class TargetRoom:
     """The room that an errand needs in one target queue."""
 
     def __init__(self, queue: Queue) -> None:

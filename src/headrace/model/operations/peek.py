@@ -36,7 +36,7 @@ READ_OCTETS = 8192  # Bytes read in one step,
 RETURNED_MAX = 64  # and returned messages among them.
 
 
-class Shown(NamedTuple):
+class PeekedMessage(NamedTuple):
     """A message that is shown."""
 
     message: Message  # In memory; read only.
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
     due_ms: int = 0  # When it will be routed, if delayed.
 
 
-class Onlooker(Consumer):
+class PeekConsumer(Consumer):
     """The consumer of a peek's cursor; no queue lists it."""
 
     def __init__(self, queue: Queue) -> None:
@@ -52,7 +52,7 @@ class Onlooker(Consumer):
         self.browses = True
 
 
-class Look:
+class Peek:
     """Shows a queue's messages of one content class, or the records of a stream."""
 
     def __init__(
@@ -79,18 +79,18 @@ class Look:
         self._last = vhost.counters.next_seq
         self._returned: list[Message] = []
         self._cursor: Cursor | None = None
-        self._later: Later | None = None
+        self._later: AssignedGroups | None = None
         if isinstance(source, Stream):
             self._next = max(self._next, source.log.first_offset)
             self._last = source.log.committed_offset
         elif first is None:
-            self._cursor = source.new_cursor(Onlooker(source))
+            self._cursor = source.new_cursor(PeekConsumer(source))
             if isinstance(source, GroupedQueue):
-                self._later = Later(source)
+                self._later = AssignedGroups(source)
         else:
             self._returned = source.returned_within(first, self._last)
 
-    def run(self) -> Generator[Shown | None, None, None]:
+    def run(self) -> Generator[PeekedMessage | None, None, None]:
         """Yield each selected message, and None for each other one."""
         if isinstance(self._source, DelayedQueue):
             yield from self._delayed(self._source)
@@ -102,7 +102,7 @@ class Look:
                 yield shown if chosen else None
             yield None
 
-    def _delayed(self, source: DelayedQueue) -> Generator[Shown | None]:
+    def _delayed(self, source: DelayedQueue) -> Generator[PeekedMessage | None]:
         for message in source.waiting():
             with_data = None if message is None else loaded(self._vhost, message)
             chosen = self._selector is None
@@ -111,18 +111,18 @@ class Look:
             if with_data is None or not chosen:
                 yield None
             else:
-                yield Shown(with_data, self._arrival(with_data), with_data.deadline_ms)
+                yield PeekedMessage(with_data, self._arrival(with_data), with_data.deadline_ms)
 
     def _matches(self, selector: Selector, message: Message) -> bool:
         contents = self._vhost.contents
         return contents is not None and selector.matches(contents.values(message))
 
-    def _read(self) -> list[Shown]:
+    def _read(self) -> list[PeekedMessage]:
         """Return the next messages, and advance."""
         source, last = self._source, self._last
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
-            found = [Shown(record(entry), entry[4]) for entry in entries if entry[0] < last]
+            found = [PeekedMessage(record(entry), entry[4]) for entry in entries if entry[0] < last]
             self._next = found[-1].message.seq + 1 if found else last
             return found
         cursor = self._cursor
@@ -135,7 +135,7 @@ class Look:
             arrived_ms = self._arrival(message)
             with_data = loaded(self._vhost, message)
             if with_data is not None:
-                found.append(Shown(with_data, arrived_ms))
+                found.append(PeekedMessage(with_data, arrived_ms))
         return found
 
     def _coming(self, cursor: Cursor) -> list[Message]:
@@ -143,7 +143,7 @@ class Look:
         messages: list[Message] = self._source.coming(cursor, self._last, READ_OCTETS)
         later = self._later
         if not messages and later is not None and later.begin():
-            self._cursor = self._source.new_cursor(Onlooker(self._source))
+            self._cursor = self._source.new_cursor(PeekConsumer(self._source))
         elif not messages:
             self._next = self._last
         return messages if later is None else [one for one in messages if later.shows(one)]
@@ -166,7 +166,7 @@ class Look:
             return 0
 
 
-class Later:
+class AssignedGroups:
     """Moves messages of groups assigned to a consumer behind the others, in delivery order.
 
     A grouped queue is scanned twice: first the messages that any consumer may get; then, for each
@@ -250,7 +250,7 @@ def what(source: Queue) -> str:
     return f"queue '{source.name}' in vhost '{source.vhost.name}'"
 
 
-class Halving:
+class PositionSearch:
     """Reads single ready messages of a queue, for binary search among very many."""
 
     def __init__(self, source: Queue) -> None:
@@ -268,12 +268,12 @@ class Halving:
 
 def last_position(source: Queue) -> int:
     """Return the position of the last ready message; without any, that of the next message."""
-    halving = Halving(source)
-    last = high = halving.end
-    low = halving.first
+    search = PositionSearch(source)
+    last = high = search.end
+    low = search.first
     while low < high:
         middle = (low + high) // 2
-        message = halving.at(middle)
+        message = search.at(middle)
         if message is None:
             high = middle
         else:
@@ -288,11 +288,11 @@ def position_since(source: Queue, since_ms: int) -> int:
     Times in the journal are exact; others are those of
     :class:`~headrace.model.arrival_times.Arrivals`.
     """
-    halving = Halving(source)
-    low, high = halving.first, halving.end
+    search = PositionSearch(source)
+    low, high = search.first, search.end
     while low < high:
         middle = (low + high) // 2
-        message = halving.at(middle)
+        message = search.at(middle)
         if message is None or arrived(source, message) >= since_ms:
             high = middle
         else:

@@ -38,7 +38,7 @@ ITEM_WEIGHT = 64  # Bytes of memory counted for a prepared copy.
 SLICE = 512  # Messages enqueued or returned at a time.
 
 
-class Chosen(NamedTuple):
+class SelectedMessage(NamedTuple):
     """A selected message."""
 
     source: Message | None  # Withdrawn, unless the source keeps it.
@@ -58,7 +58,7 @@ class Lot:
         self.first_seq = 0  # Of the copies, whose seqs are consecutive.
         self.items = bytearray()
         self.queues: list[Queue] = []  # Of each copy.
-        self.loose: dict[int, Message] = {}  # Copies that are not stored.
+        self.loose: dict[int, Message] = {}  # PreparedCopies that are not stored.
         # Withdrawn messages; parallel to the copies, if there are any.
         self.taken: list[Message] = []
 
@@ -66,7 +66,7 @@ class Lot:
         return len(self.queues) or len(self.taken)
 
 
-class Copies:
+class PreparedCopies:
     """All copies of one errand."""
 
     def __init__(self, vhost: Host, source: Queue, holder: Consumer) -> None:
@@ -77,7 +77,7 @@ class Copies:
         self._holder = holder
         self._lots: list[Lot] = []
 
-    def prepare(self, batch: Iterable[Chosen]) -> None:
+    def prepare(self, batch: Iterable[SelectedMessage]) -> None:
         """Store the copies of a batch in one transaction."""
         store, counters = self.vhost.store, self.vhost.counters
         lot = Lot()

@@ -88,7 +88,7 @@ class FileQueue(ContentClassQueue):
     def hold(self, message: Message) -> None:
         """The message refers to its body."""
         if self.files is not None:
-            self.files.hold(message.data)
+            self.files.add_reference(message.data)
 
     def enqueue(self, message: Message) -> int:
         self.hold(message)
@@ -115,7 +115,9 @@ class FileQueue(ContentClassQueue):
             self.store.load(message)
         except OSError as error:
             log.error("queue %r: file %d cannot be read: %s", self.name, message.seq, error)
-        if message.data is None or (self.files is not None and not self.files.hold(message.data)):
+        if message.data is None or (
+            self.files is not None and not self.files.add_reference(message.data)
+        ):
             log.error("queue %r: the body of file %d is lost", self.name, message.seq)
             self.store.settle(self.id, message.seq, message.position)
             return False
@@ -126,7 +128,7 @@ class FileQueue(ContentClassQueue):
         there = not message.flags & C_GONE
         Queue.remove(self, message)
         if there and data is not None and self.files is not None:
-            self.files.release(data)
+            self.files.remove_reference(data)
 
     def weight(self, message: Message) -> int:
         """The body is on disk; what is in memory is small and stays there."""

@@ -61,11 +61,11 @@ def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
     """
     when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
     if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
-        queue.vhost.dead_letters.keep_again(queue, message, DEATHS[when_ms - 1])
+        queue.vhost.dead_letters.restore_undelivered(queue, message, DEATHS[when_ms - 1])
         return
     if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
         queue.restore(message, arrived_ms)
         return
     if queue.message_ttl_ms >= 0:
         queue.set_deadline(message, arrived_ms)
-    queue.vhost.dead_letters.wait_again(queue, message, max(when_ms, queue.counters.now_ms))
+    queue.vhost.dead_letters.restore_retry(queue, message, max(when_ms, queue.counters.now_ms))

@@ -558,7 +558,7 @@ class ServedMessages(ReadyMessages):
     def requeue_or_delay(self, message: Message, waits: bool) -> None:
         """A message that somebody holds returns to its place, at once or when it has waited."""
         if waits and not self.deleted:
-            self.vhost.dead_letters.put_off(self, message)
+            self.vhost.dead_letters.delay_retry(self, message)
             return
         if self.delivery_limit >= 0 and not self.deleted:
             self.note(message, message.deliveries, 0)

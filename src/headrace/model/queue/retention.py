@@ -338,7 +338,7 @@ class ReadyMessages(Places):
                 self.remove(message)
             elif not message.flags & C_GONE:
                 self.pending_count += 1
-                message.consumer = self.vhost.dead_letters.keep(self, message, reason)
+                message.consumer = self.vhost.dead_letters.keep_undelivered(self, message, reason)
         finally:
             if begun:
                 self.vhost.dead_letters.end()
@@ -358,7 +358,7 @@ class ReadyMessages(Places):
         """Let the letters that follow share one transaction; the caller ends it if true."""
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             return False
-        return self.vhost is not None and bool(self.vhost.dead_letters.gather())
+        return self.vhost is not None and bool(self.vhost.dead_letters.join_transaction())
 
     def defer_dead_letter(self, message: Message, reason: str) -> bool:
         """Put a death off for a moment when there are very many, so that others are served.
@@ -368,7 +368,7 @@ class ReadyMessages(Places):
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             return False
         return self.vhost is not None and bool(
-            self.vhost.dead_letters.puts_off(self, message, reason)
+            self.vhost.dead_letters.postpone(self, message, reason)
         )
 
     def retry_dead_letter(self, message: Message, reason: str) -> bool:
@@ -392,7 +392,7 @@ class ReadyMessages(Places):
             return True
         if self.vhost is None:
             return True
-        wanted = message.flags & C_PAGED != 0 and self.vhost.dead_letters.takes(self, reason)
+        wanted = message.flags & C_PAGED != 0 and self.vhost.dead_letters.has_target(self, reason)
         if wanted and not self.load(message):
             return True
         arrived: bool = self.vhost.dead_letters.dead_letter(message, self, reason)

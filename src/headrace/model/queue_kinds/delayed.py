@@ -23,7 +23,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from headrace.model import contents as deadletter
-from headrace.model.arguments.consumer import Headed
+from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.arguments.expiration import deadline_of
 from headrace.model.counters import PAGED_WEIGHT, weight_of
 from headrace.model.errors import PreconditionFailed
@@ -381,7 +381,7 @@ class Delayed:
             return
         found: dict[Queue, None] = {}
         observers: dict[ExchangeObserver, None] = {}
-        said = Headed(headers, message, vhost.contents)
+        said = RepublishedHeaders(headers, message, vhost.contents)
         vhost.follow(
             exchange,
             content.routing_key,

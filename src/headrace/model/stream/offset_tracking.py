@@ -32,7 +32,7 @@ def is_tracked(consumer: Consumer, arguments: Mapping[str, object]) -> bool:
     return named and not consumer.no_ack and bool(arguments.get(ARGUMENT))
 
 
-class Tracking:
+class OffsetTracking:
     """The tracked readers of one stream."""
 
     def __init__(self, facts: Facts, stream_id: bytes) -> None:

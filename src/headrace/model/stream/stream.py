@@ -30,7 +30,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
-from headrace.model.stream.offset_tracking import Tracking, forget_readers, is_tracked
+from headrace.model.stream.offset_tracking import OffsetTracking, forget_readers, is_tracked
 from headrace.model.stream.own_records import RUNS_MAX, OwnRecords
 from headrace.model.stream.reader_options import Blocks, Reading, read_arguments
 
@@ -192,7 +192,7 @@ class Stream(Queue):
         offset = self.resolve(asked)
         if is_tracked(consumer, arguments):
             if self.tracking is None:
-                self.tracking = Tracking(self.vhost.facts, self.id_bytes)
+                self.tracking = OffsetTracking(self.vhost.facts, self.id_bytes)
             went_on = self.tracking.begin(consumer)
             if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
                 asked = offset = went_on

@@ -376,7 +376,7 @@ class Branches:
         if message.flags & KIND_MASK == KIND_FILE:
             try:
                 store.load(message)
-                lost = not self.vhost.files.hold(message.data or b"")
+                lost = not self.vhost.files.add_reference(message.data or b"")
             except OSError as error:
                 log.error("branch %s: a file cannot be read and is lost: %s", branch, error)
                 lost = True

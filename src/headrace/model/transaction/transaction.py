@@ -91,7 +91,7 @@ class Transaction:
         self.octets += octets
         if kind >= C_KIND_FILE:
             if kind == C_KIND_FILE:
-                self.vhost.files.hold(message.data or b"")
+                self.vhost.files.add_reference(message.data or b"")
             queues = [q for q in queues if not q.is_stream]
         targets = tuple(queues)
         for queue in targets:
@@ -235,7 +235,7 @@ class Transaction:
             return
         for message, _, _ in publishes:
             if message.flags & C_KIND_MASK == C_KIND_FILE and message.data is not None:
-                self.vhost.files.release(message.data)
+                self.vhost.files.remove_reference(message.data)
 
     def take(self) -> tuple[TransactionPublishes, list[Settle]]:
         """Start again; return the publishes and settlements."""

@@ -44,7 +44,7 @@ class Undelivered(Consumer):
             self._wait_ms = RETRY_MS
             self._scheduler.put(self, self.queue.counters.now_ms + RETRY_MS, self.retry)
 
-    def put_off(self, message: Message, reason: str) -> None:
+    def postpone(self, message: Message, reason: str) -> None:
         """Postpone the death of a message."""
         self.dying.append((message, reason))
         if len(self.dying) == 1:
@@ -59,7 +59,7 @@ class Undelivered(Consumer):
         counters = queue.counters
         counters.begin_letters(now_ms)
         letters = queue.vhost.dead_letters
-        gathers = letters.gather()
+        joins = letters.join_transaction()
         try:
             while self.dying and counters.letters_left > 0:
                 counters.letters_left -= 1
@@ -68,9 +68,9 @@ class Undelivered(Consumer):
                 message.consumer = None
                 if not queue.retry_dead_letter(message, reason):
                     queue.pending_count += 1
-                    message.consumer = letters.keep(queue, message, reason)
+                    message.consumer = letters.keep_undelivered(queue, message, reason)
         finally:
-            if gathers:
+            if joins:
                 letters.end()
         return now_ms + 1 if self.dying else 0
 
@@ -82,7 +82,7 @@ class Undelivered(Consumer):
             return 0
         tried, self.dead_letters = self.dead_letters[:TRIES_MAX], self.dead_letters[TRIES_MAX:]
         failed: list[tuple[Message, str]] = []
-        gathers = queue.vhost.dead_letters.gather()
+        joins = queue.vhost.dead_letters.join_transaction()
         try:
             for message, reason in tried:
                 queue.pending_count -= 1
@@ -93,7 +93,7 @@ class Undelivered(Consumer):
                 message.consumer = self
                 failed.append((message, reason))
         finally:
-            if gathers:
+            if joins:
                 queue.vhost.dead_letters.end()
         self.dead_letters = failed + self.dead_letters
         if not self.dead_letters:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.model import contents as deadletter
-from headrace.model.arguments.consumer import Headed
+from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.counters import LETTERS_MAX
 from headrace.model.message import KIND_MASK
 from headrace.model.queue import delivery_count
@@ -53,38 +53,38 @@ class DeadLetters:
         self._born: deque[tuple[Queue, Message]] = deque()
         # Wait for their turn; they have their seq.
         self._late: deque[tuple[Queue, Message]] = deque()
-        self._handing = False
-        self._gathering = False  # Until :meth:`end`, dead letters join one transaction,
+        self._delivering = False
+        self._joining = False  # Until :meth:`end`, dead letters join one transaction,
         self._begun = False  # which is open.
         self._deaths_ms = 0  # In this millisecond,
         self._deaths = 0  # this many messages were dead-lettered at once.
 
-    def hand_out(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
+    def deliver(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
         """Enqueue messages, then the dead letters of those that die on arrival.
 
         Return how many were refused; with ``promised`` no queue refuses one for its length.
         """
-        if self._handing:
+        if self._delivering:
             self._born.extend(twins)  # The outer call delivers it.
             return 0
-        self._handing = True
+        self._delivering = True
         refused = 0
         try:
             for queue, twin in twins:
-                refused += self._give(queue, twin, promised=promised)
+                refused += self._enqueue(queue, twin, promised=promised)
             counters = self.vhost.counters
             counters.begin_letters(counters.now_ms)
             while self._born and (
                 counters.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
             ):
                 counters.letters_left -= 1
-                self._give(*self._born.popleft())
+                self._enqueue(*self._born.popleft())
         finally:
-            self._handing = False
+            self._delivering = False
             self._put_off_born()
         return refused
 
-    def _give(
+    def _enqueue(
         self, queue: Queue, twin: Message, *, late: bool = False, promised: bool = False
     ) -> int:
         if queue.deleted:
@@ -106,15 +106,15 @@ class DeadLetters:
 
     def _go_on(self, now_ms: int) -> int:
         """Deliver some of the waiting dead letters; return when to go on, 0 when none is left."""
-        self._handing = True
+        self._delivering = True
         try:
             counters = self.vhost.counters
             counters.begin_letters(counters.now_ms)
             while self._late and counters.letters_left > 0:
                 counters.letters_left -= 1
-                self._give(*self._late.popleft(), late=True)
+                self._enqueue(*self._late.popleft(), late=True)
         finally:
-            self._handing = False
+            self._delivering = False
             self._put_off_born()
         return now_ms + PAUSE_MS if self._late else 0
 
@@ -129,14 +129,14 @@ class DeadLetters:
 
     # --- One transaction --------------------------------------------------------------------------
 
-    def gather(self) -> bool:
+    def join_transaction(self) -> bool:
         """Join the dead letters up to :meth:`end` into one store transaction, if there are any.
 
         Return True if the caller has to call :meth:`end`; False inside a transaction.
         """
-        if self._gathering or self._in_transaction():
+        if self._joining or self._in_transaction():
             return False
-        self._gathering = True
+        self._joining = True
         return True
 
     def begin(self) -> bool:
@@ -149,11 +149,11 @@ class DeadLetters:
             return False
         store.begin()
         self._begun = True
-        return not self._gathering
+        return not self._joining
 
     def end(self) -> None:
-        """Commit the transaction of :meth:`gather` or :meth:`begin`."""
-        self._gathering = False
+        """Commit the transaction of :meth:`join_transaction` or :meth:`begin`."""
+        self._joining = False
         if self._begun:
             self._begun = False
             self.vhost.store.commit()
@@ -163,7 +163,7 @@ class DeadLetters:
 
     # --- Dead letters -----------------------------------------------------------------------------
 
-    def takes(self, queue: Queue, reason: str) -> bool:
+    def has_target(self, queue: Queue, reason: str) -> bool:
         """Return True if messages that die in a queue for this reason go to an existing exchange.
 
         Otherwise the message need not be loaded.
@@ -231,7 +231,7 @@ class DeadLetters:
             return
         found: dict[Queue, None] = {}
         observers: dict[ExchangeObserver, None] = {}
-        headers = Headed(content.headers, message, contents)
+        headers = RepublishedHeaders(content.headers, message, contents)
         self.vhost.follow(
             exchange,
             content.routing_key,
@@ -269,7 +269,7 @@ class DeadLetters:
             keys = [key]
         found: dict[Queue, None] = {}
         observers: dict[ExchangeObserver, None] = {}
-        said = Headed(headers, message, contents)
+        said = RepublishedHeaders(headers, message, contents)
         self.vhost.follow(
             exchange,
             keys[0],
@@ -348,7 +348,7 @@ class DeadLetters:
             headers[deadletter.SPREAD] = many
         return True
 
-    def puts_off(self, queue: Queue, message: Message, reason: str) -> bool:
+    def postpone(self, queue: Queue, message: Message, reason: str) -> bool:
         """Postpone a death if too many occurred in this millisecond; return True if postponed.
 
         Deaths inside a store transaction are never postponed, unless it holds dead letters only.
@@ -367,10 +367,10 @@ class DeadLetters:
                 kept = self._kept_by(queue)
         queue.pending_count += 1
         message.consumer = kept
-        kept.put_off(message, reason)
+        kept.postpone(message, reason)
         return True
 
-    def keep(self, queue: Queue, message: Message, reason: str) -> Consumer:
+    def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
             queue.note(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
@@ -378,7 +378,7 @@ class DeadLetters:
         kept.add(message, reason)
         return kept
 
-    def keep_again(self, queue: Queue, message: Message, reason: str) -> None:
+    def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
         """Keep a dead letter on that was undelivered when the broker stopped."""
         kept = self._kept_by(queue)
         message.consumer = kept
@@ -394,7 +394,7 @@ class DeadLetters:
             kept = self._undelivered[queue] = Undelivered(queue, self.vhost.scheduler)
         return kept
 
-    def put_off(self, queue: Queue, message: Message) -> None:
+    def delay_retry(self, queue: Queue, message: Message) -> None:
         """Delay the next delivery of a message by its queue's retry backoff."""
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note(message, message.deliveries, due_ms)
@@ -402,7 +402,7 @@ class DeadLetters:
         message.consumer = waiting
         waiting.add(message, due_ms)
 
-    def wait_again(self, queue: Queue, message: Message, due_ms: int) -> None:
+    def restore_retry(self, queue: Queue, message: Message, due_ms: int) -> None:
         """Restore a delayed retry after a restart."""
         waiting = self._waiting(queue)
         message.consumer = waiting

@@ -43,7 +43,9 @@ class Orphans:
 
         Return True if some are left for later; otherwise the caller destroys the queue.
         """
-        if queue.alternate_exchange is None or not self.vhost.dead_letters.takes(queue, ORPHANED):
+        if queue.alternate_exchange is None or not self.vhost.dead_letters.has_target(
+            queue, ORPHANED
+        ):
             return False
         queue.retire()
         if self._pass_on(queue):

@@ -275,7 +275,7 @@ class QueueRegistry(Topology):
         found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
         return found[0].name if found[0] else "", found[1].name if found[1] else ""
 
-    def take_rules(self, rules: Rules) -> None:
+    def set_rules(self, rules: Rules) -> None:
         """Set new rules; existing queues and exchanges follow within a few turns."""
         before, self.rules = self.rules, rules
         if before.policies.same(rules.policies):

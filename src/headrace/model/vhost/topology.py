@@ -420,7 +420,7 @@ class Topology(ABC):
         """Remove many bindings at once; unless ``known``, only from their exchanges.
 
         They have no effect from now on. Beyond ``CLEARED_AT_ONCE``, exchanges drop them from their
-        index in later turns; until then :meth:`living` filters what the index finds.
+        index in later turns; until then :meth:`drop_unbound` filters what the index finds.
         """
         for binding in bindings[:CLEARED_AT_ONCE]:
             self._untie(binding)
@@ -444,7 +444,7 @@ class Topology(ABC):
             self.definition_octets -= binding.source.weigh(binding)
         return now_ms + 1 if self._cleared else 0
 
-    def living(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
+    def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
         """Remove destinations whose bindings are gone from what an index found."""
         if self._cleared and exchange.name:
             for destination in [found for found in matched if found not in self._bound]:

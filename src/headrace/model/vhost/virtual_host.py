@@ -258,7 +258,7 @@ class VirtualHost(QueueRegistry):
                     key, headers, matched, publisher
                 ):
                     cacheable = False
-            self.living(exchange, matched)
+            self.drop_unbound(exchange, matched)
             following: list[Exchange] = []
             for destination in matched:
                 if isinstance(destination, Exchange):
@@ -357,7 +357,7 @@ class VirtualHost(QueueRegistry):
             else:
                 twin.flags &= ~PERSISTENT
             twins.append((queue, twin))
-        return self.dead_letters.hand_out(twins, promised=promised)
+        return self.dead_letters.deliver(twins, promised=promised)
 
     def join(self, message: Message, stream: Queue) -> bool:
         """Convert a message to the form that streams keep (class basic, body in one piece).

@@ -269,11 +269,11 @@ class Storage:
                 *(vhost.name, count, queue.id, queue.name),
             )
         store.waits = {}
-        vhost.branches.restore(store.kept)
+        vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()
         vhost.errands.messages_max = self.settings.errand_messages_max
-        store.kept = []
+        store.prepared_branches = []
         vhost.leases.restore()
         vhost.orphans.restored()
         if isinstance(store, Journal):

@@ -137,7 +137,7 @@ def is_exported(queue: Queue) -> bool:
         queue.is_hidden
         or is_own(queue.name)
         or queue.exclusive_owner is not None
-        or queue.vhost.lifetimes.goes_with_somebody(queue)
+        or queue.vhost.lifetimes.is_owner_bound(queue)
     )
 
 

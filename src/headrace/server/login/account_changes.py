@@ -157,7 +157,7 @@ class AccountChanges:
             if snapshot.vhosts.get(name) != self._storage.vhost_ids[name]:  # Perhaps made anew.
                 hosts.drop(name)
         for name, vhost in hosts.vhosts.items():
-            vhost.take_rules(hosts.rules_of(name))
+            vhost.set_rules(hosts.rules_of(name))
         self._context.quotas.changed()
         self._start_vhosts(snapshot)
 

@@ -13,7 +13,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.conversion.headers import address_of
 from headrace.gateway.conversion.preview import beginning
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
-from headrace.model.operations.peek import Look, place
+from headrace.model.operations.peek import Peek, place
 from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.selector import compile_selector
@@ -22,7 +22,7 @@ from headrace.model.stream.stream import Stream
 from headrace.server.config.json_values import as_json
 
 if TYPE_CHECKING:
-    from headrace.model.operations.peek import Shown
+    from headrace.model.operations.peek import PeekedMessage
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -56,7 +56,7 @@ def peek(call: Call) -> Steps:
     selector = selector_of(call)
     first = place_of(call, queue)
     looks = [
-        Look(vhost, one, first=first, selector=selector)
+        Peek(vhost, one, first=first, selector=selector)
         for one in (queue, *(queue.lanes or {}).values())
     ]
     call.log(f"looks at messages of queue {name!r} in {vhost.name!r}")
@@ -100,7 +100,7 @@ def place_of(call: Call, queue: Queue) -> int | None:
     return place(queue, {"from": asked}, "from", 0)
 
 
-def describe(vhost: VirtualHost, shown: Shown, octets_max: int) -> Answered:
+def describe(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answered:
     """Return a message as a row."""
     message = shown.message
     assert isinstance(vhost.contents, Contents)

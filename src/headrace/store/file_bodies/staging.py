@@ -381,7 +381,7 @@ class Staging(Files):
         """
         return Reader(self.disk, self.path(body.name()), body.size)
 
-    def hold(self, data: bytes) -> bool:
+    def add_reference(self, data: bytes) -> bool:
         """See :class:`Files`."""
         body = self.body_of(data)
         if body is None:
@@ -390,7 +390,7 @@ class Staging(Files):
         self.idle.pop(body.number, None)
         return True
 
-    def release(self, data: bytes) -> None:
+    def remove_reference(self, data: bytes) -> None:
         """See :class:`Files`."""
         body = self.body_of(data)
         if body is not None:

@@ -546,7 +546,7 @@ class Journal(SegmentLog):
         self.prepared = dict(recovery.prepared)
         recovery.place_counts(self.counts)
         self.waits = recovery.counts.waits()
-        self.kept = recovery.kept()
+        self.prepared_branches = recovery.prepared_branches()
         self.recovered = True
         self.emptied = True
         self.writer.look()

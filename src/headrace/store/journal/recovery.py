@@ -462,7 +462,7 @@ class Recovery:
             places = self.sweep_counts()
             self.counts.settle_in(counts, places)
 
-    def kept(self) -> list[PreparedBranch]:
+    def prepared_branches(self) -> list[PreparedBranch]:
         """Return the known branches with their messages."""
         found = []
         for prepared, _ in self.prepared.values():
