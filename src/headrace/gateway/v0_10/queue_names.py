@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import NotFound
 
+if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.queue.queue import Queue
 
-def queue_of(session: Any, name: str | None) -> Any:
+
+def queue_of(session: Session010, name: str | None) -> Queue:
     """Return the queue of that name, if the session may use it.
 
     Raises:

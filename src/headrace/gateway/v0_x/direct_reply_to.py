@@ -4,14 +4,19 @@
 bindings.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, is_reply_name
 from headrace.model.errors import AccessRefused, NotFound
 from headrace.protocol.codec_0_x import QueueDeclareOk
 
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
-def declared(connection: Any, name: str) -> QueueDeclareOk:
+
+def declared(connection: GatewayConnection, name: str) -> QueueDeclareOk:
     """Answer a declare of such a name: it is how one asks whether the client is still there.
 
     Raises:

@@ -7,11 +7,16 @@ what its own version says. Rules are those of 0-9; 0-8 has them too, in other wo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.v0_x.connection.context import V0xContext
 
 FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection when they fail,
 FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
@@ -19,7 +24,7 @@ MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
 ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack")  # Capabilities.
 
 
-def means_0_9_1(capabilities: dict[str, Any]) -> bool:
+def means_0_9_1(capabilities: Mapping[str, object]) -> bool:
     """Tell whether a client that says 0-9 knows what only 0-9-1 has: its header is a mistake.
 
     RabbitMQ takes the one header for the other, so nobody noticed.
@@ -27,7 +32,7 @@ def means_0_9_1(capabilities: dict[str, Any]) -> bool:
     return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 
 
-def refusal(context: Any, error: Exception) -> Exception:
+def refusal(context: V0xContext, error: Exception) -> Exception:
     """Return the error that a refusal is of a method that closes the connection when it fails."""
     if isinstance(error, ModelError):
         error = context.translate(error)

@@ -9,7 +9,7 @@ table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ QPID = Quirks(
 )
 
 
-def quirks_of(properties: Mapping[str, Any]) -> Quirks:
+def quirks_of(properties: Mapping[str, object]) -> Quirks:
     """Return the quirks of the client that sent these properties."""
     product = properties.get("product")
     if isinstance(product, str) and PRODUCT in product.lower():

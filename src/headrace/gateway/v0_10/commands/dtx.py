@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.v0_10.errors import fault, translate
 from headrace.model.errors import ModelError
@@ -34,10 +34,26 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.transaction.dtx import XaStatus
 
+    DtxCommand = (  # All that name an xid.
+        DtxStart
+        | DtxEnd
+        | DtxPrepare
+        | DtxCommit
+        | DtxRollback
+        | DtxForget
+        | DtxGetTimeout
+        | DtxSetTimeout
+    )
 
-def xid_of(command: Any) -> Xid:
+
+Answer = TypeVar("Answer")
+
+
+def xid_of(command: DtxCommand) -> Xid:
     """Return the xid that a command names."""
     xid = command.xid
     if xid is None:
@@ -45,7 +61,7 @@ def xid_of(command: Any) -> Xid:
     return Xid(xid.format or 0, xid.global_id or b"", xid.branch_id or b"")
 
 
-def ask(command: Any, call: Callable[[], Any]) -> Any:
+def ask(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
     """Call the model; what it refuses is to blame on the xid."""
     try:
         return call()
@@ -53,12 +69,12 @@ def ask(command: Any, call: Callable[[], Any]) -> Any:
         raise translate(error, command, "xid") from None
 
 
-def result(session: Any, status: XaStatus) -> None:
+def result(session: Session010, status: XaStatus) -> None:
     """Send how a command ended."""
     session.send_result(session.command_id, XaResult(status=int(status)))
 
 
-def select(session: Any, command: DtxSelect, header: bytes, parts: object) -> None:
+def select(session: Session010, command: DtxSelect, header: bytes, parts: object) -> None:
     """Let a session take part in distributed transactions."""
     if session.selected_tx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
@@ -67,7 +83,7 @@ def select(session: Any, command: DtxSelect, header: bytes, parts: object) -> No
         session.on_end.append(partial(session.vhost.branches.worker_gone, session))
 
 
-def start(session: Any, command: DtxStart, header: bytes, parts: object) -> None:
+def start(session: Session010, command: DtxStart, header: bytes, parts: object) -> None:
     """Begin, join or resume work for a branch."""
     if not session.selected_dtx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.start")
@@ -79,7 +95,7 @@ def start(session: Any, command: DtxStart, header: bytes, parts: object) -> None
     result(session, ask(command, partial(begin, join=command.join, resume=command.resume)))
 
 
-def end(session: Any, command: DtxEnd, header: bytes, parts: object) -> None:
+def end(session: Session010, command: DtxEnd, header: bytes, parts: object) -> None:
     """End or suspend work for a branch."""
     if not session.selected_dtx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.end")
@@ -90,37 +106,37 @@ def end(session: Any, command: DtxEnd, header: bytes, parts: object) -> None:
     result(session, ask(command, partial(stop, fail=command.fail, suspend=command.suspend)))
 
 
-def prepare(session: Any, command: DtxPrepare, header: bytes, parts: object) -> bool:
+def prepare(session: Session010, command: DtxPrepare, header: bytes, parts: object) -> bool:
     """Make sure that a branch can have either outcome."""
     return outcome(session, command, session.vhost.branches.prepare)
 
 
-def commit(session: Any, command: DtxCommit, header: bytes, parts: object) -> bool:
+def commit(session: Session010, command: DtxCommit, header: bytes, parts: object) -> bool:
     """Make the work of a branch happen."""
     call = partial(session.vhost.branches.commit, one_phase=command.one_phase)
     return outcome(session, command, call)
 
 
-def rollback(session: Any, command: DtxRollback, header: bytes, parts: object) -> bool:
+def rollback(session: Session010, command: DtxRollback, header: bytes, parts: object) -> bool:
     """Undo the work of a branch."""
     return outcome(session, command, session.vhost.branches.rollback)
 
 
-def outcome(session: Any, command: Any, call: Callable[[Xid], XaStatus]) -> bool:
+def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
     """Decide, and answer when that is on disk."""
     status = ask(command, partial(call, xid_of(command)))
     later: bool = session.later(XaResult(status=int(status)))
     return later
 
 
-def forget(session: Any, command: DtxForget, header: bytes, parts: object) -> bool:
+def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
     ask(command, partial(session.vhost.branches.forget, xid_of(command)))
     later: bool = session.later()
     return later
 
 
-def recover(session: Any, command: DtxRecover, header: bytes, parts: object) -> None:
+def recover(session: Session010, command: DtxRecover, header: bytes, parts: object) -> None:
     """List the branches that are prepared or heuristically completed."""
     found = [
         WireXid(format=xid.format, global_id=xid.global_id, branch_id=xid.branch_id)
@@ -129,19 +145,19 @@ def recover(session: Any, command: DtxRecover, header: bytes, parts: object) -> 
     session.send_result(session.command_id, RecoverResult(in_doubt=found))
 
 
-def get_timeout(session: Any, command: DtxGetTimeout, header: bytes, parts: object) -> None:
+def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:
     """Tell the timeout of a branch."""
     timeout_s = ask(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
     session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
 
 
-def set_timeout(session: Any, command: DtxSetTimeout, header: bytes, parts: object) -> None:
+def set_timeout(session: Session010, command: DtxSetTimeout, header: bytes, parts: object) -> None:
     """Limit the time that a branch may take."""
     branches = session.vhost.branches
     ask(command, partial(branches.set_timeout, xid_of(command), command.timeout or 0))
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "dtx.select": select,
     "dtx.start": start,
     "dtx.end": end,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
@@ -43,13 +43,18 @@ from headrace.protocol.codec_0_10 import (
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
+if TYPE_CHECKING:
+    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.queue.queue import Queue
+
 SUBSCRIPTIONS_MAX = 65535  # On one session.
 UNLIMITED = 0xFFFFFFFF
 OCTETS = 1  # The credit unit; 0 is messages.
 WINDOW = 1  # The flow mode; 0 is credit.
 
 
-def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: object) -> None:
+def subscribe(session: Session010, command: MessageSubscribe, header: bytes, parts: object) -> None:
     """Start a subscription; its credit is zero."""
     destination = command.destination or ""
     accept_mode = command.accept_mode or 0
@@ -136,7 +141,7 @@ def subscribe(session: Any, command: MessageSubscribe, header: bytes, parts: obj
         watch_accepts(session, subscription, timeout_ms)
 
 
-def source_of(session: Any, command: MessageSubscribe) -> Any:
+def source_of(session: Session010, command: MessageSubscribe) -> Queue:
     """Return what a subscription takes from: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
     if MULTIQUEUE not in arguments:
@@ -149,7 +154,7 @@ def source_of(session: Any, command: MessageSubscribe) -> Any:
     return MultiQueue(queues)
 
 
-def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> None:
+def watch_accepts(session: Session010, subscription: Subscription, timeout_ms: int) -> None:
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
@@ -161,7 +166,7 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
             subscription.failed(closing(0, timeout_ms))
         else:
             for one in late:
-                session.return_late(one, last)
+                session.return_late(cast("Subscription", one), last)
 
     def goes_on() -> bool:
         if session.over:
@@ -179,7 +184,10 @@ def watch_accepts(session: Any, subscription: Subscription, timeout_ms: int) -> 
     watch(session.vhost.scheduler, timeout, session.counters.now_ms)
 
 
-def subscription_of(session: Any, command: Any) -> Any:
+def subscription_of(
+    session: Session010,
+    command: MessageSetFlowMode | MessageFlow | MessageFlush | MessageStop | MessageCancel,
+) -> Subscription | None:
     """Return the subscription that a command names; None if we ended it a short while ago."""
     destination = command.destination or ""
     subscription = session.subscriptions.get(destination)
@@ -193,7 +201,7 @@ def subscription_of(session: Any, command: Any) -> Any:
     return subscription
 
 
-def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -> None:
+def cancel(session: Session010, command: MessageCancel, header: bytes, parts: object) -> None:
     """End a subscription; what it delivered stays unsettled on the session."""
     subscription = subscription_of(session, command)
     if subscription is None:
@@ -208,7 +216,9 @@ def cancel(session: Any, command: MessageCancel, header: bytes, parts: object) -
     session.leave_queue(queue)
 
 
-def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, parts: object) -> None:
+def set_flow_mode(
+    session: Session010, command: MessageSetFlowMode, header: bytes, parts: object
+) -> None:
     """Choose what the credit of a subscription means, while there is none."""
     subscription = subscription_of(session, command)
     if subscription is None:
@@ -229,7 +239,7 @@ def set_flow_mode(session: Any, command: MessageSetFlowMode, header: bytes, part
     subscription.window = window
 
 
-def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> None:
+def flow(session: Session010, command: MessageFlow, header: bytes, parts: object) -> None:
     """Give credit; without a value it is without limit."""
     subscription = subscription_of(session, command)
     if subscription is None:
@@ -250,7 +260,7 @@ def flow(session: Any, command: MessageFlow, header: bytes, parts: object) -> No
         subscription.queue.drain()  # There may be nothing, and this is the end.
 
 
-def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> bool:
+def flush(session: Session010, command: MessageFlush, header: bytes, parts: object) -> bool:
     """Send what there is and the credit allows, then take the credit away."""
     subscription = subscription_of(session, command)
     if subscription is None:
@@ -262,7 +272,7 @@ def flush(session: Any, command: MessageFlush, header: bytes, parts: object) -> 
     return False
 
 
-def stop(session: Any, command: MessageStop, header: bytes, parts: object) -> None:
+def stop(session: Session010, command: MessageStop, header: bytes, parts: object) -> None:
     """Take the credit away."""
     subscription = subscription_of(session, command)
     if subscription is not None:
@@ -272,7 +282,10 @@ def stop(session: Any, command: MessageStop, header: bytes, parts: object) -> No
 # --- Settlement ---------------------------------------------------------------------------------
 
 
-def check_sent(session: Any, command: Any) -> SequenceSet:
+def check_sent(
+    session: Session010,
+    command: MessageAccept | MessageReject | MessageRelease | MessageAcquire,
+) -> SequenceSet:
     """Return the transfers that a command names; refuse ids that were never used."""
     transfers: SequenceSet = command.transfers or SequenceSet()
     for _, hi in transfers:
@@ -286,34 +299,36 @@ def check_sent(session: Any, command: Any) -> SequenceSet:
     return transfers
 
 
-def accept(session: Any, command: MessageAccept, header: bytes, parts: object) -> bool:
+def accept(session: Session010, command: MessageAccept, header: bytes, parts: object) -> bool:
     """The client is done with messages; most accepts take the hot path."""
     return settled(session, command, SETTLE_ACCEPT)
 
 
-def reject(session: Any, command: MessageReject, header: bytes, parts: object) -> bool:
+def reject(session: Session010, command: MessageReject, header: bytes, parts: object) -> bool:
     """The client cannot use messages: they go to the alternate exchange."""
     return settled(session, command, SETTLE_DISCARD)
 
 
-def release(session: Any, command: MessageRelease, header: bytes, parts: object) -> bool:
+def release(session: Session010, command: MessageRelease, header: bytes, parts: object) -> bool:
     """The client gives messages back."""
     return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
 
 
-def settled(session: Any, command: Any, outcome: int) -> bool:
+def settled(
+    session: Session010, command: MessageAccept | MessageReject | MessageRelease, outcome: int
+) -> bool:
     """Settle what a command names; it is complete when that is on disk."""
     session.settle_ranges(list(check_sent(session, command)), outcome)
     return False
 
 
-def acquire(session: Any, command: MessageAcquire, header: bytes, parts: object) -> None:
+def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: object) -> None:
     """Take messages that were only shown; some may be gone."""
     acquired = session.deliveries.acquire(list(check_sent(session, command)))
     session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
 
 
-def resume(session: Any, command: MessageResume, header: bytes, parts: object) -> None:
+def resume(session: Session010, command: MessageResume, header: bytes, parts: object) -> None:
     """Tell how much there is of an interrupted message."""
     exchange = command.destination or ""
     if exchange not in session.vhost.exchanges:
@@ -329,7 +344,7 @@ def resume(session: Any, command: MessageResume, header: bytes, parts: object) -
     session.send_result(session.command_id, MessageResumeResult(offset=octets))
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "message.subscribe": subscribe,
     "message.cancel": cancel,
     "message.set-flow-mode": set_flow_mode,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.model.transaction.transaction import Transaction
@@ -11,10 +11,12 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.codec_0_10 import TxCommit, TxRollback, TxSelect
 
 
-def select(session: Any, command: TxSelect, header: bytes, parts: object) -> None:
+def select(session: Session010, command: TxSelect, header: bytes, parts: object) -> None:
     """Make a session transactional, once."""
     if session.selected_tx or session.selected_dtx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
@@ -26,13 +28,14 @@ def select(session: Any, command: TxSelect, header: bytes, parts: object) -> Non
     session.transaction = Transaction(session.vhost)
 
 
-def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> bool:
+def commit(session: Session010, command: TxCommit, header: bytes, parts: object) -> bool:
     """Make the transaction happen; the command is complete when it is on disk.
 
     Raises:
         ExecutionError: all of it happened, but for messages that a queue refused.
     """
     check(session)
+    assert session.transaction is not None  # By `select`.
     refused = session.transaction.commit()
     session.deliveries.parted.clear()
     session.deliveries.returning.clear()
@@ -44,22 +47,23 @@ def commit(session: Any, command: TxCommit, header: bytes, parts: object) -> boo
     return later
 
 
-def rollback(session: Any, command: TxRollback, header: bytes, parts: object) -> None:
+def rollback(session: Session010, command: TxRollback, header: bytes, parts: object) -> None:
     """Forget the transaction; what was accepted in it is unsettled again."""
     check(session)
+    assert session.transaction is not None
     session.transaction.forget()
     session.deliveries.part_again()
     for state in states_of(session):
         state.rollback()
 
 
-def check(session: Any) -> None:
+def check(session: Session010) -> None:
     """Refuse to end a transaction where none can be."""
     if not session.selected_tx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is not transactional")
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "tx.select": select,
     "tx.commit": commit,
     "tx.rollback": rollback,

@@ -8,7 +8,7 @@ which it names them, and 0, which a client that fills in nothing sends, is the f
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.protocol.codec_0_x import (
     MethodBase,
@@ -27,24 +27,28 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import ContentHandler, Handler
+
 ADD, MIN, MAX = 1, 2, 3
 U32 = 0xFFFFFFFF
 U64 = 0xFFFFFFFFFFFFFFFF
 
 
-def integer(connection: Any, channel: Any, method: TestInteger) -> MethodBase:
+def integer(connection: GatewayConnection, channel: Channel, method: TestInteger) -> MethodBase:
     """Add four integers, or find the lowest or highest."""
     values = (method.integer_1, method.integer_2, method.integer_3, method.integer_4)
     return TestIntegerOk(result=of_integers(values, method.operation))
 
 
-def string(connection: Any, channel: Any, method: TestString) -> MethodBase:
+def string(connection: GatewayConnection, channel: Channel, method: TestString) -> MethodBase:
     """Join two strings, or find the shorter or longer."""
     values = (method.string_1.encode(), as_bytes(method.string_2))
     return TestStringOk(result=of_strings(values, method.operation))
 
 
-def table(connection: Any, channel: Any, method: TestTable) -> MethodBase:
+def table(connection: GatewayConnection, channel: Channel, method: TestTable) -> MethodBase:
     """Do it with the numbers and with the strings of a table."""
     values = method.table.values()
     numbers = [int(v) for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
@@ -55,20 +59,22 @@ def table(connection: Any, channel: Any, method: TestTable) -> MethodBase:
     )
 
 
-def content(connection: Any, channel: Any, method: TestContent, header: bytes, body: bytes) -> None:
+def content(
+    connection: GatewayConnection, channel: Channel, method: TestContent, header: bytes, body: bytes
+) -> None:
     """Echo a content with the sum of its octets."""
     connection.send_content(
         channel.number, TestContentOk(content_checksum=sum(body) & U32), header, body
     )
 
 
-def unasked(connection: Any, channel: Any, method: MethodBase) -> None:
+def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """An answer to what we never ask."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 
 def content_unasked(
-    connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
+    connection: GatewayConnection, channel: Channel, method: MethodBase, header: bytes, body: bytes
 ) -> None:
     """Likewise, with content."""
     unasked(connection, channel, method)
@@ -104,7 +110,7 @@ def as_bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "test.integer": integer,
     "test.integer-ok": unasked,
     "test.string": string,
@@ -112,7 +118,7 @@ HANDLERS: dict[str, Any] = {
     "test.table": table,
     "test.table-ok": unasked,
 }
-CONTENT_HANDLERS: dict[str, Any] = {
+CONTENT_HANDLERS: dict[str, ContentHandler] = {
     "test.content": content,
     "test.content-ok": content_unasked,
 }

@@ -9,7 +9,7 @@ them, if the block's ``broadcast`` is set), or into the queue that is configured
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model.errors import NotImplementedHere
@@ -26,6 +26,13 @@ from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, F
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import ContentHandler
+    from headrace.model.queue.queue import Queue
+    from headrace.wire.table import Value
+
 PROXY_PROPERTY = "tunnel-proxy"
 META_DATA = "meta-data"  # The header of a configured proxy's message that has the block's table.
 CONNECTION_CLASS = 10
@@ -36,7 +43,11 @@ BLOCK_MAX = 65536  # Octets of a block that is executed, which is done in one go
 
 
 def request(
-    connection: Any, channel: Any, method: TunnelRequest, header: bytes, body: bytes
+    connection: GatewayConnection,
+    channel: Channel,
+    method: TunnelRequest,
+    header: bytes,
+    body: bytes,
 ) -> None:
     """Take a block."""
     properties = decode_content_header(connection.version, header)[2]
@@ -56,7 +67,7 @@ def request(
     deposit(connection, queue, method, properties, body)
 
 
-def execute(connection: Any, channel: Any, block: bytes) -> None:
+def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> None:
     """Do what an encoded method says, as if it had come on the channel."""
     if block[:1] == b"\0":  # A method: no class id is that large.
         block = framed(FRAME_METHOD, channel.number, block)
@@ -88,7 +99,7 @@ def check_tunnelled(payload: bytes) -> None:
         raise AmqpError(ReplyCode.COMMAND_INVALID, f"class {class_id} may not be tunnelled")
 
 
-def connected(connection: Any, name: str) -> list[tuple[Any, int]]:
+def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
     """The clients of the same virtual host that are proxies of that name, with a channel each."""
     found = []
     for other in connection.context.connections.values():
@@ -105,10 +116,14 @@ def connected(connection: Any, name: str) -> list[tuple[Any, int]]:
 
 
 def deposit(
-    connection: Any, queue: Any, method: TunnelRequest, properties: TunnelProperties, body: bytes
+    connection: GatewayConnection,
+    queue: Queue,
+    method: TunnelRequest,
+    properties: TunnelProperties,
+    body: bytes,
 ) -> None:
     """Put a block into the queue of a configured proxy."""
-    headers: dict[str, Any] = {**(properties.headers or {}), META_DATA: method.meta_data}
+    headers: dict[str, Value] = {**(properties.headers or {}), META_DATA: method.meta_data}
     persistent = bool(properties.durable)
     header = encode_content_header(
         V0_9_1,
@@ -127,4 +142,4 @@ def deposit(
     connection.vhost.deliver(message, (queue,), persistent)
 
 
-CONTENT_HANDLERS: dict[str, Any] = {"tunnel.request": request}
+CONTENT_HANDLERS: dict[str, ContentHandler] = {"tunnel.request": request}

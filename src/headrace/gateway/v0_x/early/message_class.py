@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.connection.plug_in_state import ChannelState, state_of
 from headrace.gateway.conversion.contents import segment_of
@@ -43,6 +43,8 @@ from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.queue.queue import Queue
 
 ASKED = 0  # We await an ok to a method that is no transfer.
 _APPEND_HEAD = 64  # Octets of an append beside its data, at most.
@@ -52,16 +54,16 @@ _BODY_HEAD = 5  # Octets of a body's kind and size.
 class MessageSide(ChannelState):
     """One channel's part in the message class."""
 
-    def __init__(self, connection: Any, channel: Channel) -> None:
+    def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         self.channel = channel
         self.references = References(connection.counters, connection.body_max)
         self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
         self.sent = 0  # References that we opened.
 
     @property
-    def connection(self) -> Any:
+    def connection(self) -> GatewayConnection:
         """The connection that the channel is on; channel.resume may give it another."""
-        return self.channel.connection
+        return cast("GatewayConnection", self.channel.connection)
 
     def answer(self, method: MethodBase) -> None:
         """Answer what the client asked."""
@@ -169,7 +171,7 @@ class MessageConsumer(BasicConsumer):
     To the queue it always acknowledges: what needs no acknowledgement is settled once it is sent.
     """
 
-    def __init__(self, side: MessageSide, queue: Any, destination: str, automatic: bool) -> None:
+    def __init__(self, side: MessageSide, queue: Queue, destination: str, automatic: bool) -> None:
         BasicConsumer.__init__(self, side.connection, side.channel, queue, destination, False)
         self.side = side
         self.automatic = automatic
@@ -248,6 +250,6 @@ def body_of(message: Message) -> list[bytes]:
     return [*pieces, *(message.parts or ())]
 
 
-def side_of(connection: Any, channel: Channel) -> MessageSide:
+def side_of(connection: GatewayConnection, channel: Channel) -> MessageSide:
     """Return a channel's part in the message class."""
     return state_of(channel, MessageSide, partial(MessageSide, connection, channel))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.conversion.headers import shortstr
@@ -61,7 +61,10 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.early.references import Key, Reference
+    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.model.queue.queue import Queue
 
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.
 IMMEDIATE = 2  # The bit of basic.publish.
@@ -69,7 +72,7 @@ REJECT_GENERIC = 0
 REJECT_IMMEDIATE = 1
 
 
-def transfer(connection: Any, channel: Channel, method: MessageTransfer) -> None:
+def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
     """Take a message in; one by reference when the reference is closed."""
     side = side_of(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
@@ -119,7 +122,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         connection.reply_when_durable(channel, MessageOk())
 
 
-def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
+def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
     side = side_of(connection, channel)
     if method.queue == REPLY_TO:
@@ -165,14 +168,14 @@ def consume(connection: Any, channel: Channel, method: MessageConsume) -> None:
     queue.drain()
 
 
-def check_exclusive(queue: Any, *, asked: bool) -> None:
+def check_exclusive(queue: Queue, *, asked: bool) -> None:
     """Refuse a queue that somebody has for himself, or cannot have for himself."""
     others = queue.consumer_count() or queue.single_active
     if queue.exclusive_consumer is not None or (asked and others):
         raise AccessRefused(f"queue '{queue.name}' is in exclusive use")
 
 
-def refuse_stream(queue: Any, method: MethodBase) -> None:
+def refuse_stream(queue: Queue, method: MethodBase) -> None:
     """Streams are read by class basic: a transfer has no place for an offset."""
     if queue.is_stream:
         raise AmqpError(
@@ -180,7 +183,7 @@ def refuse_stream(queue: Any, method: MethodBase) -> None:
         )
 
 
-def cancel(connection: Any, channel: Channel, method: MessageCancel) -> None:
+def cancel(connection: GatewayConnection, channel: Channel, method: MessageCancel) -> None:
     """End a consumer; what it holds stays unsettled on the channel."""
     tag = method.destination
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
@@ -193,7 +196,7 @@ def cancel(connection: Any, channel: Channel, method: MessageCancel) -> None:
     side_of(connection, channel).answer(MessageOk())
 
 
-def get(connection: Any, channel: Channel, method: MessageGet) -> None:
+def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> None:
     """Transfer one message to the destination that the client names."""
     side = side_of(connection, channel)
     queue = queue_of(connection, channel, method.queue)
@@ -216,7 +219,7 @@ def get(connection: Any, channel: Channel, method: MessageGet) -> None:
     side.answer(MessageOk())
 
 
-def recover(connection: Any, channel: Channel, method: MessageRecover) -> None:
+def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
     """Redeliver all that is unsettled on the channel."""
     check_no_tx(channel)
     side = side_of(connection, channel)
@@ -225,7 +228,7 @@ def recover(connection: Any, channel: Channel, method: MessageRecover) -> None:
     side.answer(MessageOk())
 
 
-def qos(connection: Any, channel: Channel, method: MessageQos) -> None:
+def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> None:
     """Limit what may be unsettled on the channel, or on the whole connection."""
     limit_octets(channel, method.prefetch_size)
     if method.global_:
@@ -239,21 +242,21 @@ def qos(connection: Any, channel: Channel, method: MessageQos) -> None:
 # --- References ---------------------------------------------------------------------------------
 
 
-def open_(connection: Any, channel: Channel, method: MessageOpen) -> None:
+def open_(connection: GatewayConnection, channel: Channel, method: MessageOpen) -> None:
     """Open a reference."""
     side = side_of(connection, channel)
     side.references.open(method.reference)
     side.answer(MessageOk())
 
 
-def append(connection: Any, channel: Channel, method: MessageAppend) -> None:
+def append(connection: GatewayConnection, channel: Channel, method: MessageAppend) -> None:
     """Append to a reference."""
     side = side_of(connection, channel)
     side.references.append(side.references.find(method.reference), method.data)
     side.answer(MessageOk())
 
 
-def close(connection: Any, channel: Channel, method: MessageClose) -> None:
+def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
     """Close a reference: what was transferred by it is complete now."""
     side = side_of(connection, channel)
     reference = side.references.close(method.reference)
@@ -265,7 +268,7 @@ def close(connection: Any, channel: Channel, method: MessageClose) -> None:
         publish(side, waiting, parts)
 
 
-def checkpoint(connection: Any, channel: Channel, method: MessageCheckpoint) -> None:
+def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:
     """Keep what a reference holds by now, in case the connection is lost."""
     side = side_of(connection, channel)
     reference = side.references.find(method.reference)
@@ -279,7 +282,7 @@ def checkpoint(connection: Any, channel: Channel, method: MessageCheckpoint) -> 
     side.answer(MessageOk())
 
 
-def resume(connection: Any, channel: Channel, method: MessageResume) -> None:
+def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
     """Open a reference with what was kept of it; without a checkpoint it is empty."""
     side = side_of(connection, channel)
     key = key_of(connection, method.identifier)
@@ -290,12 +293,12 @@ def resume(connection: Any, channel: Channel, method: MessageResume) -> None:
     side.answer(MessageOffset(value=reference.size))
 
 
-def checkpoints_of(connection: Any) -> Checkpoints:
+def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
     """Return what this broker keeps of references."""
     return state_of(connection.context, Checkpoints, Checkpoints)
 
 
-def key_of(connection: Any, identifier: str) -> Key:
+def key_of(connection: GatewayConnection, identifier: str) -> Key:
     """Return the name of a checkpoint: nobody resumes what another user sent."""
     return connection.vhost.name, connection.user.name, identifier
 
@@ -303,12 +306,12 @@ def key_of(connection: Any, identifier: str) -> Key:
 # --- Answers ------------------------------------------------------------------------------------
 
 
-def ok(connection: Any, channel: Channel, method: MessageOk) -> None:
+def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
     """The client is done with the oldest of what it was asked."""
     side_of(connection, channel).accepted()
 
 
-def reject(connection: Any, channel: Channel, method: MessageReject) -> None:
+def reject(connection: GatewayConnection, channel: Channel, method: MessageReject) -> None:
     """The client does not take a message.
 
     Raises:
@@ -319,12 +322,12 @@ def reject(connection: Any, channel: Channel, method: MessageReject) -> None:
     side_of(connection, channel).rejected()
 
 
-def unasked(connection: Any, channel: Channel, method: MethodBase) -> None:
+def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """The client answers what it was never asked."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "message.transfer": transfer,
     "message.consume": consume,
     "message.cancel": cancel,

@@ -7,10 +7,14 @@ after a lost connection the same user resumes from it, on any channel of the sam
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from headrace.model.counters import Counters
+    from headrace.protocol.codec_0_x import MessageTransfer
 
 REFERENCES_MAX = 256  # Open on one channel.
 CHECKPOINTS_MAX = 1024  # Kept at a time.
@@ -30,7 +34,7 @@ class Reference:
         self.size = 0  # Octets.
         self._parts: list[bytes] = []
         self._gathered = bytearray()  # Small pieces, until they are worth a part.
-        self.transfers: list[Any] = []
+        self.transfers: list[MessageTransfer] = []
         self.checkpoint: Key | None = None  # Which is not needed once the reference is closed.
 
     def append(self, data: bytes) -> None:
@@ -49,7 +53,7 @@ class Reference:
 class References:
     """The references that are open on one channel."""
 
-    def __init__(self, counters: Any, octets_max: int) -> None:
+    def __init__(self, counters: Counters, octets_max: int) -> None:
         """``octets_max`` bounds all bodies together, and with them each."""
         self._open: dict[bytes, Reference] = {}
         self._counters = counters

@@ -16,11 +16,17 @@ used where it was not granted is noticed.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import ChannelState, state_of
 from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
-from headrace.protocol.codec_0_x import AccessRequest, AccessRequestOk, MethodBase
+from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
+    ExchangeDeclare,
+    MethodBase,
+    QueueDeclare,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -313,9 +319,15 @@ class Tickets:
             raise connection.context.translate(error) from None
         state.number, state.address = number, address
 
-    def own(self, connection: GatewayConnection, channel: Channel, kind: str, method: Any) -> None:
+    def own(
+        self,
+        connection: GatewayConnection,
+        channel: Channel,
+        kind: str,
+        method: ExchangeDeclare | QueueDeclare,
+    ) -> None:
         """Add a resource that was just made with a ticket to the ticket's realm."""
-        name = method.exchange if kind == "exchange" else channel.last_queue
+        name = method.exchange if isinstance(method, ExchangeDeclare) else channel.last_queue
         thing = resource(connection.vhost, kind, name)
         ticket = tickets_of(connection).by_number.get(method.ticket)
         if thing is None or ticket is None:
@@ -334,7 +346,7 @@ class Tickets:
         """Return a handler that checks the ticket of its method first, in 0-8 and 0-9."""
 
         def guarded(
-            connection: GatewayConnection, channel: Channel, method: Any
+            connection: GatewayConnection, channel: Channel, method: MethodBase
         ) -> MethodBase | None:
             if connection.early:
                 self.check_method(connection, channel, method)
@@ -346,7 +358,11 @@ class Tickets:
         """Return a handler of a method with content that checks its ticket first."""
 
         def guarded(
-            connection: GatewayConnection, channel: Channel, method: Any, header: bytes, body: bytes
+            connection: GatewayConnection,
+            channel: Channel,
+            method: MethodBase,
+            header: bytes,
+            body: bytes,
         ) -> MethodBase | None:
             self.check_method(connection, channel, method)
             return handler(connection, channel, method, header, body)
@@ -357,8 +373,9 @@ class Tickets:
         """Return a handler of a declaration that adds what it makes to the ticket's realm."""
 
         def declare(
-            connection: GatewayConnection, channel: Channel, method: Any
+            connection: GatewayConnection, channel: Channel, method: MethodBase
         ) -> MethodBase | None:
+            assert isinstance(method, ExchangeDeclare | QueueDeclare)
             if not connection.early or method.ticket < TICKET_MIN or method.passive:
                 return handler(connection, channel, method)
             known = resource(connection.vhost, kind, getattr(method, kind))

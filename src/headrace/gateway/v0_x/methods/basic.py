@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.conversion.convert import CannotConvert, Converter
@@ -18,7 +20,6 @@ from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
 from headrace.model.queue.content_lanes import home_of
-from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
 from headrace.model.queue.multi_queue import MultiQueue, head_of, holders_of, names_in, parts_of
 from headrace.protocol.codec_0_x import (
@@ -54,17 +55,25 @@ from headrace.spec.tables import V0_8
 
 if TYPE_CHECKING:
     from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.stream import Stream
 
 CONSUMERS_MAX = 65535  # On one channel.
 REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
 
 
-def queue_of(connection: Any, channel: Any, name: str) -> Any:
+def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queue:
     """Return a queue by name; an empty name is the last that the channel declared."""
-    return connection.vhost.find_queue(last_or(channel, name), connection)
+    queue: Queue = connection.vhost.find_queue(last_or(channel, name), connection)
+    return queue
 
 
-def source_of(connection: Any, channel: Any, name: str, arguments: Mapping[str, Any]) -> Any:
+def source_of(
+    connection: GatewayConnection, channel: Channel, name: str, arguments: Mapping[str, object]
+) -> Queue:
     """Return what a consumer takes from: a queue, or all those that its arguments list."""
     if MULTIQUEUE not in arguments:
         queue = queue_of(connection, channel, name)
@@ -76,7 +85,7 @@ def source_of(connection: Any, channel: Any, name: str, arguments: Mapping[str, 
     return MultiQueue(queues)
 
 
-def last_or(channel: Any, name: str) -> str:
+def last_or(channel: Channel, name: str) -> str:
     """Return the name, or that of the channel's last declared queue when it is empty."""
     if name:
         return name
@@ -88,19 +97,21 @@ def last_or(channel: Any, name: str) -> str:
     return last
 
 
-def check_access(connection: Any, permission: str, kind: str, name: str) -> None:
+def check_access(connection: GatewayConnection, permission: str, kind: str, name: str) -> None:
     """Refuse what the user has no permission for."""
     access: Rights = connection.context.access
     access.check(connection.user, connection.vhost.name, permission, kind, name)
 
 
-def check_topic(connection: Any, permission: str, exchange: str, routing_key: str) -> None:
+def check_topic(
+    connection: GatewayConnection, permission: str, exchange: str, routing_key: str
+) -> None:
     """Refuse a topic that the user may not publish to or bind."""
     access: Rights = connection.context.access
     access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
 
 
-def recheck(connection: Any) -> None:
+def recheck(connection: GatewayConnection) -> None:
     """End the channels of consumers whose user may no longer read what they consume from."""
     access: Rights = connection.context.access
     user, vhost = connection.user, connection.vhost.name
@@ -118,7 +129,7 @@ def recheck(connection: Any) -> None:
                 break
 
 
-def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
+def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
     count = method.prefetch_count
     limit_octets(channel, method.prefetch_size)
@@ -135,7 +146,7 @@ def qos(connection: Any, channel: Channel, method: BasicQos) -> MethodBase:
     return BasicQosOk()
 
 
-def counts_channels(connection: Any) -> bool:
+def counts_channels(connection: GatewayConnection) -> bool:
     """Return True if a prefetch count is for a whole channel, as the standards have it."""
     return bool(
         connection.context.specification_qos
@@ -160,9 +171,9 @@ def limit_octets(channel: Channel, octets: int) -> None:
                 queue.selective += 1 if selective else -1
 
 
-def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
+def consume(connection: GatewayConnection, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
-    queue: Any = None
+    queue: Queue | None = None
     if method.queue == direct_reply_to.REPLY_TO:
         queue = direct_reply_to.make_queue(connection, channel, not method.no_ack)
     tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
@@ -201,7 +212,8 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     if queue.is_stream:
         if counts_channels(connection):  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch
-        queue.check_consumer(consumer, connection.publishes or connection.published)
+        stream = cast("Stream", queue)
+        stream.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
     if not method.no_wait:
         connection.reply(channel.number, BasicConsumeOk(consumer_tag=tag))
@@ -212,7 +224,9 @@ def consume(connection: Any, channel: Channel, method: BasicConsume) -> None:
     queue.drain()
 
 
-def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeout_ms: int) -> None:
+def watch_acks(
+    connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
+) -> None:
     """See to it that a consumer does not hold deliveries for longer than its timeout."""
 
     def overdue(last: int) -> None:
@@ -236,7 +250,9 @@ def watch_acks(connection: Any, channel: Channel, consumer: BasicConsumer, timeo
     watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
 
 
-def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase | None:
+def cancel(
+    connection: GatewayConnection, channel: Channel, method: BasicCancel
+) -> MethodBase | None:
     """End a consumer; what it holds stays unsettled on the channel."""
     tag = method.consumer_tag
     consumers = channel.consumers or {}
@@ -254,19 +270,19 @@ def cancel(connection: Any, channel: Channel, method: BasicCancel) -> MethodBase
     return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
 
 
-def owner_of(connection: Any, tag: str) -> Any:
+def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
     """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
     for channel in connection.channels.values():
-        if channel.consumers is not None and tag in channel.consumers:
+        if isinstance(channel, Channel) and tag in (channel.consumers or ()):
             return channel
     return None
 
 
-def cancel_ok(connection: Any, channel: Channel, method: BasicCancelOk) -> None:
+def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCancelOk) -> None:
     """The client heard that its consumer was cancelled."""
 
 
-def end_consumer(connection: Any, consumer: Consumer) -> None:
+def end_consumer(connection: GatewayConnection, consumer: Consumer) -> None:
     """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
     consumer.queue.remove_consumer(consumer)
     for queue in parts_of(consumer.queue):
@@ -277,7 +293,7 @@ def end_consumer(connection: Any, consumer: Consumer) -> None:
             connection.vhost.queue_unused(home)
 
 
-def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | None:
+def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:
     """Hand out one message."""
     queue = queue_of(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.name)
@@ -318,7 +334,9 @@ def get(connection: Any, channel: Channel, method: BasicGet) -> MethodBase | Non
     return None
 
 
-def converted_header(connection: Any, channel: Channel, message: Message) -> bytes | None:
+def converted_header(
+    connection: GatewayConnection, channel: Channel, message: Message
+) -> bytes | None:
     """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
 
     Raises:
@@ -331,12 +349,12 @@ def converted_header(connection: Any, channel: Channel, message: Message) -> byt
     return channel.basic_header(channel.converter, message)
 
 
-def ack(connection: Any, channel: Channel, method: BasicAck) -> None:
+def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> None:
     """Accept deliveries; most acks take the hot path."""
     channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
 
 
-def reject(connection: Any, channel: Channel, method: BasicReject) -> None:
+def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
     """Give back or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
     if connection.early and method.requeue and channel.holds(method.delivery_tag):
@@ -359,13 +377,15 @@ def refuse(channel: Channel, tag: int) -> None:
         consumer.queue.start_filtering(consumer)
 
 
-def nack(connection: Any, channel: Channel, method: BasicNack) -> None:
+def nack(connection: GatewayConnection, channel: Channel, method: BasicNack) -> None:
     """Give back or discard deliveries."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
     channel.settle(method.delivery_tag, method.multiple, outcome)
 
 
-def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBase | None:
+def recover(
+    connection: GatewayConnection, channel: Channel, method: BasicRecover
+) -> MethodBase | None:
     """Redeliver all that is unsettled on the channel.
 
     Only 0-9-1 has an answer to it; in 0-8 some clients wait for one all the same.
@@ -378,7 +398,9 @@ def recover(connection: Any, channel: Channel, method: BasicRecover) -> MethodBa
     return BasicRecoverOk()
 
 
-def recover_sync(connection: Any, channel: Channel, method: BasicRecoverSync) -> MethodBase:
+def recover_sync(
+    connection: GatewayConnection, channel: Channel, method: BasicRecoverSync
+) -> MethodBase:
     """Redeliver all that is unsettled on the channel: how clients of 0-9 ask for an answer."""
     check_no_tx(channel)
     redeliver(channel, method.requeue)
@@ -391,7 +413,9 @@ def check_no_tx(channel: Channel) -> None:
         raise PreconditionFailed("basic.recover is not allowed on a transacted channel")
 
 
-def recover_async(connection: Any, channel: Channel, method: BasicRecoverAsync) -> None:
+def recover_async(
+    connection: GatewayConnection, channel: Channel, method: BasicRecoverAsync
+) -> None:
     """Redeliver all that is unsettled on the channel, without an answer."""
     redeliver(channel, method.requeue)
 
@@ -404,7 +428,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
     if requeue:
         channel.requeue_all()
         return
-    queues: dict[Any, None] = {}
+    queues: dict[Queue, None] = {}
     for message in channel.take_back():
         consumer = message.consumer
         queue = consumer.queue
@@ -423,7 +447,9 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         queue.drain()
 
 
-def confirm_select(connection: Any, channel: Channel, method: ConfirmSelect) -> MethodBase | None:
+def confirm_select(
+    connection: GatewayConnection, channel: Channel, method: ConfirmSelect
+) -> MethodBase | None:
     """Put the channel in confirm mode."""
     if channel.tx:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
@@ -431,7 +457,7 @@ def confirm_select(connection: Any, channel: Channel, method: ConfirmSelect) -> 
     return None if method.no_wait else ConfirmSelectOk()
 
 
-def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase:
+def tx_select(connection: GatewayConnection, channel: Channel, method: TxSelect) -> MethodBase:
     """Put the channel in transaction mode."""
     if channel.confirms:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
@@ -441,14 +467,14 @@ def tx_select(connection: Any, channel: Channel, method: TxSelect) -> MethodBase
     return TxSelectOk()
 
 
-def tx_commit(connection: Any, channel: Channel, method: TxCommit) -> None:
+def tx_commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
     """Make the transaction happen; the answer waits until it is durable."""
     check_tx(channel)
     connection.publisher.commit(channel)
     connection.reply_when_durable(channel, TxCommitOk())
 
 
-def tx_rollback(connection: Any, channel: Channel, method: TxRollback) -> MethodBase:
+def tx_rollback(connection: GatewayConnection, channel: Channel, method: TxRollback) -> MethodBase:
     """Forget the transaction's publishes and settlements."""
     check_tx(channel)
     channel.tx_publishes = None
@@ -465,7 +491,7 @@ def check_tx(channel: Channel) -> None:
         raise PreconditionFailed("channel is not transactional")
 
 
-def end_channel(connection: Any, channel: Channel) -> None:
+def end_channel(connection: GatewayConnection, channel: Channel) -> None:
     """The channel is over: consumers go, unsettled messages return."""
     consumers = channel.consumers
     channel.consumers = None
@@ -483,7 +509,7 @@ def end_channel(connection: Any, channel: Channel) -> None:
             end_consumer(connection, consumer)
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "basic.qos": qos,
     "basic.consume": consume,
     "basic.cancel": cancel,

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection and channel classes: handshake, limits, virtual host, flow."""
 
+from __future__ import annotations
+
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.methods.basic import recheck
@@ -37,13 +39,19 @@ from headrace.protocol.v0_x.handshake import STATE_CLOSED
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
+if TYPE_CHECKING:
+    from headrace.gateway.security.access import User
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler
+
 log = logging.getLogger(__name__)
 
 EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
 VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
 
 
-def greet(connection: Any) -> None:
+def greet(connection: GatewayConnection) -> None:
     """Open the conversation."""
     context = connection.context
     major, minor = VERSION_NUMBERS[connection.version]
@@ -67,7 +75,7 @@ def greet(connection: Any) -> None:
     )
 
 
-def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
+def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
     """The client chose a mechanism and says who it is."""
     context = connection.context
     connection.client_properties = method.client_properties
@@ -99,12 +107,12 @@ def start_ok(connection: Any, channel: None, method: ConnectionStartOk) -> None:
     context.authenticate(connection, mechanism, as_bytes(method.response))
 
 
-def secure_ok(connection: Any, channel: None, method: ConnectionSecureOk) -> None:
+def secure_ok(connection: GatewayConnection, channel: Channel, method: ConnectionSecureOk) -> None:
     """The client answers our challenge."""
     connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
 
 
-def challenge(connection: Any, octets: bytes) -> None:
+def challenge(connection: GatewayConnection, octets: bytes) -> None:
     """The mechanism has another step."""
     if not connection.ended:
         connection.send_method(0, ConnectionSecure(challenge=octets))
@@ -115,7 +123,7 @@ def as_bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def authenticated(connection: Any, user: Any) -> None:
+def authenticated(connection: GatewayConnection, user: User) -> None:
     """The login is right: go on to the limits."""
     if connection.ended:
         return
@@ -131,7 +139,7 @@ def authenticated(connection: Any, user: Any) -> None:
     )
 
 
-def refused(connection: Any) -> None:
+def refused(connection: GatewayConnection) -> None:
     """The login is wrong; why exactly stays in our log."""
     if connection.ended:
         return
@@ -153,7 +161,7 @@ def refused(connection: Any) -> None:
     connection.on_closed()
 
 
-def tune_ok(connection: Any, channel: None, method: ConnectionTuneOk) -> None:
+def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
     """The client accepts our limits or lowers them; it may not exceed them."""
     context = connection.context
     if method.frame_max and method.frame_max < FRAME_MIN_SIZE:
@@ -180,7 +188,9 @@ def tune_ok(connection: Any, channel: None, method: ConnectionTuneOk) -> None:
         connection.transport.set_heartbeat(method.heartbeat)
 
 
-def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> MethodBase | None:
+def open_vhost(
+    connection: GatewayConnection, channel: Channel, method: ConnectionOpen
+) -> MethodBase | None:
     """The client names its virtual host.
 
     In 0-8 and 0-9 it may be sent to another host, unless it insists, and hears of others.
@@ -211,16 +221,16 @@ def open_vhost(connection: Any, channel: None, method: ConnectionOpen) -> Method
     )
 
 
-def close(connection: Any, channel: None, method: ConnectionClose) -> None:
+def close(connection: GatewayConnection, channel: Channel, method: ConnectionClose) -> None:
     """The client closes; the machine has answered."""
 
 
-def close_ok(connection: Any, channel: None, method: ConnectionCloseOk) -> None:
+def close_ok(connection: GatewayConnection, channel: Channel, method: ConnectionCloseOk) -> None:
     """The client agrees to our close."""
 
 
 def update_secret(
-    connection: Any, channel: None, method: ConnectionUpdateSecret
+    connection: GatewayConnection, channel: Channel, method: ConnectionUpdateSecret
 ) -> MethodBase | None:
     """The client renews its credentials: of those that expire, the new ones are checked."""
     renew = connection.context.renew
@@ -230,7 +240,7 @@ def update_secret(
     return None
 
 
-def renewed(connection: Any, user: Any) -> None:
+def renewed(connection: GatewayConnection, user: User) -> None:
     """The new credentials are right; what they no longer allow ends."""
     if connection.ended:
         return
@@ -240,7 +250,7 @@ def renewed(connection: Any, user: Any) -> None:
     recheck(connection)
 
 
-def not_renewed(connection: Any) -> None:
+def not_renewed(connection: GatewayConnection) -> None:
     """The new credentials are wrong; why exactly stays in our log."""
     if connection.ended:
         return
@@ -250,37 +260,41 @@ def not_renewed(connection: Any) -> None:
     )
 
 
-def channel_open(connection: Any, channel: Any, method: ChannelOpen) -> MethodBase:
+def channel_open(
+    connection: GatewayConnection, channel: Channel, method: ChannelOpen
+) -> MethodBase:
     """Open the channel."""
     connection.context.quotas.check_channel(connection, 0)
     connection.context.telling.channel_opened(connection, channel.number)
     return ChannelOpenOk()
 
 
-def ping(connection: Any, channel: Any, method: ChannelPing) -> None:
+def ping(connection: GatewayConnection, channel: Channel, method: ChannelPing) -> None:
     """The client wants a sign of life: agree, and send a pong, which it answers."""
     connection.reply(channel.number, ChannelOk())
     connection.reply(channel.number, ChannelPong())
 
 
-def pong(connection: Any, channel: Any, method: ChannelPong) -> MethodBase:
+def pong(connection: GatewayConnection, channel: Channel, method: ChannelPong) -> MethodBase:
     """A sign of life of the client."""
     return ChannelOk()
 
 
-def ok(connection: Any, channel: Any, method: ChannelOk) -> None:
+def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> None:
     """The client got our pong."""
 
 
-def channel_close(connection: Any, channel: Any, method: MethodBase) -> None:
+def channel_close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """The machine has answered, and the channel is gone."""
 
 
-def channel_close_ok(connection: Any, channel: Any, method: ChannelCloseOk) -> None:
+def channel_close_ok(
+    connection: GatewayConnection, channel: Channel, method: ChannelCloseOk
+) -> None:
     """The client agrees to our close of the channel."""
 
 
-def flow(connection: Any, channel: Any, method: ChannelFlow) -> None:
+def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
     """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
     channel.flow = method.active
     connection.reply(channel.number, ChannelFlowOk(active=method.active))
@@ -289,11 +303,11 @@ def flow(connection: Any, channel: Any, method: ChannelFlow) -> None:
             consumer.queue.unpark(consumer)
 
 
-def flow_ok(connection: Any, channel: Any, method: ChannelFlowOk) -> None:
+def flow_ok(connection: GatewayConnection, channel: Channel, method: ChannelFlowOk) -> None:
     """The client answers a channel.flow of ours."""
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "connection.start-ok": start_ok,
     "connection.secure-ok": secure_ok,
     "connection.tune-ok": tune_ok,

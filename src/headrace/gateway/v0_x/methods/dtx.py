@@ -7,7 +7,9 @@ channels may start the same one. Its outcome comes from a coordinator, which is 
 the channel then starts another one.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from headrace.model.errors import PreconditionFailed
 from headrace.model.transaction.xid import Xid
@@ -21,8 +23,13 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler
 
-def select(connection: Any, channel: Any, method: DtxSelect) -> MethodBase:
+
+def select(connection: GatewayConnection, channel: Channel, method: DtxSelect) -> MethodBase:
     """Put the channel in the mode of distributed transactions."""
     if channel.tx and not channel.dtx:
         raise PreconditionFailed("cannot switch from tx to dtx mode")
@@ -32,7 +39,7 @@ def select(connection: Any, channel: Any, method: DtxSelect) -> MethodBase:
     return DtxSelectOk()
 
 
-def start(connection: Any, channel: Any, method: DtxStart) -> MethodBase:
+def start(connection: GatewayConnection, channel: Channel, method: DtxStart) -> MethodBase:
     """Begin to work for a transaction: what is published and settled from now on is its own."""
     if not channel.dtx:
         raise PreconditionFailed("the channel is not in dtx mode")
@@ -51,7 +58,7 @@ def start(connection: Any, channel: Any, method: DtxStart) -> MethodBase:
     return DtxStartOk()
 
 
-HANDLERS: dict[str, Any] = {
+HANDLERS: dict[str, Handler] = {
     "dtx.select": select,
     "dtx.start": start,
 }
