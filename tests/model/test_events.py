@@ -35,9 +35,9 @@ def vhost(events: Events) -> VirtualHost:
 
 
 def test_an_event_is_dated_and_names_who_did_it(events: Events, heard: list[Event]) -> None:
-    events.tell("alarm.set", source="disk", node=None)
+    events.emit("alarm.set", source="disk", node=None)
     events.actor = Ada()
-    events.tell("queue.deleted", name="q", vhost="/")
+    events.emit("queue.deleted", name="q", vhost="/")
     assert heard[0] == (
         "alarm.set",
         1_000,
@@ -48,15 +48,15 @@ def test_an_event_is_dated_and_names_who_did_it(events: Events, heard: list[Even
 
 def test_without_listeners_nothing_is_heard() -> None:
     events = Events()
-    assert not events.heard
+    assert not events.has_listeners
     heard: list[Event] = []
     events.listen(heard.append)
     events.listen(heard.append)
-    assert events.heard
-    events.tell("alarm.set")
+    assert events.has_listeners
+    events.emit("alarm.set")
     events.ignore(heard.append)
-    assert not events.heard
-    events.tell("alarm.cleared")
+    assert not events.has_listeners
+    events.emit("alarm.cleared")
     assert [event.kind for event in heard] == ["alarm.set"]
 
 
@@ -69,7 +69,7 @@ def test_listeners_are_bounded_and_one_that_fails_does_no_harm(
     events.ignore(heard.append)
     events.listen(bad)
     events.listen(heard.append)
-    events.tell("vhost.created", name="x")
+    events.emit("vhost.created", name="x")
     assert [event.kind for event in heard] == ["vhost.created"]
     for _ in range(LISTENERS_MAX - 2):
         events.listen([].append)  # type: ignore[arg-type]

@@ -2,11 +2,11 @@
 """Events of a broker, passed to listeners.
 
 Kinds and facts have the names of RabbitMQ's event exchange: ``queue.created``,
-``connection.closed``, ``user.authentication.failure``. The source of an event checks ``heard``
-first, so that facts are only collected if there is a listener::
+``connection.closed``, ``user.authentication.failure``. The source of an event checks
+``has_listeners`` first, so that facts are only collected if there is a listener::
 
-    if events.heard:
-        events.tell("queue.deleted", name=queue.name, vhost=vhost.name)
+    if events.has_listeners:
+        events.emit("queue.deleted", name=queue.name, vhost=vhost.name)
 
 Listeners are called immediately, in the middle of the change: they may store the event, and must
 not change the model. An exception in a listener is logged, and the others are called.
@@ -58,7 +58,7 @@ class Events:
 
     def __init__(self, counters: Counters | None = None) -> None:
         """Events are dated by the clock of ``counters``."""
-        self.heard = False  # True if there is a listener.
+        self.has_listeners = False  # True if there is a listener.
         self.actor: Actor | None = None  # The user whose request is being served.
         #: Returns why no audited change may be made; "" if it may.
         self.refusal: Callable[[], str] | None = None
@@ -76,13 +76,13 @@ class Events:
         if len(self._listeners) >= LISTENERS_MAX:
             raise ResourceError(f"a broker has {LISTENERS_MAX} listeners to its events at most")
         self._listeners.append(listener)
-        self.heard = True
+        self.has_listeners = True
 
     def ignore(self, listener: Listener) -> None:
         """Remove a listener; a missing one is no error."""
         if listener in self._listeners:
             self._listeners.remove(listener)
-        self.heard = bool(self._listeners)
+        self.has_listeners = bool(self._listeners)
 
     def require(self) -> None:
         """Check that a change can be audited.
@@ -94,7 +94,7 @@ class Events:
         if reason:
             raise NotRecorded(reason)
 
-    def tell(self, kind: str, /, **facts: object) -> None:
+    def emit(self, kind: str, /, **facts: object) -> None:
         """Call the listeners with an event.
 
         Facts that are None are left out. ``user_who_performed_action`` is the actor by default.
@@ -155,8 +155,8 @@ def binding_facts(binding: Binding, vhost: str) -> dict[str, object]:
 
 def tell_purged(events: Events, vhost: str, queue: Queue, messages: int) -> None:
     """Report that a client purged a queue."""
-    if events.heard:
-        events.tell("queue.purged", name=queue.name, vhost=vhost, messages=messages)
+    if events.has_listeners:
+        events.emit("queue.purged", name=queue.name, vhost=vhost, messages=messages)
 
 
 def consumer_facts(consumer: Consumer, vhost: str) -> dict[str, object]:

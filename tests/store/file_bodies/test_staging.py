@@ -322,7 +322,7 @@ def test_a_sender_faster_than_the_disk_is_read_from_no_more() -> None:
     part = opened(staging, "a", 4 * BACKLOG_MAX)
     while not staging.crowded():
         staging.add(part, b"x" * CHUNK)
-    staging.hold_back(transport)
+    staging.pause(transport)
     assert transport.holds == 1
     work_off(staging)
     assert transport.holds == 0

@@ -33,9 +33,9 @@ class Telling:
         peer, own = addresses(connection.transport)
         self.names[number] = f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}"
         self._channels[number] = set()
-        if self.events.heard:
+        if self.events.has_listeners:
             user = connection.user.name
-            self.events.tell(
+            self.events.emit(
                 "connection.created",
                 pid=f"connection/{number}",
                 name=self.names[number],
@@ -64,8 +64,8 @@ class Telling:
         for channel in self._channels.pop(number, ()):
             self._channel_closed(connection, channel)
         name = self.names.pop(number, None)
-        if name is not None and self.events.heard:
-            self.events.tell(
+        if name is not None and self.events.has_listeners:
+            self.events.emit(
                 "connection.closed",
                 pid=f"connection/{number}",
                 name=name,
@@ -80,9 +80,9 @@ class Telling:
         if channels is None or channel in channels:
             return
         channels.add(channel)
-        if self.events.heard:
+        if self.events.has_listeners:
             name = self.names[connection.number]
-            self.events.tell(
+            self.events.emit(
                 "channel.created",
                 pid=f"connection/{connection.number}/{channel}",
                 name=f"{name} ({channel})",
@@ -101,8 +101,8 @@ class Telling:
             self._channel_closed(connection, channel)
 
     def _channel_closed(self, connection: Any, channel: int) -> None:
-        if self.events.heard:
-            self.events.tell(
+        if self.events.has_listeners:
+            self.events.emit(
                 "channel.closed",
                 pid=f"connection/{connection.number}/{channel}",
                 connection=f"connection/{connection.number}",

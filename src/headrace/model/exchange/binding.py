@@ -58,7 +58,7 @@ BindingKey = TypeVar("BindingKey")
 Bound: TypeAlias = "Binding | dict[Binding, None]"
 
 
-def hold(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
+def add_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Add a binding under a key; a key with only one binding needs no dict."""
     held = table.get(key)
     if held is None:
@@ -69,7 +69,7 @@ def hold(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> N
         table[key] = {held: None, binding: None}
 
 
-def drop(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
+def remove_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Remove a binding from a key, and the key with its last binding."""
     held = table.get(key)
     if isinstance(held, dict):

@@ -31,7 +31,14 @@ from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import Check, shown, type_name, wrong_argument
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange import deduplication
-from headrace.model.exchange.binding import Binding, Bound, Destination, destinations, drop, hold
+from headrace.model.exchange.binding import (
+    Binding,
+    Bound,
+    Destination,
+    add_binding,
+    destinations,
+    remove_binding,
+)
 from headrace.model.exchange.headers_index import Asked, HeadersIndex
 from headrace.model.exchange.topic_trie import TopicTrie
 
@@ -292,10 +299,10 @@ class DirectExchange(Exchange):
         destinations(self._keys.get(routing_key), into)
 
     def _index(self, binding: Binding) -> None:
-        hold(self._keys, binding.routing_key, binding)
+        add_binding(self._keys, binding.routing_key, binding)
 
     def _forget(self, binding: Binding) -> None:
-        drop(self._keys, binding.routing_key, binding)
+        remove_binding(self._keys, binding.routing_key, binding)
 
 
 class FanoutExchange(Exchange):
@@ -449,11 +456,11 @@ class SuperStreamExchange(Exchange):
             into[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
 
     def _index(self, binding: Binding) -> None:
-        hold(self._keys, binding.routing_key, binding)
+        add_binding(self._keys, binding.routing_key, binding)
         self._sort()
 
     def _forget(self, binding: Binding) -> None:
-        drop(self._keys, binding.routing_key, binding)
+        remove_binding(self._keys, binding.routing_key, binding)
         self._sort()
 
     def _sort(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_octets
-from headrace.model.exchange.binding import destinations, drop, hold
+from headrace.model.exchange.binding import add_binding, destinations, remove_binding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class HeadersIndex:
         self.looked_at = 0  # Condition sets checked; for tests.
 
     def add(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
-        """Add a binding with conditions; with ``every`` all of them must hold."""
+        """Add a binding with conditions; with ``every`` all of them must add_binding."""
         found = []
         for key in asked:
             condition = self.conditions.get(key)
@@ -79,12 +79,12 @@ class HeadersIndex:
             home = self._home(needed) or min(needed, key=rarity_of)
             if home.all_of is None:
                 home.all_of = {}
-            hold(home.all_of, needed, binding)
+            add_binding(home.all_of, needed, binding)
             return
         for condition in found:
             if condition.any_of is None:
                 condition.any_of = {}
-            hold(condition.any_of, _HERE, binding)
+            add_binding(condition.any_of, _HERE, binding)
 
     def remove(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
         """Remove a binding, and conditions that no other binding has."""
@@ -93,11 +93,11 @@ class HeadersIndex:
             needed = tuple(sorted(found, key=order_of))
             home = self._home(needed)
             if home is not None and home.all_of is not None:
-                drop(home.all_of, needed, binding)
+                remove_binding(home.all_of, needed, binding)
                 home.all_of = home.all_of or None
         for key, condition in zip(asked, found, strict=True):
             if not every and condition.any_of is not None:
-                drop(condition.any_of, _HERE, binding)
+                remove_binding(condition.any_of, _HERE, binding)
                 condition.any_of = condition.any_of or None
             condition.uses -= 1
             if not condition.uses:

@@ -9,7 +9,14 @@ once for each word of the routing key, so that no pattern or key takes exponenti
 
 from __future__ import annotations
 
-from headrace.model.exchange.binding import Binding, Bound, Destination, destinations, drop, hold
+from headrace.model.exchange.binding import (
+    Binding,
+    Bound,
+    Destination,
+    add_binding,
+    destinations,
+    remove_binding,
+)
 
 _HERE = 0  # The only key of a node's ``held``.
 
@@ -53,7 +60,7 @@ class TopicTrie:
             node = following
         if node.held is None:
             node.held = {}
-        hold(node.held, _HERE, binding)
+        add_binding(node.held, _HERE, binding)
 
     def remove(self, pattern: str, binding: Binding) -> None:
         """Remove a binding, and nodes that no other binding needs."""
@@ -66,7 +73,7 @@ class TopicTrie:
             path.append((node, word))
             node = following
         if node.held is not None:
-            drop(node.held, _HERE, binding)
+            remove_binding(node.held, _HERE, binding)
             if not node.held:
                 node.held = None
         for parent, word in reversed(path):

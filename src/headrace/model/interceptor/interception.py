@@ -97,9 +97,9 @@ class Interception:
         publishers = vhost.publishing_ids
         if self.is_duplicate() or (number is not None and publishers.knows(number)):
             return 0
-        everybody = [*queues, *self.keepers()]
+        targets = [*queues, *self.keepers()]
         persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
-        lasting = any(queue.is_stream or (persistent and queue.durable) for queue in everybody)
+        lasting = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
         refused = 0
         if not inside:
             if lasting and vhost.store.full:
@@ -120,11 +120,11 @@ class Interception:
             message = self.stamped(message)
             if vhost.tracer is not None:
                 vhost.tracer.published(message, queues, source)
-            if everybody:
-                refused = max(refused, vhost.deliver(message, everybody, persistent))
+            if targets:
+                refused = max(refused, vhost.deliver(message, targets, persistent))
             if number is not None:
                 publishers.note(number, lasting)
-            if self.observers and everybody:
+            if self.observers and targets:
                 headers = self.headers()
                 for observer in self.observers:
                     observer.note(headers, lasting)

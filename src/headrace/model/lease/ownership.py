@@ -143,12 +143,12 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         key: Hashable = ("owner", lease)
         if self[lease].owner:
             due_ms = self._counters.now_ms + self._pause_ms(lease)
-            self._scheduler.put(key, due_ms, lambda now_ms: self._look(lease, now_ms))
+            self._scheduler.put(key, due_ms, lambda now_ms: self._check(lease, now_ms))
 
     def _pause_ms(self, lease: Lease) -> int:
         return max(100, self[lease].timeout_s * 1000 // 4)
 
-    def _look(self, lease: Lease, now_ms: int) -> int:
+    def _check(self, lease: Lease, now_ms: int) -> int:
         """Remove an owner that has timed out; return when to check again."""
         ownership = self.get(lease)
         if ownership is None or lease.deleted or not ownership.owner:

@@ -211,7 +211,7 @@ class Errand:
                 if self._selected == self._count:
                     return
                 self._next = message.seq + 1
-                self._look(message)
+                self._select(message)
             yield
             self._check()
             while len(self._written) > BEHIND_MAX:
@@ -259,7 +259,7 @@ class Errand:
             self._next = last
         return found[:LOOKS_MAX]
 
-    def _look(self, message: Message) -> None:
+    def _select(self, message: Message) -> None:
         """Withdraw a message if it is selected."""
         self._looked += 1
         queued = not isinstance(self.source, Stream)

@@ -235,8 +235,8 @@ class Guard:
         self.alerted[reason] = now_ms
         log.warning("queue %r: %s %d has reached %d", queue.name, reason, value, limit)
         events = queue.vhost.events
-        if events.heard:
-            events.tell(
+        if events.has_listeners:
+            events.emit(
                 "queue.alert",
                 name=queue.name,
                 vhost=queue.vhost.name,

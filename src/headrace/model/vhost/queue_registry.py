@@ -223,8 +223,8 @@ class QueueRegistry(Topology):
         if spare:
             self.declare_queue(spare, durable=durable, user=user)
         self._changed()
-        if self.events.heard:
-            self.events.tell("queue.created", **queue_facts(queue, self.name))
+        if self.events.has_listeners:
+            self.events.emit("queue.created", **queue_facts(queue, self.name))
         return queue
 
     def delete_queue(
@@ -562,6 +562,6 @@ class QueueRegistry(Topology):
         self._changed()
         self._leave_unused(sources)
         count = self._end(queue, user)
-        if self.events.heard and not queue.is_hidden:
-            self.events.tell("queue.deleted", name=queue.name, vhost=self.name)
+        if self.events.has_listeners and not queue.is_hidden:
+            self.events.emit("queue.deleted", name=queue.name, vhost=self.name)
         return count

@@ -175,8 +175,8 @@ class Topology(ABC):
                 )
             self._exchange_made(exchange)
             self._changed()
-            if self.events.heard:
-                self.events.tell("exchange.created", **exchange_facts(exchange, self.name))
+            if self.events.has_listeners:
+                self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
         exchange_type(kind)  # Refuses unknown types.
         if sticky:
@@ -237,8 +237,8 @@ class Topology(ABC):
         self._exchange_gone(exchange)
         if exchange.durable:
             self.definitions.delete_exchange(exchange.name)
-        if self.events.heard:
-            self.events.tell("exchange.deleted", name=exchange.name, vhost=self.name)
+        if self.events.has_listeners:
+            self.events.emit("exchange.deleted", name=exchange.name, vhost=self.name)
         return sources
 
     def _leave_unused(self, exchanges: Iterable[Exchange]) -> None:
@@ -302,8 +302,8 @@ class Topology(ABC):
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
                 self._untie_others(binding)
             self._changed()
-            if self.events.heard:
-                self.events.tell("binding.created", **binding_facts(binding, self.name))
+            if self.events.has_listeners:
+                self.events.emit("binding.created", **binding_facts(binding, self.name))
             if binding.source.observer is not None:
                 binding.source.observer.bound(binding)
 
@@ -389,8 +389,8 @@ class Topology(ABC):
         self._tell_undone(binding)
 
     def _tell_undone(self, binding: Binding) -> None:
-        if self.events.heard:
-            self.events.tell("binding.deleted", **binding_facts(binding, self.name))
+        if self.events.has_listeners:
+            self.events.emit("binding.deleted", **binding_facts(binding, self.name))
 
     def _unlist(self, binding: Binding) -> None:
         """Remove a binding from the index by destination and from the store."""
@@ -413,7 +413,7 @@ class Topology(ABC):
         bindings = list(self._bound.get(destination, ()))
         if len(bindings) > CLEARED_AT_ONCE:
             self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
-        self._untie_all(bindings, self.events.heard or destination.durable)
+        self._untie_all(bindings, self.events.has_listeners or destination.durable)
         return dict.fromkeys([binding.source for binding in bindings])
 
     def _untie_all(self, bindings: list[Binding], known: bool) -> None:

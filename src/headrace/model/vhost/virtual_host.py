@@ -298,11 +298,11 @@ class VirtualHost(QueueRegistry):
         interception = Interception(self, tuple(observers), lambda: headers)
         if interception.is_duplicate():
             return
-        everybody = [*queues, *interception.keepers()]
+        targets = [*queues, *interception.keepers()]
         if observers:
             message = interception.watched(message)
-        if everybody:
-            self.deliver(message, everybody, persistent)
+        if targets:
+            self.deliver(message, targets, persistent)
             for observer in observers:
                 observer.note(headers, persistent)
 
@@ -456,14 +456,14 @@ class VirtualHost(QueueRegistry):
     def consumer_added(self, consumer: Consumer) -> None:
         """Called when a queue has a new consumer."""
         self.count_consumer(consumer)
-        if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
-            self.events.tell("consumer.created", **consumer_facts(consumer, self.name))
+        if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
+            self.events.emit("consumer.created", **consumer_facts(consumer, self.name))
 
     def consumer_removed(self, consumer: Consumer) -> None:
         """Called when a queue has lost a consumer."""
         self.definition_octets -= self._consumers.pop(consumer, 0)
-        if self.events.heard and not consumer.queue.access_name.startswith(SERVICES):
-            self.events.tell("consumer.deleted", **consumer_name(consumer, self.name))
+        if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
+            self.events.emit("consumer.deleted", **consumer_name(consumer, self.name))
 
     # --- What goes with exchanges and queues ------------------------------------------------------
 

@@ -142,7 +142,7 @@ class AccountChanges:
         self._context.counters.generation += 1
         previous, events.actor = events.actor, self._operators.changed(actor)
         try:
-            if events.heard:
+            if events.has_listeners:
                 tell_changes(events, before, access.snapshot)
             events.actor = actor
             self._apply_vhosts(access.snapshot)

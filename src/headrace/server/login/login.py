@@ -180,8 +180,8 @@ class LoginService:
             found = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
-            if self._events.heard:
-                self._events.tell(
+            if self._events.has_listeners:
+                self._events.emit(
                     "user.authentication.failure",
                     **connection_of(connection, mechanism),
                     error=str(error),
@@ -197,9 +197,9 @@ class LoginService:
         self._turn()
 
     def _let_in(self, connection: ClientConnection, mechanism: str, user: User) -> None:
-        if self._events.heard:
+        if self._events.has_listeners:
             facts = connection_of(connection, mechanism)
-            self._events.tell("user.authentication.success", name=user.name, **facts)
+            self._events.emit("user.authentication.success", name=user.name, **facts)
         self.gate.leave(connection.number)
         self._watch(connection.number, user)
         connection.logged_in(user)

@@ -55,8 +55,8 @@ class Drain:
         if not self.active:
             self.active = True
             log.warning("draining: the ports are closed")
-            if self._events.heard:
-                self._events.tell("maintenance.draining")
+            if self._events.has_listeners:
+                self._events.emit("maintenance.draining")
             for listener in self._ports.listeners.values():
                 listener.close()
 
@@ -72,8 +72,8 @@ class Drain:
             listener.reopen()
         self.active = False
         log.warning("draining is over: the ports are open")
-        if self._events.heard:
-            self._events.tell("maintenance.revived")
+        if self._events.has_listeners:
+            self._events.emit("maintenance.revived")
 
     def left(self) -> list[Transport]:
         """Return the connections that are not closed."""

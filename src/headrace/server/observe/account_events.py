@@ -110,18 +110,18 @@ def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
     known = before.parameters
     for key in known.keys() - after.parameters.keys():
         if key.component in SUBJECTS:
-            events.tell(SUBJECTS[key.component][1], **subject_of(key))
+            events.emit(SUBJECTS[key.component][1], **subject_of(key))
         if key.component not in OF_THEIR_OWN:
-            events.tell("parameter.cleared", **parameter_of(key))
+            events.emit("parameter.cleared", **parameter_of(key))
     for key, value in after.parameters.items():
         if known.get(key) == value:
             continue
         if key.component in SUBJECTS:
             parts = value if isinstance(value, dict) else {}
             told = {name: as_header(each) for name, each in parts.items()}
-            events.tell(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
+            events.emit(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
         if key.component not in OF_THEIR_OWN:
-            events.tell("parameter.set", **parameter_of(key), value=as_header(value))
+            events.emit("parameter.set", **parameter_of(key), value=as_header(value))
 
 
 def subject_of(key: Key) -> dict[str, object]:
@@ -161,24 +161,24 @@ def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Report the differences of two snapshots."""
     tell_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
-        events.tell("user.deleted", name=name)
+        events.emit("user.deleted", name=name)
     for name, account in after.accounts.items():
         known = before.accounts.get(name)
         if known is None:
-            events.tell("user.created", name=name)
+            events.emit("user.created", name=name)
         elif known.password_hash != account.password_hash:
-            events.tell("user.password.changed", name=name)
+            events.emit("user.password.changed", name=name)
         if account.tags != (known.tags if known is not None else ()):
-            events.tell("user.tags.set", name=name, tags=list(account.tags))
+            events.emit("user.tags.set", name=name, tags=list(account.tags))
     for name in before.vhosts.keys() - after.vhosts.keys():
-        events.tell("vhost.deleted", name=name)
+        events.emit("vhost.deleted", name=name)
     for name in after.vhosts.keys() - before.vhosts.keys():
-        events.tell("vhost.created", name=name)
+        events.emit("vhost.created", name=name)
     for user, vhost in before.permissions.keys() - after.permissions.keys():
-        events.tell("permission.deleted", user=user, vhost=vhost)
+        events.emit("permission.deleted", user=user, vhost=vhost)
     for (user, vhost), permission in after.permissions.items():
         if before.permissions.get((user, vhost)) != permission:
-            events.tell(
+            events.emit(
                 "permission.created",
                 user=user,
                 vhost=vhost,
@@ -187,10 +187,10 @@ def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
                 read=permission.read,
             )
     for user, vhost, exchange in before.topic_permissions.keys() - after.topic_permissions.keys():
-        events.tell("topic.permission.deleted", user=user, vhost=vhost, exchange=exchange)
+        events.emit("topic.permission.deleted", user=user, vhost=vhost, exchange=exchange)
     for (user, vhost, exchange), topic in after.topic_permissions.items():
         if before.topic_permissions.get((user, vhost, exchange)) != topic:
-            events.tell(
+            events.emit(
                 "topic.permission.created",
                 user=user,
                 vhost=vhost,

@@ -136,10 +136,10 @@ class Alarms:
         for alarm in sorted(before - now):
             where = f" of vhost '{alarm.vhost}'" if alarm.vhost else ""
             log.warning("publishers%s are no longer blocked: %s", where, alarm.reason)
-        if not self.events.heard:
+        if not self.events.has_listeners:
             return
         for source in (MEMORY, DISK, OPERATOR):
             was = any(alarm.source == source for alarm in before)
             is_now = any(alarm.source == source for alarm in now)
             if was != is_now:
-                self.events.tell("alarm.set" if is_now else "alarm.cleared", source=source)
+                self.events.emit("alarm.set" if is_now else "alarm.cleared", source=source)

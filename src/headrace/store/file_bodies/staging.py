@@ -95,12 +95,12 @@ class Staging(Files):
         self.idle: dict[int, Body] = {}  # Bodies without references.
         self.used = 0  # Bytes reserved for parts and bodies.
         self.backlog = 0  # Bytes passed to the thread and not written.
-        self.held: dict[Transport, None] = {}  # Transports that are not read.
+        self.paused: dict[Transport, None] = {}  # Transports that are not read.
         # Sender and retry function.
         self.waiting: deque[tuple[object, Callable[[], bool]]] = deque()
         self.closed = False
         self.disk.make_directory(directory)
-        self.look()
+        self.load_existing()
         self.writer = Writer(self.disk, directory, free_min=0, threaded=threaded)
         self.wake_fd = self.writer.wake_fd
 
@@ -108,7 +108,7 @@ class Staging(Files):
         """Return the path of a file."""
         return os.path.join(self.directory, name)
 
-    def look(self) -> None:
+    def load_existing(self) -> None:
         """Load what an earlier process left."""
         for name in self.disk.names(self.directory):
             found = named(name, self.now_ms)
@@ -247,7 +247,7 @@ class Staging(Files):
             if error is not None and part.error is None:
                 self.fail(part, error)
             if self.backlog <= BACKLOG_MAX // 2:
-                self.release_held()
+                self.resume_paused()
 
         self.submit(work, done)
 
@@ -255,15 +255,15 @@ class Staging(Files):
         """Return True if senders must pause because the disk is behind."""
         return self.backlog > BACKLOG_MAX
 
-    def hold_back(self, transport: Transport) -> None:
+    def pause(self, transport: Transport) -> None:
         """Stop reading from a sender until the disk has caught up."""
-        self.held[transport] = None
+        self.paused[transport] = None
         transport.hold()
 
-    def release_held(self) -> None:
+    def resume_paused(self) -> None:
         """Resume reading from the paused senders."""
-        held, self.held = self.held, {}
-        for transport in held:
+        paused, self.paused = self.paused, {}
+        for transport in paused:
             transport.unhold()
 
     def fail(self, part: Part, error: OSError) -> None:

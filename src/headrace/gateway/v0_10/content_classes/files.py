@@ -152,7 +152,7 @@ class SessionFiles(SessionPort, FileClass):
         connection = self.session.connection
         transport = None if connection is None else connection.transport
         if transport is not None and transport not in self.staging.held:
-            self.staging.hold_back(transport)
+            self.staging.pause(transport)
 
     def hold_output(self, store: Any, position: int) -> None:
         connection = self.session.connection

@@ -158,7 +158,7 @@ class ChannelFiles(ChannelPort, FileClass):
     def hold_back(self) -> None:
         transport = self.connection.transport
         if transport is not None and transport not in self.staging.held:
-            self.staging.hold_back(transport)
+            self.staging.pause(transport)
 
     def hold_output(self, store: Any, position: int) -> None:
         self.connection.hold(store, position)
