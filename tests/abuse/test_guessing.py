@@ -14,12 +14,12 @@ import pytest
 from headrace.gateway.security import throttle
 from headrace.gateway.security.access import Access
 from headrace.gateway.security.passwords import make_account
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.model.policy.accounts import Permission, TopicPermission
 from headrace.protocol.codec_0_x import ConnectionClose
 from headrace.server.net import connection_gate
-from headrace.server.net.connection_gate import Gate
+from headrace.server.net.connection_gate import ConnectionGate
 from headrace.server.observe import audit_file
 from headrace.server.observe.audit_file import AuditFile
 from headrace.server.observe.audit_log import AuditLog
@@ -80,7 +80,7 @@ def test_the_delay_is_kept_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "sleep", sleep)
 
     async def log_in(password: bytes) -> None:
-        await access.check_password("ada", password, Peer("6.6.6.6"))
+        await access.check_password("ada", password, RemotePeer("6.6.6.6"))
 
     with pytest.raises(LoginRefused, match="wrong"):
         asyncio.run(log_in(b"x"))
@@ -101,7 +101,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for table in (slow._addresses, slow._users, slow._lines, slow._good):
         assert len(table) <= 100
     monkeypatch.setattr(connection_gate, "ADDRESSES_MAX", 100)
-    door = Gate(rate_per_address=1.0)
+    door = ConnectionGate(rate_per_address=1.0)
     for n in range(1000):
         assert door.refusal(f"host-{n}") == ""
         door.enter(n, f"host-{n}")
@@ -118,7 +118,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     directory.set_permission("ada", "/", Permission(".*", ".*", ".*"))
     directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(".*", ".*"))
     access = Access(directory)
-    user = access.admit("ada", Peer())
+    user = access.admit("ada", RemotePeer())
     for n in range(1000):
         assert access.allowed(user, "/", "read", f"q-{n}")
         assert access.topic_allowed(user, "/", "write", "amq.topic", f"k.{n}")
@@ -128,7 +128,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_connections_of_an_address_have_a_rate() -> None:
     clock = Clock()
-    door = Gate(rate_per_address=2.0, clock=clock)
+    door = ConnectionGate(rate_per_address=2.0, clock=clock)
     taken = [door.refusal("6.6.6.6") for _ in range(21)]
     assert taken == [""] * 20 + ["connection_rate_per_address is reached"]
     assert door.refusal("1.2.3.4") == ""

@@ -231,7 +231,7 @@ class Prepared:
         self.offers = offers_of(fresh) if names.intersection(OFFERS) else None
         with contextlib.ExitStack() as undo:
             try:
-                self.terms = broker.login.terms(fresh)
+                self.login = broker.login.prepare(fresh)
                 self.move = Move(broker.ports, before, fresh, self.tls, closed=broker.drain.active)
             except (LoginSettingError, PortError) as error:
                 raise StartError(str(error)) from error
@@ -255,7 +255,7 @@ class Prepared:
             broker.check_certificates()
         if self.offers is not None:
             broker.context.offers = self.offers
-        broker.login.use(self.terms)
+        broker.login.use(self.login)
         if broker.logs is not None and self.handler is not None:
             broker.logs.use(self.handler, self.fresh)
 

@@ -29,11 +29,11 @@ from headrace.gateway.oauth.scopes import (
 )
 from headrace.gateway.oauth.tokens import TokenRules, Tokens, Trust
 from headrace.gateway.security.access import Access, User
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.server.config.settings import Settings
 from headrace.server.login.jwks import SIZE_MAX, discoverer, loader
-from headrace.server.login.token_issuers import KeyRing, Trusted, TrustError
+from headrace.server.login.token_issuers import KeyRing, TrustedIssuers, TrustError
 from headrace.store.catalog.users import UserDirectory
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
 
@@ -60,12 +60,12 @@ def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
 
 def tokens_by(settings: Settings) -> Tokens | None:
     """As a broker with these settings makes them."""
-    trusts = Trusted(settings, KeyRing()).trusts
+    trusts = TrustedIssuers(settings, KeyRing()).trusts
     return Tokens(Access(UserDirectory()), trusts) if trusts else None
 
 
 def check(tokens: Tokens, token: str) -> User:
-    return asyncio.run(tokens.user(token.encode(), Peer()))
+    return asyncio.run(tokens.user(token.encode(), RemotePeer()))
 
 
 def make(issuer: Issuer, *scopes: str, **claims: Any) -> str:

@@ -13,11 +13,11 @@ import pytest
 from headrace.gateway.sasl import scram as mechanism
 from headrace.gateway.sasl.external import name_of
 from headrace.gateway.sasl.logins import Logins
-from headrace.gateway.sasl.mechanism import Desk, Steps
+from headrace.gateway.sasl.mechanism import MechanismServices, Steps
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
 from headrace.gateway.security.access import Access, User
 from headrace.gateway.security.passwords import make_account
-from headrace.gateway.security.remote_peer import Certificate, LoginRefused, Peer
+from headrace.gateway.security.remote_peer import Certificate, LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.model.policy.accounts import Account
 from headrace.protocol import scram
@@ -47,10 +47,10 @@ def talk(access: Access, client: scram.Client) -> User:
     """A whole login by SCRAM-SHA-256."""
 
     async def steps() -> User:
-        logins = Logins(load("SCRAM-SHA-256", Desk(access)))
+        logins = Logins(load("SCRAM-SHA-256", MechanismServices(access)))
         response = client.first
         for _ in range(4):
-            found = await logins.step(1, Peer(), "SCRAM-SHA-256", response)
+            found = await logins.step(1, RemotePeer(), "SCRAM-SHA-256", response)
             if isinstance(found, User):
                 return found
             response = client.answer(found)
@@ -97,10 +97,10 @@ def test_scram_logs_in_who_knows_the_password_and_nobody_else(access: Access) ->
 
 def test_scram_answers_for_users_that_are_not_there_as_for_others(access: Access) -> None:
     """CVE-2016-8741: salts and iterations tell nobody who has an account."""
-    made = mechanism.Scram(Desk(access))
+    made = mechanism.Scram(MechanismServices(access))
 
     async def challenge(name: str) -> dict[str, str]:
-        octets = await made.begin(Peer()).step(b"n,,n=" + name.encode() + b",r=abc")
+        octets = await made.begin(RemotePeer()).step(b"n,,n=" + name.encode() + b",r=abc")
         assert isinstance(octets, bytes)
         return scram.attributes(octets, "rsi")
 
@@ -139,14 +139,14 @@ def test_scram_answers_for_users_that_are_not_there_as_for_others(access: Access
 )
 def test_malformed_first_messages_of_scram_are_refused(access: Access, response: bytes) -> None:
     with pytest.raises(LoginRefused):
-        asyncio.run(mechanism.Scram(Desk(access)).begin(Peer()).step(response))
+        asyncio.run(mechanism.Scram(MechanismServices(access)).begin(RemotePeer()).step(response))
 
 
 def test_a_proof_is_good_for_its_own_challenge_only(access: Access) -> None:
     async def steal() -> None:
-        made = mechanism.Scram(Desk(access))
+        made = mechanism.Scram(MechanismServices(access))
         client = scram.Client("ada", "sécret")
-        one, other = made.begin(Peer()), made.begin(Peer())
+        one, other = made.begin(RemotePeer()), made.begin(RemotePeer())
         challenge = await one.step(client.first)
         await other.step(client.first)
         assert isinstance(challenge, bytes)
@@ -226,30 +226,32 @@ def test_a_subject_cannot_pass_for_another() -> None:
 
 def test_mechanisms_are_offered_where_they_can_be_used(access: Access) -> None:
     plain = ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
-    logins = Logins(load(DEFAULT, Desk(access)))
-    assert logins.offered(Peer()) == plain
-    tls = Peer(loopback=False, encrypted=True, certificate=CERTIFICATE)
+    logins = Logins(load(DEFAULT, MechanismServices(access)))
+    assert logins.offered(RemotePeer()) == plain
+    tls = RemotePeer(loopback=False, encrypted=True, certificate=CERTIFICATE)
     assert logins.offered(tls) == [*plain, "EXTERNAL"]
-    assert logins.offered(Peer(certificate=CERTIFICATE)) == plain  # That is no TLS.
-    strict = Logins(load(DEFAULT, Desk(access)), plain_needs_tls=True)
-    assert strict.offered(Peer(loopback=False)) == ["SCRAM-SHA-256"]
-    assert strict.offered(Peer()) == plain
+    assert logins.offered(RemotePeer(certificate=CERTIFICATE)) == plain  # That is no TLS.
+    strict = Logins(load(DEFAULT, MechanismServices(access)), plain_needs_tls=True)
+    assert strict.offered(RemotePeer(loopback=False)) == ["SCRAM-SHA-256"]
+    assert strict.offered(RemotePeer()) == plain
     assert strict.offered(tls) == [*plain, "EXTERNAL"]
-    strictest = Logins(load(DEFAULT, Desk(access)), plain_needs_tls=True, plain_on_loopback=False)
-    assert strictest.offered(Peer()) == ["SCRAM-SHA-256"]
+    strictest = Logins(
+        load(DEFAULT, MechanismServices(access)), plain_needs_tls=True, plain_on_loopback=False
+    )
+    assert strictest.offered(RemotePeer()) == ["SCRAM-SHA-256"]
 
 
 @pytest.mark.parametrize("name", ["EXTERNAL", "ANONYMOUS", "XOAUTH2", "OAUTHBEARER", "X", ""])
 def test_what_is_not_offered_is_refused(access: Access, name: str) -> None:
     """CVE-2015-0223: what is off cannot be used by asking for it."""
-    logins = Logins(load(DEFAULT, Desk(access)))
+    logins = Logins(load(DEFAULT, MechanismServices(access)))
     with pytest.raises(LoginRefused, match="not offered"):
-        asyncio.run(logins.step(1, Peer(), name, b"ada"))
+        asyncio.run(logins.step(1, RemotePeer(), name, b"ada"))
 
 
 def test_external_does_not_act_as_another(access: Access) -> None:
-    logins = Logins(load("EXTERNAL", Desk(access)))
-    peer = Peer(encrypted=True, certificate=CERTIFICATE)
+    logins = Logins(load("EXTERNAL", MechanismServices(access)))
+    peer = RemotePeer(encrypted=True, certificate=CERTIFICATE)
     for asked in (b"", b"None", b"\0*\0*", b"ada"):
         assert asyncio.run(logins.step(1, peer, "EXTERNAL", asked)).name == "ada"  # type: ignore[union-attr]
     with pytest.raises(LoginRefused, match="another user"):
@@ -262,20 +264,20 @@ class Handshake:
     name = "X-SHAKE"
     clear = False
 
-    def __init__(self, desk: Desk, peer: Peer | None = None) -> None:
-        self.desk = desk
-        self.peer = peer or Peer()
+    def __init__(self, services: MechanismServices, peer: RemotePeer | None = None) -> None:
+        self.services = services
+        self.peer = peer or RemotePeer()
         self.left = 3
 
-    def offered(self, peer: Peer) -> bool:
+    def offered(self, peer: RemotePeer) -> bool:
         return True
 
-    def begin(self, peer: Peer) -> Steps:
-        return Handshake(self.desk, peer)
+    def begin(self, peer: RemotePeer) -> Steps:
+        return Handshake(self.services, peer)
 
     async def step(self, response: bytes) -> bytes | User:
         self.left -= 1
-        return b"shake" if self.left else self.desk.access.admit("ada", self.peer)
+        return b"shake" if self.left else self.services.access.admit("ada", self.peer)
 
 
 def test_a_step_that_fails_as_nothing_should_is_a_refusal(
@@ -287,9 +289,9 @@ def test_a_step_that_fails_as_nothing_should_is_a_refusal(
         raise ZeroDivisionError
 
     monkeypatch.setattr("headrace.gateway.sasl.password.PasswordSteps.step", fail)
-    logins = Logins(load("PLAIN", Desk(access)))
+    logins = Logins(load("PLAIN", MechanismServices(access)))
     with pytest.raises(LoginRefused, match="could not be checked"):
-        asyncio.run(logins.step(7, Peer(), "PLAIN", b"\0ada\0secret"))
+        asyncio.run(logins.step(7, RemotePeer(), "PLAIN", b"\0ada\0secret"))
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -301,12 +303,12 @@ def test_a_mechanism_can_be_plugged_in(access: Access, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("headrace.gateway.sasl.mechanisms.entry_points", entry_points)
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: Handshake)
-    logins = Logins(load("X-SHAKE PLAIN", Desk(access)))
-    assert logins.offered(Peer()) == ["X-SHAKE", "PLAIN"]
+    logins = Logins(load("X-SHAKE PLAIN", MechanismServices(access)))
+    assert logins.offered(RemotePeer()) == ["X-SHAKE", "PLAIN"]
     for _ in range(2):
-        assert asyncio.run(logins.step(7, Peer(), "X-SHAKE", b"hand")) == b"shake"
-    assert isinstance(asyncio.run(logins.step(7, Peer(), "X-SHAKE", b"hand")), User)
+        assert asyncio.run(logins.step(7, RemotePeer(), "X-SHAKE", b"hand")) == b"shake"
+    assert isinstance(asyncio.run(logins.step(7, RemotePeer(), "X-SHAKE", b"hand")), User)
     with pytest.raises(MechanismError, match="no mechanism CRAM-MD5"):
-        load("CRAM-MD5", Desk(access))
+        load("CRAM-MD5", MechanismServices(access))
     with pytest.raises(MechanismError, match="one mechanism"):
-        load(" ", Desk(access))
+        load(" ", MechanismServices(access))

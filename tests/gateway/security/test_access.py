@@ -11,7 +11,7 @@ import argon2
 import pytest
 
 from headrace.gateway.sasl.logins import Logins
-from headrace.gateway.sasl.mechanism import Desk
+from headrace.gateway.sasl.mechanism import MechanismServices
 from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
 from headrace.gateway.security.access import (
@@ -27,7 +27,7 @@ from headrace.gateway.security.passwords import (
     make_account,
     verify_password,
 )
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.model.policy.accounts import (
     Account,
     AccountError,
@@ -93,7 +93,9 @@ def test_a_change_among_many_accounts_makes_no_other_anew(tmp_path: Path, hashed
 
 
 def login(access: Access, name: str, password: str, loopback: bool = True) -> User:
-    return asyncio.run(access.check_password(name, password.encode(), Peer(loopback=loopback)))
+    return asyncio.run(
+        access.check_password(name, password.encode(), RemotePeer(loopback=loopback))
+    )
 
 
 def test_plain_and_amqplain_carry_name_and_password() -> None:
@@ -128,9 +130,9 @@ def test_malformed_responses_are_refused(
     directory: UserDirectory, mechanism: str, response: bytes
 ) -> None:
     async def log_in() -> None:
-        logins = Logins(load(DEFAULT, Desk(Access(directory))))
-        if await logins.step(1, Peer(), mechanism, response) == b"":  # It asks for one.
-            await logins.step(1, Peer(), mechanism, response)
+        logins = Logins(load(DEFAULT, MechanismServices(Access(directory))))
+        if await logins.step(1, RemotePeer(), mechanism, response) == b"":  # It asks for one.
+            await logins.step(1, RemotePeer(), mechanism, response)
 
     with pytest.raises(LoginRefused):
         asyncio.run(log_in())
@@ -159,12 +161,12 @@ def test_a_login_is_remembered_until_time_or_password_change(
 ) -> None:
     now = [0.0]
     access = Access(directory, clock=lambda: now[0])
-    assert access.recall("ada", b"secret", Peer()) is None
+    assert access.recall("ada", b"secret", RemotePeer()) is None
     login(access, "ada", "secret")
-    assert access.recall("ada", b"secret", Peer()) is not None
-    assert access.recall("ada", b"wrong", Peer()) is None
+    assert access.recall("ada", b"secret", RemotePeer()) is not None
+    assert access.recall("ada", b"wrong", RemotePeer()) is None
     now[0] = 301.0
-    assert access.recall("ada", b"secret", Peer()) is None
+    assert access.recall("ada", b"secret", RemotePeer()) is None
 
 
 def test_what_another_process_changes_counts_once_it_is_read_again(
@@ -191,7 +193,7 @@ def test_what_another_process_changes_counts_once_it_is_read_again(
     theirs.set_password("ada", hash_password("other"))
     assert ours.changed()
     assert access.take(ours.snapshot())
-    assert access.recall("ada", b"secret", Peer()) is None
+    assert access.recall("ada", b"secret", RemotePeer()) is None
     with pytest.raises(LoginRefused):
         login(access, "ada", "secret")
 
@@ -222,7 +224,7 @@ def test_permissions_are_expressions_found_anywhere(
 ) -> None:
     directory.set_permission("ada", "/", Permission(pattern, "^no$", "^no$"))
     access = Access(directory)
-    user = User(access, "ada", (), Peer())
+    user = User(access, "ada", (), RemotePeer())
     assert access.allowed(user, "/", "configure", name) is verdict
     assert access.allowed(user, "/", "configure", name) is verdict  # From memory.
     assert not access.allowed(user, "/", "read", name)
@@ -249,7 +251,7 @@ def test_topic_permissions_have_variables_and_hold_where_they_are_given(
 ) -> None:
     directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(write, ".*"))
     access = Access(directory)
-    user = User(access, "ada", (), Peer())
+    user = User(access, "ada", (), RemotePeer())
     assert access.topic_allowed(user, "/", "write", "amq.topic", key) is verdict
     assert access.topic_allowed(user, "/", "write", "amq.topic", key) is verdict  # From memory.
     assert access.topic_allowed(user, "/", "read", "amq.topic", key)
@@ -263,7 +265,7 @@ def test_a_name_in_a_topic_permission_is_no_expression(directory: UserDirectory)
     directory.add_user(make_account(".*", "secret"))
     directory.set_topic_permission(".*", "/", "amq.topic", TopicPermission("^{username}$", ""))
     access = Access(directory)
-    user = User(access, ".*", (), Peer())
+    user = User(access, ".*", (), RemotePeer())
     assert access.topic_allowed(user, "/", "write", "amq.topic", ".*")
     assert not access.topic_allowed(user, "/", "write", "amq.topic", "ada")
     with pytest.raises(AccountError, match="no regular expression"):

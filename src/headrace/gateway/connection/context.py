@@ -10,7 +10,7 @@ from headrace.gateway.connection.offers import Offers
 from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.security.limits import Quotas
 from headrace.gateway.security.permissions import Rights
-from headrace.gateway.security.remote_peer import Peer
+from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.model.counters import Counters
 from headrace.model.events import Events
 from headrace.model.policy.rules import Limits
@@ -75,7 +75,7 @@ class Context:
         offers: Offers | None = None,
         identity: str = "",
         events: Events | None = None,
-        offered: Callable[[Peer], Sequence[str]] | None = None,
+        offered: Callable[[RemotePeer], Sequence[str]] | None = None,
         renew: Callable[[Any, bytes], None] | None = None,
         limits_of_user: Callable[[str], Limits] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class Context:
         self._offered = offered
         self.renew = renew
         self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
-        self.peers: dict[int, Peer] = {}  # The other ends of connections, by number.
+        self.peers: dict[int, RemotePeer] = {}  # The other ends of connections, by number.
         self.specification_qos = specification_qos
         self.ack_timeout_ms = ack_timeout_ms
         self.ack_timeout_closes = ack_timeout_closes
@@ -133,9 +133,9 @@ class Context:
         """What this connection is told about the broker."""
         return self.introductions.pop(connection.number, self.server_properties)
 
-    def peer(self, number: int) -> Peer:
+    def peer(self, number: int) -> RemotePeer:
         """The other end of a connection."""
-        return self.peers.get(number) or Peer()
+        return self.peers.get(number) or RemotePeer()
 
     def offered(self, number: int) -> list[str]:
         """The mechanisms that a connection may log in by."""

@@ -13,7 +13,7 @@ import jwt
 from headrace.gateway.oauth.keys import Keys, NoKey
 from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
 from headrace.gateway.security.access import User
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
     from jwt.types import Options
@@ -81,7 +81,7 @@ class Tokens:
         """Return True if a password is a token: three parts, the first a JSON object."""
         return secret.startswith(b"eyJ") and secret.count(b".") == 2
 
-    async def user(self, token: bytes, peer: Peer) -> User:
+    async def user(self, token: bytes, peer: RemotePeer) -> User:
         """Return the user of a token.
 
         Raises:
@@ -90,7 +90,7 @@ class Tokens:
         async with self._access.attempt("", peer):
             return await self._user(token, peer)
 
-    async def _user(self, token: bytes, peer: Peer) -> User:
+    async def _user(self, token: bytes, peer: RemotePeer) -> User:
         try:
             text = token.decode("ascii")
             trust = self._trust(text)

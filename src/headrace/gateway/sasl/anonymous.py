@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
-    from headrace.gateway.sasl.mechanism import Desk
+    from headrace.gateway.sasl.mechanism import MechanismServices
     from headrace.gateway.security.access import User
 
 
@@ -18,17 +18,17 @@ class Anonymous:
     name = "ANONYMOUS"
     clear = False
 
-    def __init__(self, desk: Desk, peer: Peer | None = None) -> None:
-        self._desk = desk
-        self._peer = peer or Peer()
+    def __init__(self, services: MechanismServices, peer: RemotePeer | None = None) -> None:
+        self._services = services
+        self._peer = peer or RemotePeer()
 
-    def offered(self, peer: Peer) -> bool:
-        return bool(self._desk.anonymous_user)
+    def offered(self, peer: RemotePeer) -> bool:
+        return bool(self._services.anonymous_user)
 
-    def begin(self, peer: Peer) -> Anonymous:
-        return Anonymous(self._desk, peer)
+    def begin(self, peer: RemotePeer) -> Anonymous:
+        return Anonymous(self._services, peer)
 
     async def step(self, response: bytes) -> bytes | User:
-        if not self._desk.anonymous_user:
+        if not self._services.anonymous_user:
             raise LoginRefused("nobody may log in without a name")
-        return self._desk.access.admit(self._desk.anonymous_user, self._peer)
+        return self._services.access.admit(self._services.anonymous_user, self._peer)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
-    from headrace.gateway.sasl.mechanism import Desk
+    from headrace.gateway.sasl.mechanism import MechanismServices
     from headrace.gateway.security.access import User
 
 SEPARATOR = b"\x01"
@@ -19,22 +19,22 @@ class Bearer:
 
     clear = True
 
-    def __init__(self, desk: Desk, name: str) -> None:
+    def __init__(self, services: MechanismServices, name: str) -> None:
         self.name = name
-        self._desk = desk
+        self._services = services
 
-    def offered(self, peer: Peer) -> bool:
-        return self._desk.tokens is not None
+    def offered(self, peer: RemotePeer) -> bool:
+        return self._services.tokens is not None
 
-    def begin(self, peer: Peer) -> BearerSteps:
-        return BearerSteps(self._desk, peer)
+    def begin(self, peer: RemotePeer) -> BearerSteps:
+        return BearerSteps(self._services, peer)
 
 
 class BearerSteps:
     """One login: its response, requested if the first one was empty."""
 
-    def __init__(self, desk: Desk, peer: Peer) -> None:
-        self._desk = desk
+    def __init__(self, services: MechanismServices, peer: RemotePeer) -> None:
+        self._services = services
         self._peer = peer
         self._asked = False
 
@@ -42,20 +42,20 @@ class BearerSteps:
         if not response and not self._asked:
             self._asked = True
             return b""
-        tokens = self._desk.tokens
+        tokens = self._services.tokens
         if tokens is None:
             raise LoginRefused("bearer tokens are not served")
         return await tokens.user(read_token(response), self._peer)
 
 
-def xoauth2(desk: Desk) -> Bearer:
+def xoauth2(services: MechanismServices) -> Bearer:
     """XOAUTH2."""
-    return Bearer(desk, "XOAUTH2")
+    return Bearer(services, "XOAUTH2")
 
 
-def oauthbearer(desk: Desk) -> Bearer:
+def oauthbearer(services: MechanismServices) -> Bearer:
     """OAUTHBEARER."""
-    return Bearer(desk, "OAUTHBEARER")
+    return Bearer(services, "OAUTHBEARER")
 
 
 def read_token(response: bytes) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import Desk, text_of
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.mechanism import MechanismServices, text_of
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
@@ -35,25 +35,25 @@ class External:
     name = "EXTERNAL"
     clear = False
 
-    def __init__(self, desk: Desk, peer: Peer | None = None) -> None:
-        self._desk = desk
-        self._peer = peer or Peer()
+    def __init__(self, services: MechanismServices, peer: RemotePeer | None = None) -> None:
+        self._services = services
+        self._peer = peer or RemotePeer()
 
-    def offered(self, peer: Peer) -> bool:
+    def offered(self, peer: RemotePeer) -> bool:
         return peer.encrypted and bool(peer.certificate)
 
-    def begin(self, peer: Peer) -> External:
-        return External(self._desk, peer)
+    def begin(self, peer: RemotePeer) -> External:
+        return External(self._services, peer)
 
     async def step(self, response: bytes) -> bytes | User:
         certificate = self._peer.certificate
         if not certificate or not self._peer.encrypted:
             raise LoginRefused("EXTERNAL without a verified certificate")
-        desk = self._desk
-        name = name_of(certificate, desk.certificate_name, desk.certificate_san)
+        services = self._services
+        name = name_of(certificate, services.certificate_name, services.certificate_san)
         if response not in NOBODY and text_of(response, "the authorization identity") != name:
             raise LoginRefused(f"EXTERNAL asks to act as another user than {name!r}")
-        return desk.access.admit(name, self._peer)
+        return services.access.admit(name, self._peer)
 
 
 def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:

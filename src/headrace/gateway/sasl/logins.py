@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.sasl.mechanism import RESPONSE_BYTES_MAX, STEPS_MAX
 from headrace.gateway.security.audit import SILENT, Audit
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -76,7 +76,7 @@ class Logins:
         """Return True if the issuer of the user's token is no longer trusted."""
         return user.source in self._withdrawn
 
-    def offered(self, peer: Peer) -> list[str]:
+    def offered(self, peer: RemotePeer) -> list[str]:
         """The mechanisms that a client may use, in the order of the setting."""
         return [
             name
@@ -84,12 +84,14 @@ class Logins:
             if mechanism.offered(peer) and not (mechanism.clear and self._too_open(peer))
         ]
 
-    def _too_open(self, peer: Peer) -> bool:
+    def _too_open(self, peer: RemotePeer) -> bool:
         if peer.encrypted or not self._plain_needs_tls:
             return False
         return not (peer.loopback and self._plain_on_loopback)
 
-    async def step(self, number: int, peer: Peer, mechanism: str, response: bytes) -> bytes | User:
+    async def step(
+        self, number: int, peer: RemotePeer, mechanism: str, response: bytes
+    ) -> bytes | User:
         """Take a response of a connection: return the next challenge, or the user.
 
         Raises:
@@ -141,7 +143,7 @@ class Logins:
         self._tell(renewed, user.peer, "update-secret")
         return renewed
 
-    def _tell(self, user: User | None, peer: Peer, mechanism: str, reason: str = "") -> None:
+    def _tell(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
         if self._audit.active:
             self._audit.tell(
                 "login",

@@ -6,8 +6,8 @@ connection.start-ok, and empty when it has none. A step returns a challenge, whi
 connection.secure and is answered with connection.secure-ok, or the user.
 
 Other packages add mechanisms by an entry point of the group ``headrace.sasl``: its name is the
-mechanism's, it loads a callable that takes a `Desk` and returns a `Mechanism`, and it is used when
-the setting ``sasl_mechanisms`` names it.
+mechanism's, it loads a callable that takes a `MechanismServices` and returns a `Mechanism`, and it
+is used when the setting ``sasl_mechanisms`` names it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace.gateway.security.remote_peer import LoginRefused
 if TYPE_CHECKING:
     from headrace.gateway.oauth.tokens import Tokens
     from headrace.gateway.security.access import Access, User
-    from headrace.gateway.security.remote_peer import Peer
+    from headrace.gateway.security.remote_peer import RemotePeer
 
 RESPONSE_BYTES_MAX = 12288  # A token is long; before the login a client may send 16 KiB in all.
 STEPS_MAX = 8  # Of one login.
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class MechanismServices:
     """Services for mechanisms."""
 
     access: Access
@@ -59,10 +59,10 @@ class Mechanism(Protocol):
     def clear(self) -> bool:
         """True if the mechanism sends the password in clear text."""
 
-    def offered(self, peer: Peer) -> bool:
+    def offered(self, peer: RemotePeer) -> bool:
         """Return True if this connection can use it."""
 
-    def begin(self, peer: Peer) -> Steps:
+    def begin(self, peer: RemotePeer) -> Steps:
         """Begin a login."""
 
 

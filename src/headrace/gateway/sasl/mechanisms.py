@@ -14,12 +14,12 @@ from headrace.gateway.sasl.password import amqplain, plain
 from headrace.gateway.sasl.scram import Scram
 
 if TYPE_CHECKING:
-    from headrace.gateway.sasl.mechanism import Desk, Mechanism
+    from headrace.gateway.sasl.mechanism import Mechanism, MechanismServices
 
 GROUP = "headrace.sasl"
 DEFAULT = "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS"
 
-OURS: dict[str, Callable[[Desk], Mechanism]] = {
+OURS: dict[str, Callable[[MechanismServices], Mechanism]] = {
     "PLAIN": plain,
     "AMQPLAIN": amqplain,
     "SCRAM-SHA-256": Scram,
@@ -34,7 +34,7 @@ class MechanismError(ValueError):
     """A configured mechanism cannot be loaded; the text says which and why."""
 
 
-def load(names: str, desk: Desk) -> dict[str, Mechanism]:
+def load(names: str, services: MechanismServices) -> dict[str, Mechanism]:
     """Make the mechanisms of a list, in its order.
 
     Raises:
@@ -43,7 +43,7 @@ def load(names: str, desk: Desk) -> dict[str, Mechanism]:
     found: dict[str, Mechanism] = {}
     for name in names.split():
         make = OURS.get(name) or _plug_in(name)
-        mechanism = make(desk)
+        mechanism = make(services)
         if mechanism.name != name:
             raise MechanismError(f"the entry point of {name} brings {mechanism.name}")
         found[name] = mechanism
@@ -52,7 +52,7 @@ def load(names: str, desk: Desk) -> dict[str, Mechanism]:
     return found
 
 
-def _plug_in(name: str) -> Callable[[Desk], Mechanism]:
+def _plug_in(name: str) -> Callable[[MechanismServices], Mechanism]:
     points = entry_points(group=GROUP, name=name)
     if not points:
         raise MechanismError(
@@ -60,7 +60,7 @@ def _plug_in(name: str) -> Callable[[Desk], Mechanism]:
         )
     point = next(iter(points))
     try:
-        make: Callable[[Desk], Mechanism] = point.load()
+        make: Callable[[MechanismServices], Mechanism] = point.load()
     except Exception as error:
         raise MechanismError(f"the mechanism {name} cannot be loaded: {error}") from error
     return make

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import Desk, text_of
+from headrace.gateway.sasl.mechanism import MechanismServices, text_of
 from headrace.gateway.security.passwords import PASSWORD_BYTES_MAX
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table
 
@@ -26,25 +26,30 @@ class Password:
 
     clear = True
 
-    def __init__(self, desk: Desk, name: str, read: Callable[[bytes], tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, services: MechanismServices, name: str, read: Callable[[bytes], tuple[bytes, bytes]]
+    ) -> None:
         self.name = name
-        self._desk = desk
+        self._services = services
         self._read = read
 
-    def offered(self, peer: Peer) -> bool:
+    def offered(self, peer: RemotePeer) -> bool:
         return True
 
-    def begin(self, peer: Peer) -> PasswordSteps:
-        return PasswordSteps(self._desk, peer, self._read)
+    def begin(self, peer: RemotePeer) -> PasswordSteps:
+        return PasswordSteps(self._services, peer, self._read)
 
 
 class PasswordSteps:
     """One login: its response, requested if the first one was empty."""
 
     def __init__(
-        self, desk: Desk, peer: Peer, read: Callable[[bytes], tuple[bytes, bytes]]
+        self,
+        services: MechanismServices,
+        peer: RemotePeer,
+        read: Callable[[bytes], tuple[bytes, bytes]],
     ) -> None:
-        self._desk = desk
+        self._services = services
         self._peer = peer
         self._read = read
         self._asks = read is read_plain  # Responses of AMQPLAIN are never empty.
@@ -54,23 +59,23 @@ class PasswordSteps:
             self._asks = False
             return b""
         raw, password = self._read(response)
-        tokens = self._desk.tokens
+        tokens = self._services.tokens
         if tokens is not None and tokens.looks_like_one(password):
             return await tokens.user(password, self._peer)
         name = text_of(raw, "the name of the user")
         if len(password) > PASSWORD_BYTES_MAX:
             raise LoginRefused("the password is too long")
-        return await self._desk.access.check_password(name, password, self._peer)
+        return await self._services.access.check_password(name, password, self._peer)
 
 
-def plain(desk: Desk) -> Password:
+def plain(services: MechanismServices) -> Password:
     """PLAIN."""
-    return Password(desk, "PLAIN", read_plain)
+    return Password(services, "PLAIN", read_plain)
 
 
-def amqplain(desk: Desk) -> Password:
+def amqplain(services: MechanismServices) -> Password:
     """AMQPLAIN."""
-    return Password(desk, "AMQPLAIN", read_amqplain)
+    return Password(services, "AMQPLAIN", read_amqplain)
 
 
 def read_plain(response: bytes) -> tuple[bytes, bytes]:

@@ -12,8 +12,8 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import Desk, text_of
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.sasl.mechanism import MechanismServices, text_of
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.protocol import scram
 
 if TYPE_CHECKING:
@@ -27,21 +27,21 @@ class Scram:
     name = "SCRAM-SHA-256"
     clear = False
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, services: MechanismServices) -> None:
+        self._services = services
 
-    def offered(self, peer: Peer) -> bool:
+    def offered(self, peer: RemotePeer) -> bool:
         return True
 
-    def begin(self, peer: Peer) -> ScramSteps:
-        return ScramSteps(self._desk, peer, self._desk.access.strangers_secret)
+    def begin(self, peer: RemotePeer) -> ScramSteps:
+        return ScramSteps(self._services, peer, self._services.access.strangers_secret)
 
 
 class ScramSteps:
     """One login: first message, proof, and the client's nod to our proof."""
 
-    def __init__(self, desk: Desk, peer: Peer, secret: bytes) -> None:
-        self._desk = desk
+    def __init__(self, services: MechanismServices, peer: RemotePeer, secret: bytes) -> None:
+        self._services = services
         self._peer = peer
         self._secret = secret
         self._asked = False
@@ -57,7 +57,7 @@ class ScramSteps:
                     raise LoginRefused("the client goes on after the last message")
                 return self._user
             if self._server is not None:
-                async with self._desk.access.attempt(self._name, self._peer):
+                async with self._services.access.attempt(self._name, self._peer):
                     return self._finish(self._server, response)
             if not response and not self._asked:
                 self._asked = True
@@ -77,7 +77,7 @@ class ScramSteps:
 
     def _finish(self, server: scram.Server, response: bytes) -> bytes:
         final = server.finish(response)
-        access = self._desk.access
+        access = self._services.access
         if access.account(self._name) != self._account:
             raise LoginRefused(f"user {self._name!r} was changed during the login")
         self._user = access.admit(self._name, self._peer)
@@ -88,7 +88,7 @@ class ScramSteps:
         self._name = text_of(scram.prepare(first.name).encode(), "the name of the user")
         if first.authzid and first.authzid != first.name:
             raise LoginRefused("SCRAM asks to act as another user")
-        account = self._account = self._desk.access.account(self._name)
+        account = self._account = self._services.access.account(self._name)
         keys = None if account is None else account.scram
         if keys is not None:
             values = (keys.salt, keys.iterations, keys.stored_key, keys.server_key)

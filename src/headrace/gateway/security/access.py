@@ -24,7 +24,7 @@ from headrace.gateway.security.audit import SILENT, Audit
 from headrace.gateway.security.passwords import NOBODY, improved, is_foreign, verify_password
 from headrace.gateway.security.permissions import PERMISSIONS, Rights
 from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
-from headrace.gateway.security.remote_peer import LoginRefused, Peer
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.model.policy.accounts import (
     Account,
@@ -106,7 +106,7 @@ class User:
         access: "Access",
         name: str,
         tags: tuple[str, ...],
-        peer: Peer,
+        peer: RemotePeer,
         *,
         grants: Grants | None = None,
         source: str = "",
@@ -196,7 +196,7 @@ class Access(Rights):
         """The account of that name, if there is one."""
         return self.snapshot.accounts.get(name)
 
-    def admit(self, name: str, peer: Peer) -> User:
+    def admit(self, name: str, peer: RemotePeer) -> User:
         """Return the user of that name, who has been proven by other means than a password here.
 
         Raises:
@@ -209,7 +209,7 @@ class Access(Rights):
             raise LoginRefused(f"user {name!r} may log in over loopback only")
         return User(self, account.name, account.tags, peer)
 
-    def recall(self, name: str, password: bytes, peer: Peer) -> User | None:
+    def recall(self, name: str, password: bytes, peer: RemotePeer) -> User | None:
         """Return the user whose password was right a short while ago, or None."""
         account = self.snapshot.accounts.get(name)
         if account is None or not self._may_come_from(name, peer.loopback):
@@ -223,7 +223,7 @@ class Access(Rights):
             return None
         return User(self, account.name, account.tags, peer)
 
-    async def check_password(self, name: str, password: bytes, peer: Peer) -> User:
+    async def check_password(self, name: str, password: bytes, peer: RemotePeer) -> User:
         """Return the user of that name and password, checking it on a thread.
 
         Raises:
@@ -235,7 +235,7 @@ class Access(Rights):
         async with self.attempt(name, peer):
             return await self._check_password(name, password, peer)
 
-    async def _check_password(self, name: str, password: bytes, peer: Peer) -> User:
+    async def _check_password(self, name: str, password: bytes, peer: RemotePeer) -> User:
         account = self.snapshot.accounts.get(name)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
@@ -276,7 +276,7 @@ class Access(Rights):
         return better
 
     @contextlib.asynccontextmanager
-    async def attempt(self, name: str, peer: Peer) -> AsyncIterator[None]:
+    async def attempt(self, name: str, peer: RemotePeer) -> AsyncIterator[None]:
         """Have a login wait when others failed before it, and note how it ends.
 
         Raises:
@@ -376,7 +376,7 @@ class Access(Rights):
 
     def account_user(self, name: str) -> User | None:
         account = self.snapshot.accounts.get(name)
-        return None if account is None else User(self, account.name, account.tags, Peer())
+        return None if account is None else User(self, account.name, account.tags, RemotePeer())
 
     def _matches(self, pattern: str, name: str, user: str) -> bool:
         search = self._searches.get(pattern)

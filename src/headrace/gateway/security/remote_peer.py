@@ -25,7 +25,7 @@ class LoginRefused(Exception):
 
 
 @dataclass(slots=True)
-class Peer:
+class RemotePeer:
     """The other end of a connection, as far as logins and the audit log care."""
 
     host: str = "127.0.0.1"

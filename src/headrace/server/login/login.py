@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gateway.sasl.logins import WITHDRAWN, Logins
-from headrace.gateway.sasl.mechanism import Desk
+from headrace.gateway.sasl.mechanism import MechanismServices
 from headrace.gateway.sasl.mechanisms import MechanismError, load
 from headrace.gateway.security.access import Access
 from headrace.gateway.security.remote_peer import LoginRefused
 from headrace.gateway.security.throttle import Throttle
-from headrace.server.login.token_issuers import KeyRing, Trusted, TrustError
-from headrace.server.net.connection_gate import Gate
+from headrace.server.login.token_issuers import KeyRing, TrustedIssuers, TrustError
+from headrace.server.net.connection_gate import ConnectionGate
 from headrace.server.observe.account_events import connection_of
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ class LoginSettingError(Exception):
     """A login setting cannot be used; the text says which and why."""
 
 
-class Terms(NamedTuple):
+class LoginSettings(NamedTuple):
     """The login settings, prepared but perhaps not in effect yet."""
 
     settings: Settings
-    trusted: Trusted
-    desk: Desk
+    trusted: TrustedIssuers
+    services: MechanismServices
     mechanisms: dict[str, Mechanism]
 
 
@@ -83,35 +83,39 @@ class LoginService:
         self._renewing: set[int] = set()  # Connections with a renewal under way.
         self.context: Context | None = None
         self._ring = KeyRing()
-        self._terms: Terms | None = None  # Those in effect.
+        self._active: LoginSettings | None = None  # Those in effect.
         self.access = Access(users, writer=writer, secret=secret, audit=audit, throttle=Throttle())
-        self.gate = Gate()
+        self.gate = ConnectionGate()
         self.logins = Logins({}, audit=audit)
-        self.use(self.terms(settings))
+        self.use(self.prepare(settings))
 
-    def terms(self, settings: Settings) -> Terms:
+    def prepare(self, settings: Settings) -> LoginSettings:
         """Prepare login settings, without effect yet.
 
         Raises:
             LoginSettingError: a setting cannot be used.
         """
         try:
-            trusted = Trusted(settings, self._ring)
-            desk = Desk(
+            trusted = TrustedIssuers(settings, self._ring)
+            services = MechanismServices(
                 self.access,
                 self._tokens() if trusted.trusts else None,
                 anonymous_user=settings.anonymous_user,
                 certificate_name=settings.certificate_name,
                 certificate_san=settings.certificate_san,
             )
-            now = self._terms
+            now = self._active
             if (
                 now
-                and now.desk == desk
+                and now.services == services
                 and now.settings.sasl_mechanisms == settings.sasl_mechanisms
             ):
-                return Terms(settings, trusted, desk, now.mechanisms)  # They may have a memory.
-            return Terms(settings, trusted, desk, load(settings.sasl_mechanisms, desk))
+                return LoginSettings(
+                    settings, trusted, services, now.mechanisms
+                )  # They may have a memory.
+            return LoginSettings(
+                settings, trusted, services, load(settings.sasl_mechanisms, services)
+            )
         except TrustError as error:
             raise LoginSettingError(str(error)) from None
         except MechanismError as error:
@@ -121,18 +125,18 @@ class LoginService:
         """Return the checker of tokens, which outlives changes of settings."""
         from headrace.gateway.oauth.tokens import Tokens
 
-        known = None if self._terms is None else self._terms.desk.tokens
+        known = None if self._active is None else self._active.services.tokens
         return Tokens(self.access) if known is None else known
 
-    def use(self, terms: Terms) -> None:
+    def use(self, prepared: LoginSettings) -> None:
         """Apply login settings; close connections whose token's issuer is no longer trusted."""
-        settings, tokens = terms.settings, terms.desk.tokens
-        self._terms = terms
-        terms.trusted.begin()
+        settings, tokens = prepared.settings, prepared.services.tokens
+        self._active = prepared
+        prepared.trusted.begin()
         if tokens is not None:
-            tokens.trust(terms.trusted.trusts)
+            tokens.trust(prepared.trusted.trusts)
         self.logins.use(
-            terms.mechanisms,
+            prepared.mechanisms,
             tokens,
             settings.plain_needs_tls,
             settings.plain_on_loopback,

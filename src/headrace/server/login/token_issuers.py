@@ -70,7 +70,7 @@ class KeyRing:
             keys.renew(fresh_s)
 
 
-class Trusted:
+class TrustedIssuers:
     """Trusted issuers of some settings, not in effect yet."""
 
     def __init__(self, settings: Settings, ring: KeyRing) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 ADDRESSES_MAX = 65536  # Addresses with a rate; the oldest is forgotten.
 
 
-class Gate:
+class ConnectionGate:
     """Counts connections from their first octet until they have logged in, or are gone."""
 
     def __init__(

@@ -10,10 +10,10 @@ import ssl
 
 from headrace.gateway.connection.connection_events import plain_address
 from headrace.gateway.security.audit import SILENT, Audit
-from headrace.gateway.security.remote_peer import Peer
+from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.server.net.connection_gate import Gate
+from headrace.server.net.connection_gate import ConnectionGate
 from headrace.server.net.tls_transport import TlsTransport
 from headrace.server.net.transport import Reactor, Transport
 
@@ -44,7 +44,7 @@ class Listener:
         transports: set[Transport],
         connections_max: int,
         handshake_s: float,
-        gate: Gate,
+        gate: ConnectionGate,
         audit: Audit = SILENT,
         tls: ssl.SSLContext | None = None,
         introduction: dict[str, object] | None = None,
@@ -151,7 +151,7 @@ class Listener:
         context = self.context
         number = context.next_number
         context.next_number = number + 1
-        peer = Peer(host, port, is_loopback(host), encrypted=self.tls is not None)
+        peer = RemotePeer(host, port, is_loopback(host), encrypted=self.tls is not None)
         connection = GatewayConnection(context, number, peer.loopback)
         context.connections[number] = connection
         context.peers[number] = peer
@@ -171,7 +171,7 @@ class Listener:
         """Log that a connection is refused."""
         log.warning("connection from %s refused: %s", host, why)
         if self.audit.active:
-            peer = Peer(host, port)
+            peer = RemotePeer(host, port)
             self.audit.tell("connection.refused", peer=peer, allowed=False, reason=why)
 
     def keep(self, transport: Transport) -> None:
