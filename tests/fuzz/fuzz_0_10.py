@@ -148,7 +148,7 @@ def feed(machine: Connection, chunks: list[bytes]) -> str:
     for chunk in chunks:
         events += machine.receive(chunk)
         written += machine.data_to_send()
-        waiting = len(machine.rest) + len(machine.held)
+        waiting = len(machine.rest) + len(machine.reader.held)
         holds(waiting <= WAIT_MAX + len(chunk), f"{waiting} octets wait")
     for event in events:
         if isinstance(event, Failed):

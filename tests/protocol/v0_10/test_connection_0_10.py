@@ -312,7 +312,7 @@ def test_only_16_kib_are_held_or_taken_before_the_connection_is_open() -> None:
     flood = control(ConnectionHeartbeat(), 0)
     for _ in range(HANDSHAKE_OCTETS_MAX // len(flood) + 2):
         server.receive(flood)
-    assert len(server.held) <= HANDSHAKE_OCTETS_MAX
+    assert len(server.reader.held) <= HANDSHAKE_OCTETS_MAX
     assert closed_with(server) is CloseCode.FRAMING_ERROR
     assert server.receive(flood) == []
 
@@ -594,7 +594,7 @@ def test_a_control_that_never_ends_is_ended() -> None:
     for _ in range(10):
         events += server.receive(frame(12, 0, bytes(60000)))
     assert [type(event) for event in events] == [Failed]
-    assert server.control_octets <= 262144 + 65535
+    assert server.reader.control_octets <= 262144 + 65535
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3])
@@ -651,7 +651,7 @@ def test_bodies_that_are_not_complete_are_counted(how: str) -> None:
 
 def test_output_that_nobody_reads_stops_the_handling_of_input() -> None:
     server = raw()
-    server.hold_above = 100
+    server.reader.hold_above = 100
     flush = control(SessionFlush(expected=True))
     octets = flush * 50
     server.receive(octets)

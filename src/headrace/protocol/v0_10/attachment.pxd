@@ -3,6 +3,7 @@ import cython
 
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
+from headrace.protocol.v0_x.handshake cimport STATE_AWAITING_HEADER
 from headrace.wire.memory cimport copy, cut, put16, put32
 
 cdef enum:
@@ -46,7 +47,13 @@ cdef class Carrier(Endpoint):
     cdef public list newsy
     cdef public unsigned int current
     cdef public list events
+    cdef public bint is_server
+    cdef public unsigned int channel_max
+    cdef public object sessions
+    cdef public int state_number
+    cdef public SessionPort session
 
+    cpdef write_control(self, unsigned int number, object control)
     cpdef write_segment(self, int kind, bint last, unsigned int channel, bytes payload)
     @cython.locals(limit=Py_ssize_t, whole=Py_ssize_t, flags=cython.int, end=Py_ssize_t,
                    size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*")
@@ -75,3 +82,20 @@ cdef class Carrier(Endpoint):
     cpdef on_session_failed(self, SessionPort session, object error)
     cpdef on_resumed(self, SessionPort session, bint kept)
     cpdef on_given_up(self, SessionPort session, unsigned int lo, unsigned int hi)
+    cpdef let_go(self, SessionPort session, int code)
+    cpdef evict(self, SessionPort session)
+    cpdef lost(self)
+    @cython.locals(session=SessionPort)
+    cpdef announce(self)
+    cpdef not_attached(self, unsigned int number)
+    cpdef SessionPort find_session(self, unsigned int number, bytes name, bint force)
+    cpdef object principal(self)
+    cpdef on_attached(self, SessionPort session)
+    cpdef on_detaching(self, SessionPort session)
+
+    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
+    cpdef accept_header(self, bytes header)
+    cpdef control(self, SessionPort session, unsigned int number, bytes payload)
+    cpdef failed(self, object error)
+    cpdef fail(self, object error)
+    cpdef turn_over(self)

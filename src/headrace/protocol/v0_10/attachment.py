@@ -13,10 +13,13 @@ import cython
 if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
     from headrace.wire.memory import copy, cut, put16, put32
 
-from headrace.protocol.codec_0_10 import decode_command
+from headrace.protocol.codec_0_10 import Control, SessionDetached, decode_command, encode_control
+from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_10.events import (
+    Attached,
     CommandReceived,
     Completed,
     ControlReceived,
@@ -27,9 +30,10 @@ from headrace.protocol.v0_10.events import (
     SessionFailed,
     TransferReceived,
 )
+from headrace.spec.reply_0_10 import DetachCode
 
 if TYPE_CHECKING:
-    from headrace.protocol.errors_0_10 import ExecutionError
+    from headrace.protocol.v0_10.session.registry import Sessions
     from headrace.protocol.v0_10.session.session import Session
 
 MAX_FRAME_MIN = 4096  # Octets; the least that both peers must accept.
@@ -94,7 +98,9 @@ class Carrier(Endpoint):
     is complete when its handler calls ``session.complete(session.command_id)``, then or later.
     """
 
-    def __init__(self, pool: BufferPool) -> None:
+    def __init__(
+        self, pool: BufferPool, channel_max: int, sessions: "Sessions | None", is_server: bool
+    ) -> None:
         Endpoint.__init__(self, pool)
         self.max_frame_size = MAX_FRAME_MIN  # Octets of a whole frame that we send.
         self.body_max = 128 << 20  # Octets of a body that we take.
@@ -104,8 +110,17 @@ class Carrier(Endpoint):
         self.current = 0  # The command being handled, class code << 8 | command code.
         self.reticent = False  # The peer hears of known completions only when it asks.
         self.events: list[Event] = []
+        self.is_server = is_server
+        self.channel_max = channel_max  # Channels are numbered from 0 to below it.
+        self.sessions = sessions  # A server finds the sessions of its clients there.
+        self.state_number = STATE_AWAITING_HEADER
+        self.session: Session | None = None  # Whose command is being handled, for errors.
 
     # --- Frames -----------------------------------------------------------------------------
+
+    def write_control(self, number: int, control: Control) -> None:
+        """Append a control."""
+        self.write_segment(0, True, number, encode_control(control))
 
     def write_segment(self, kind: int, last: bool, channel: int, payload: bytes) -> None:
         """Append a whole segment; ``last`` when it is the assembly's last."""
@@ -142,6 +157,52 @@ class Carrier(Endpoint):
             self.write_segment(3, True, channel, parts[0])
         else:
             self.write_parts_0_10(channel, parts, self.max_frame_size)
+
+    # --- Attached sessions ----------------------------------------------------------------------
+
+    def let_go(self, session: "Session", code: int) -> None:
+        """A session leaves its channel."""
+        number = session.channel
+        session.leave()
+        if self.session is session:
+            self.session = None
+        self.on_detached(session, number, code)
+
+    def evict(self, session: "Session") -> None:
+        """Another connection takes the session over."""
+        self.write_control(
+            session.channel, SessionDetached(name=session.name, code=DetachCode.SESSION_BUSY)
+        )
+        self.let_go(session, int(DetachCode.SESSION_BUSY))
+
+    def lost(self) -> None:
+        """The transport is gone: every session is detached."""
+        for session in list(self.attached.values()):
+            self.let_go(session, 0)
+
+    def announce(self) -> None:
+        """Tell the peer what sessions have become complete: for who completes between reads."""
+        newsy = self.newsy
+        if newsy:
+            self.newsy = []
+            for session in newsy:
+                if session.connection is self:
+                    session.tell()
+
+    def not_attached(self, number: int) -> None:
+        """Something came on a channel without a session: it is discarded."""
+        self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))
+
+    def find_session(self, number: int, name: bytes, force: bool) -> "Session":
+        """The session that a client asks for; DetachError when it cannot have it."""
+        if self.sessions is None:
+            raise DetachError(DetachCode.SESSION_BUSY, "no sessions are offered here")
+        found: Session = self.sessions.find(self.principal(), name, force)
+        return found
+
+    def principal(self) -> Any:
+        """Whose sessions these are: names of different principals' sessions do not clash."""
+        return self.user
 
     # --- Upcalls ----------------------------------------------------------------------------
 
@@ -243,7 +304,7 @@ class Carrier(Endpoint):
         """The session left its channel: 0, or the code of what went wrong. It may have ended."""
         self.events.append(Detached(session.name, channel, code))
 
-    def on_session_failed(self, session: "Session", error: "ExecutionError") -> None:
+    def on_session_failed(self, session: "Session", error: ExecutionError) -> None:
         """The peer broke a rule in a command, or it cannot be done; it was told."""
         self.events.append(SessionFailed(session.name, error))
 
@@ -257,3 +318,31 @@ class Carrier(Endpoint):
         The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
         call comes again.
         """
+
+    def on_attached(self, session: "Session") -> None:
+        """A session is attached: as the peer asked, or as we asked."""
+        self.events.append(Attached(session.name, session.channel))
+
+    def on_detaching(self, session: "Session") -> None:
+        """The peer asks for the end of an attachment; it is still there."""
+
+    # --- Upcalls of the frame reader --------------------------------------------------------------
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Less than a protocol header has come: refuse at once what cannot become one."""
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+
+    def control(self, session: "Session | None", number: int, payload: bytes) -> None:
+        """A control came as a whole."""
+
+    def failed(self, error: Exception) -> None:
+        """Answer an error that handling a frame raised."""
+
+    def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
+        """End what the error says, and tell the peer why."""
+
+    def turn_over(self) -> None:
+        """All complete frames of one read were handled."""
+        self.announce()

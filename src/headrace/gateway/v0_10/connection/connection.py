@@ -37,7 +37,6 @@ from headrace.protocol.codec_0_10 import (
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Control,
-    SessionDetach,
 )
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_x.handshake import Role
@@ -79,7 +78,7 @@ class Connection010(Connection):
         self.number = number
         self.loopback = loopback
         self.limit(context.output_max)
-        self.hold_above = 2 * context.output_max
+        self.reader.hold_above = 2 * context.output_max
         self.counters = context.counters
         self.store: Any = None  # The Store of its virtual host,
         self.line: Any = None  # and that store's ConfirmLine.
@@ -262,10 +261,9 @@ class Connection010(Connection):
         granted: int = self.shared.sessions.grant(requested)
         return granted
 
-    def peer_detaches(self, session: Any, number: int, control: SessionDetach) -> None:
-        if session is not None and session.completion.failure is not None:
+    def on_detaching(self, session: Any) -> None:
+        if session.completion.failure is not None:
             session.completion.tell_failure()  # It would be told too late.
-        Connection.peer_detaches(self, session, number, control)
 
     def on_detached(self, session: Any, channel: int, code: int) -> None:
         session.publisher.detached()
@@ -402,7 +400,7 @@ class Connection010(Connection):
 
     def announce_later(self) -> None:
         """Something became complete: between reads nobody else says so."""
-        if not self.handling:
+        if not self.reader.handling:
             self.announce()
 
     def owes(self) -> bool:

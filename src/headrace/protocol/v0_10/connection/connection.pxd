@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport SessionPort
+from headrace.protocol.v0_10.attachment cimport Carrier, SessionPort
+from headrace.protocol.v0_10.connection.attachments cimport Attachments
 from headrace.protocol.v0_10.connection.frames cimport FrameReader
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
 )
 
-cdef class Connection(FrameReader):
+cdef class Connection(Carrier):
+    cdef public FrameReader reader
+    cdef public Attachments attachments
+    cdef public bytes rest
     cdef public object role
     cdef public unsigned int offered_frame_size
     cdef public unsigned int heartbeat_s
@@ -16,6 +20,8 @@ cdef class Connection(FrameReader):
     cdef public list mechanisms
     cdef public object offer
 
+    cpdef list receive(self, bytes data)
+    cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     cpdef bint awaits_close(self) except -1
     @cython.locals(i=Py_ssize_t)
     cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)

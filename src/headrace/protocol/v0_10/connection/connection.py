@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, ends.
 
-Theory of operation. It is four classes on top of one another, each of which knows those below it
-only:
+Theory of operation. Its sessions know the connection as a :class:`Carrier`
+(:mod:`headrace.protocol.v0_10.attachment`). It holds two parts:
 
-* :class:`Carrier`, what it is to its sessions (:mod:`headrace.protocol.v0_10.attachment`);
-* :class:`Attachments`, which sessions these are
-  (:mod:`headrace.protocol.v0_10.connection.attachments`);
-* :class:`FrameReader`, which takes the octets (:mod:`headrace.protocol.v0_10.connection.frames`);
-* :class:`Connection`, the whole: controls of the connection class are handled here, those of the
-  session class by their session.
+* :class:`FrameReader` takes the bytes (:mod:`headrace.protocol.v0_10.connection.frames`);
+* :class:`Attachments` attaches and detaches sessions
+  (:mod:`headrace.protocol.v0_10.connection.attachments`).
+
+:class:`Connection` handles the controls of the connection class; those of the session class are
+handled by their session.
 
 The owner sends what the base class collected. What the peer does wrong ends in
 :meth:`Connection.fail`. After a framing error nothing that follows can be trusted: the machine is
@@ -23,6 +23,8 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.attachment import Carrier
+    from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.connection.frames import FrameReader
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
@@ -53,6 +55,7 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_10.events import (
     ControlReceived,
+    Event,
     Failed,
     HeaderRejected,
     HeartbeatReceived,
@@ -69,7 +72,7 @@ MAX_FRAME_MAX = 65535  # Octets.
 HEADER = V0_10.header
 
 
-class Connection(FrameReader):
+class Connection(Carrier):
     """One peer's view of one connection."""
 
     def __init__(
@@ -86,9 +89,12 @@ class Connection(FrameReader):
         ``channel_max`` (channels, numbered from 0), ``body_max`` (octets). ``sessions`` is the
         :class:`Sessions` that a server finds sessions in.
         """
-        FrameReader.__init__(
+        Carrier.__init__(
             self, BufferPool() if pool is None else pool, channel_max, sessions, role is SERVER
         )
+        self.reader = FrameReader(self)
+        self.attachments = Attachments(self)
+        self.rest = b""  # Bytes of an unfinished frame that ``receive`` was given.
         self.role = role
         self.offered_frame_size = max_frame_size
         self.body_max = body_max
@@ -105,7 +111,31 @@ class Connection(FrameReader):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return self.state_number == STATE_CLOSING and not self.deaf
+        return self.state_number == STATE_CLOSING and not self.reader.deaf
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take bytes in any split and return what they meant. Never raises for what they hold."""
+        if self.rest:
+            data = self.rest + data
+            self.rest = b""
+        used = self.reader.feed(data, len(data))
+        if used < len(data):
+            self.rest = data[used:]
+        events = self.events
+        self.events = []
+        return events
+
+    def feed(self, d: bytes | bytearray, n: int) -> int:
+        """Handle the complete frames in ``d[:n]``; return how many bytes are done with.
+
+        The owner keeps the others and gives them again, followed by more. They are fewer than
+        ``max_frame_size`` plus ``INLINE_WAIT_MAX``.
+        """
+        return self.reader.feed(d, n)
+
+    def attach(self, session: Session, channel: int, force: bool = False) -> None:
+        """Ask the peer for a session on a channel, as :meth:`Attachments.attach`."""
+        self.attachments.attach(session, channel, force)
 
     # --- The header ---------------------------------------------------------------------------
 
@@ -115,7 +145,7 @@ class Connection(FrameReader):
             return
         for i in range(min(4, n - pos)):
             if d[pos + i] != b"AMQP"[i]:
-                self.after = n
+                self.reader.after = n
                 self.refuse_header()
                 return
 
@@ -159,13 +189,13 @@ class Connection(FrameReader):
             raise CloseError(CloseCode.FRAMING_ERROR, "a session before connection.open-ok")
         control = decode_control(payload)
         if isinstance(control, SessionAttach):
-            self.peer_attaches(session, number, control)
+            self.attachments.peer_attaches(session, number, control)
         elif isinstance(control, SessionAttached):
-            self.peer_attached(session, control)
+            self.attachments.peer_attached(session, control)
         elif isinstance(control, SessionDetach):
-            self.peer_detaches(session, number, control)
+            self.attachments.peer_detaches(session, number, control)
         elif isinstance(control, SessionDetached):
-            self.peer_detached(session, control)
+            self.attachments.peer_detached(session, control)
         elif session is None:
             self.not_attached(number)
         elif session.state != 3 or not session.ended:
@@ -229,7 +259,7 @@ class Connection(FrameReader):
                 return
             self.tune(control)
         elif isinstance(control, ConnectionOpenOk):
-            self.frame_limit = self.offered_frame_size
+            self.reader.frame_limit = self.offered_frame_size
         self.state_number = state_number
 
     def tune(self, chosen: ConnectionTuneOk) -> None:
@@ -277,7 +307,7 @@ class Connection(FrameReader):
         if not isinstance(error, CloseError):
             error = CloseError(CloseCode.CONNECTION_FORCED, error.text)
         if error.close_code == CloseCode.FRAMING_ERROR:
-            self.deaf = True
+            self.reader.deaf = True
         if self.state_number >= STATE_CLOSING:
             return
         if self.state_number == STATE_AWAITING_HEADER:
@@ -285,7 +315,7 @@ class Connection(FrameReader):
             return
         self.close_reason = error
         self.state_number = STATE_CLOSING
-        self.held = b""
+        self.reader.held = b""
         self.write_control(
             0, ConnectionClose(reply_code=error.close_code, reply_text=error.reply_text)
         )
@@ -294,8 +324,8 @@ class Connection(FrameReader):
     def vanish(self) -> None:
         """End the connection without another word."""
         self.state_number = STATE_CLOSED
-        self.deaf = True
-        self.held = b""
+        self.reader.deaf = True
+        self.reader.held = b""
         self.on_closed()
 
     def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
@@ -324,8 +354,8 @@ class Connection(FrameReader):
         elif not isinstance(control, ConnectionHeartbeat):
             self.advance_state(self.role, control)
         self.write_control(0, control)
-        if self.held and not self.handling and not self.our_turn():
-            self.feed_held(b"")
+        if self.reader.held and not self.reader.handling and not self.reader.our_turn():
+            self.reader.feed_held(b"")
             if self.spent and self.transport is not None:
                 self.transport.await_turn()
 

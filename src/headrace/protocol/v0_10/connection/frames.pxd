@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport SessionPort
-from headrace.protocol.v0_10.connection.attachments cimport Attachments
+from headrace.protocol.v0_10.attachment cimport Carrier, SessionPort
 from headrace.protocol.endpoint cimport C_METHOD_WORK
-from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut, get16, get32
 from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
@@ -18,10 +16,10 @@ cdef Py_ssize_t INLINE_WAIT_MAX
 cdef unsigned int TRANSFER_START
 cdef unsigned int ACCEPT_START
 
-cdef class FrameReader(Attachments):
-    cdef public bint is_server
+@cython.final
+cdef class FrameReader:
+    cdef Carrier connection
     cdef public Py_ssize_t frame_limit
-    cdef public bytes rest
     cdef public bytes held
     cdef public bint handling
     cdef public Py_ssize_t after
@@ -32,16 +30,15 @@ cdef class FrameReader(Attachments):
     cdef public Py_ssize_t control_octets
     cdef public Py_ssize_t control_empty
 
-    cpdef list receive(self, bytes data)
     @cython.locals(pos=Py_ssize_t)
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     @cython.locals(size=Py_ssize_t, total=Py_ssize_t, pos=Py_ssize_t)
     cdef Py_ssize_t feed_held(self, bytes data) except? -1
     cdef bint our_turn(self) except -1
     cpdef flood(self)
-    @cython.locals(pos=Py_ssize_t)
+    @cython.locals(connection=Carrier, pos=Py_ssize_t)
     cdef Py_ssize_t handle(self, const unsigned char* d, Py_ssize_t n) except -1
-    @cython.locals(flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
+    @cython.locals(connection=Carrier, flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
                    end=Py_ssize_t, session=SessionPort, at=cython.int)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cdef object frame_error(
@@ -62,13 +59,6 @@ cdef class FrameReader(Attachments):
         self, SessionPort session, unsigned int flags, unsigned int number, const unsigned char* d,
         Py_ssize_t lo, Py_ssize_t hi
     )
-    @cython.locals(i=Py_ssize_t)
-    cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
-    cpdef accept_header(self, bytes header)
-    cpdef control(self, SessionPort session, unsigned int number, bytes payload)
-    cpdef failed(self, object error)
-    cpdef fail(self, object error)
-    cpdef turn_over(self)
 
 @cython.locals(base=cython.uint, before=cython.longlong, first=cython.longlong,
                last=cython.longlong)

@@ -17,14 +17,11 @@ A client may send all of the opening at once. While it is our turn (the login ma
 another thread) its octets are held, and go on when the state has moved.
 """
 
-from typing import Any
-
 import cython
 
 if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
-    from headrace.protocol.output import BufferPool
-    from headrace.protocol.v0_10.connection.attachments import Attachments
+    from headrace.protocol.v0_10.attachment import Carrier
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
@@ -35,8 +32,7 @@ if not cython.compiled:
     )
     from headrace.wire.memory import cut, get16, get32
 
-from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
-from headrace.protocol.v0_10.events import Event
+from headrace.protocol.errors_0_10 import CloseError
 from headrace.spec.reply_0_10 import CloseCode
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
@@ -50,14 +46,12 @@ TRANSFER_START = 0x04010100 >> 1  # Code and session header, without the sync fl
 ACCEPT_START = 0x04020100 >> 1
 
 
-class FrameReader(Attachments):
-    """A connection, as far as it takes in what comes."""
+class FrameReader:
+    """Takes the bytes of a connection apart into frames and hands on what they mean."""
 
-    def __init__(self, pool: BufferPool, channel_max: int, sessions: Any, is_server: bool) -> None:
-        Attachments.__init__(self, pool, channel_max, sessions)
-        self.is_server = is_server
+    def __init__(self, connection: Carrier) -> None:
+        self.connection = connection
         self.frame_limit = HANDSHAKE_OCTETS_MAX  # Octets of a frame that we accept now.
-        self.rest = b""
         self.held = b""  # What came while it was our turn.
         self.handling = False
         self.after = 0  # Where to go on after the frame being handled.
@@ -69,18 +63,6 @@ class FrameReader(Attachments):
         self.control_empty = 0
 
     # --- Octets -------------------------------------------------------------------------------
-
-    def receive(self, data: bytes) -> list[Event]:
-        """Take octets in any split and return what they meant. Never raises for what they hold."""
-        if self.rest:
-            data = self.rest + data
-            self.rest = b""
-        used = self.feed(data, len(data))
-        if used < len(data):
-            self.rest = data[used:]
-        events = self.events
-        self.events = []
-        return events
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
         """Handle the complete frames in ``d[:n]``; return how many octets are done with.
@@ -99,7 +81,7 @@ class FrameReader(Attachments):
                 self.held = cut(d, pos, n)
             pos = n
         self.handling = False
-        self.turn_over()
+        self.connection.turn_over()
         return pos
 
     def feed_held(self, data: bytes) -> int:
@@ -117,18 +99,18 @@ class FrameReader(Attachments):
                 self.held = data[pos:]
             pos = total
         self.handling = False
-        self.turn_over()
+        self.connection.turn_over()
         return size - (total - pos)
 
     def our_turn(self) -> bool:
         """Tell whether the client must wait for us before its octets are looked at."""
-        at = self.state_number
-        return self.is_server and (at == 1 or at == 3 or at == 7)
+        at = self.connection.state_number
+        return self.connection.is_server and (at == 1 or at == 3 or at == 7)
 
     def flood(self) -> None:
         """Too much came before the connection was open."""
         self.deaf = True
-        self.fail(
+        self.connection.fail(
             CloseError(
                 CloseCode.FRAMING_ERROR,
                 f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
@@ -137,38 +119,42 @@ class FrameReader(Attachments):
 
     def handle(self, d: bytes | bytearray, n: int) -> int:
         """Handle what is complete; whatever is wrong ends in :meth:`fail`."""
+        connection = self.connection
         pos = 0
-        self.begin_turn()
+        connection.begin_turn()
         while True:
-            if self.deaf or self.state_number == STATE_CLOSED:  # CLOSED
+            if self.deaf or connection.state_number == STATE_CLOSED:
                 return n
             try:
-                if self.state_number == STATE_AWAITING_HEADER:  # AWAITING_HEADER
-                    if self.is_server or n == pos or d[pos] == 65:  # "A"
+                if connection.state_number == STATE_AWAITING_HEADER:
+                    if connection.is_server or n == pos or d[pos] == 65:  # "A"
                         if n - pos < 8:
-                            self.check_header(d, pos, n)
+                            connection.check_header(d, pos, n)
                             break
                         self.after = pos + 8
-                        self.accept_header(cut(d, pos, pos + 8))
+                        connection.accept_header(cut(d, pos, pos + 8))
                         pos = self.after
                         continue
-                    self.state_number = STATE_GREETED  # A server may begin without its header.
+                    connection.state_number = (
+                        STATE_GREETED  # A server may begin without its header.
+                    )
                 pos = self.frames(d, pos, n)
                 break
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
-                self.failed(error)
+                connection.failed(error)
                 pos = self.after
-                self.work_left -= C_METHOD_WORK
+                connection.work_left -= C_METHOD_WORK
         return pos
 
     # --- Frames -------------------------------------------------------------------------------
 
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
+        connection = self.connection
         while n - pos >= 12:
-            if self.work_left <= 0 and self.turn_is_over():
+            if connection.work_left <= 0 and connection.turn_is_over():
                 break
-            self.work_left -= 1
+            connection.work_left -= 1
             flags = d[pos]
             kind = d[pos + 1]
             size = get16(d, pos + 2)
@@ -179,16 +165,16 @@ class FrameReader(Attachments):
                 or size < 12
                 or size > self.frame_limit
                 or d[pos + 5] != (kind > 0)
-                or number >= self.channel_max
+                or number >= connection.channel_max
             ):
                 self.after = n
                 raise self.frame_error(flags, kind, size, d[pos + 5], number)
             end = pos + size
             if end > n:
                 break
-            if self.state_number < STATE_OPEN:
-                at = self.state_number
-                if self.is_server and (at == 1 or at == 3 or at == 7):
+            if connection.state_number < STATE_OPEN:
+                at = connection.state_number
+                if connection.is_server and (at == 1 or at == 3 or at == 7):
                     break
                 self.handshake_octets += size
                 if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
@@ -196,23 +182,23 @@ class FrameReader(Attachments):
                     self.flood()
                     return n
             self.after = end
-            self.current = 0
-            session = self.last
+            connection.current = 0
+            session = connection.last
             if session is None or session.channel != number:
-                session = self.attached.get(number)
-                self.last = session
-            self.session = session
+                session = connection.attached.get(number)
+                connection.last = session
+            connection.session = session
             if (
                 kind == 1
                 and session is not None
                 and session.quick
-                and self.state_number == STATE_OPEN
+                and connection.state_number == STATE_OPEN
             ):
                 if flags == 11 and size > 15 and get32(d, pos + 12) >> 1 == TRANSFER_START:
                     pos = self.transfer_frames(session, d, pos, end, n)
                     if pos < 0:
                         return -pos - 1
-                    if self.tail - self.head + self.chained > self.hold_above:
+                    if connection.tail - connection.head + connection.chained > self.hold_above:
                         return pos
                     continue
                 if (
@@ -224,30 +210,30 @@ class FrameReader(Attachments):
                     and check_ranges(d, pos + 20, end)
                 ):
                     session.arrive(d[pos + 15] & 1 != 0)
-                    self.current = 0x0402
-                    self.on_accept(session, d, pos + 20, end)
+                    connection.current = 0x0402
+                    connection.on_accept(session, d, pos + 20, end)
                     pos = end
-                    if self.tail - self.head + self.chained > self.hold_above:
+                    if connection.tail - connection.head + connection.chained > self.hold_above:
                         return pos
                     continue
-            self.work_left -= C_METHOD_WORK
+            connection.work_left -= C_METHOD_WORK
             if kind == 0:
                 self.control_frame(session, flags, number, d, pos + 12, end)
-            elif self.state_number == STATE_CLOSING:
+            elif connection.state_number == STATE_CLOSING:
                 pass
-            elif self.state_number != STATE_OPEN:
+            elif connection.state_number != STATE_OPEN:
                 self.after = n
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
                 if flags & 10 == 10:
-                    self.not_attached(number)
+                    connection.not_attached(number)
             else:
-                self.current = 0
+                connection.current = 0
                 session.command_frame(flags, kind, d, pos + 12, end)
             pos = end
-            if self.deaf or self.state_number == STATE_CLOSED:
+            if self.deaf or connection.state_number == STATE_CLOSED:
                 return n
-            if self.tail - self.head + self.chained > self.hold_above:
+            if connection.tail - connection.head + connection.chained > self.hold_above:
                 return pos
         return pos
 
@@ -266,7 +252,7 @@ class FrameReader(Attachments):
         elif size > self.frame_limit:
             text = f"a frame of {size} octets is larger than the maximum of {self.frame_limit}"
         else:
-            text = f"channel {number} is above the highest of {self.channel_max - 1}"
+            text = f"channel {number} is above the highest of {self.connection.channel_max - 1}"
         return CloseError(CloseCode.FRAMING_ERROR, text)
 
     def transfer_frames(
@@ -307,7 +293,7 @@ class FrameReader(Attachments):
                 and get16(d, at + 6) == number
                 and d[at + 5] == 1
                 and 12 <= size <= self.frame_limit
-                and size - 12 <= self.body_max
+                and size - 12 <= self.connection.body_max
             ):
                 body = at + 12
                 at += size
@@ -336,8 +322,8 @@ class FrameReader(Attachments):
         session.sync = d[pos + 15] & 1 != 0
         session.next_in = (session.next_in + 1) & SERIAL_MASK
         session.cursor = session.next_in
-        self.current = 0x0401
-        self.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
+        self.connection.current = 0x0401
+        self.connection.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
         return at
 
     def control_frame(
@@ -361,7 +347,7 @@ class FrameReader(Attachments):
             and get16(d, lo + 4) == hi - lo - 6
             and not self.controls
             and check_ranges(d, lo + 6, hi)
-            and self.state_number == STATE_OPEN
+            and self.connection.state_number == STATE_OPEN
         ):
             session.completed_frame(d, lo, hi)
             return
@@ -383,28 +369,7 @@ class FrameReader(Attachments):
             return
         if not self.controls:
             self.control_empty = 0
-        self.control(session, number, payload)
-
-    # --- What takes it on ---------------------------------------------------------------------
-
-    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
-        """Less than a protocol header has come: refuse at once what cannot become one."""
-
-    def accept_header(self, header: bytes) -> None:
-        """The peer sent its protocol header."""
-
-    def control(self, session: Session | None, number: int, payload: bytes) -> None:
-        """A control is there as a whole."""
-
-    def failed(self, error: Exception) -> None:
-        """Answer an error that handling a frame raised."""
-
-    def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
-        """End what the error says, and tell the peer why."""
-
-    def turn_over(self) -> None:
-        """All complete frames of one read were handled."""
-        self.announce()
+        self.connection.control(session, number, payload)
 
 
 def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
