@@ -65,8 +65,9 @@ PACKERS = {
     "sequence-set": "{0}.encode()",
     "reply-to": "_CODEC.pack_reply_to({0})",
 }
-# Commands and structs of bulk traffic: they have functions, since a plan takes about twice their
-# time. All structs among them have packing flags of 2 octets.
+# Commands and structs of bulk traffic, and commands that programs send by the thousand to declare
+# and subscribe. They have functions: a plan takes 0.5 to 1 us more. All structs among them have
+# packing flags of 2 octets.
 HOT = {
     "session.completed",
     "session.known-completed",
@@ -79,6 +80,14 @@ HOT = {
     "message.reject",
     "message.acquire",
     "message.flow",
+    "message.subscribe",
+    "message.set-flow-mode",
+    "message.cancel",
+    "exchange.declare",
+    "exchange.bind",
+    "queue.declare",
+    "queue.delete",
+    "tx.commit",
     "message.delivery-properties",
     "message.message-properties",
 }

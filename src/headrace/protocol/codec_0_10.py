@@ -2541,6 +2541,120 @@ def _encode_message_acquire(m: MessageAcquire) -> bytes:
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
+def _decode_message_subscribe(d: bytes) -> MessageSubscribe:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFF00:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = MessageSubscribe()
+    at = 6
+    if flags & 0x0001:
+        m.queue, at = read_str8(d, at)
+    if flags & 0x0002:
+        m.destination, at = read_str8(d, at)
+    if flags & 0x0004:
+        m.accept_mode = d[at]
+        at += 1
+        if m.accept_mode > 1:
+            raise illegal("accept-mode", m.accept_mode, 2)
+    if flags & 0x0008:
+        m.acquire_mode = d[at]
+        at += 1
+        if m.acquire_mode > 1:
+            raise illegal("acquire-mode", m.acquire_mode, 3)
+    m.exclusive = flags & 0x0010 != 0
+    if flags & 0x0020:
+        m.resume_id, at = read_str16(d, at)
+    if flags & 0x0040:
+        m.resume_ttl = U64.unpack_from(d, at)[0]
+        at += 8
+    if flags & 0x0080:
+        m.arguments, at = decode_map(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_message_subscribe(m: MessageSubscribe) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.queue is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.queue))
+    if m.destination is not None:
+        flags |= 0x0002
+        parts.append(pack_str8(m.destination))
+    if m.accept_mode is not None:
+        flags |= 0x0004
+        parts.append(pack_uint8(m.accept_mode))
+    if m.acquire_mode is not None:
+        flags |= 0x0008
+        parts.append(pack_uint8(m.acquire_mode))
+    if m.exclusive:
+        flags |= 0x0010
+    if m.resume_id is not None:
+        flags |= 0x0020
+        parts.append(pack_str16(m.resume_id))
+    if m.resume_ttl is not None:
+        flags |= 0x0040
+        parts.append(U64.pack(m.resume_ttl))
+    if m.arguments is not None:
+        flags |= 0x0080
+        parts.append(encode_map(m.arguments))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_message_cancel(d: bytes) -> MessageCancel:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFFFE:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = MessageCancel()
+    at = 6
+    if flags & 0x0001:
+        m.destination, at = read_str8(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_message_cancel(m: MessageCancel) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.destination is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.destination))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_message_set_flow_mode(d: bytes) -> MessageSetFlowMode:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFFFC:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = MessageSetFlowMode()
+    at = 6
+    if flags & 0x0001:
+        m.destination, at = read_str8(d, at)
+    if flags & 0x0002:
+        m.flow_mode = d[at]
+        at += 1
+        if m.flow_mode > 1:
+            raise illegal("flow-mode", m.flow_mode, 1)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_message_set_flow_mode(m: MessageSetFlowMode) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.destination is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.destination))
+    if m.flow_mode is not None:
+        flags |= 0x0002
+        parts.append(pack_uint8(m.flow_mode))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
 def _decode_message_flow(d: bytes) -> MessageFlow:
     flags = FLAGS_16.unpack_from(d, 4)[0]
     if flags & 0xFFF8:
@@ -2577,6 +2691,174 @@ def _encode_message_flow(m: MessageFlow) -> bytes:
     return FLAGS_16.pack(flags) + b"".join(parts)
 
 
+def _decode_tx_commit(d: bytes) -> TxCommit:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFFFF:
+        raise MalformedError(UNKNOWN_FLAG)
+    if len(d) != 6:
+        raise MalformedError(TRAILING)
+    return TxCommit()
+
+
+def _encode_tx_commit(_: TxCommit) -> bytes:
+    return b"\x00\x00"
+
+
+def _decode_exchange_declare(d: bytes) -> ExchangeDeclare:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFF80:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = ExchangeDeclare()
+    at = 6
+    if flags & 0x0001:
+        m.exchange, at = read_str8(d, at)
+    if flags & 0x0002:
+        m.type, at = read_str8(d, at)
+    if flags & 0x0004:
+        m.alternate_exchange, at = read_str8(d, at)
+    m.passive = flags & 0x0008 != 0
+    m.durable = flags & 0x0010 != 0
+    m.auto_delete = flags & 0x0020 != 0
+    if flags & 0x0040:
+        m.arguments, at = decode_map(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_exchange_declare(m: ExchangeDeclare) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.exchange is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.exchange))
+    if m.type is not None:
+        flags |= 0x0002
+        parts.append(pack_str8(m.type))
+    if m.alternate_exchange is not None:
+        flags |= 0x0004
+        parts.append(pack_str8(m.alternate_exchange))
+    if m.passive:
+        flags |= 0x0008
+    if m.durable:
+        flags |= 0x0010
+    if m.auto_delete:
+        flags |= 0x0020
+    if m.arguments is not None:
+        flags |= 0x0040
+        parts.append(encode_map(m.arguments))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_exchange_bind(d: bytes) -> ExchangeBind:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFFF0:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = ExchangeBind()
+    at = 6
+    if flags & 0x0001:
+        m.queue, at = read_str8(d, at)
+    if flags & 0x0002:
+        m.exchange, at = read_str8(d, at)
+    if flags & 0x0004:
+        m.binding_key, at = read_str8(d, at)
+    if flags & 0x0008:
+        m.arguments, at = decode_map(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_exchange_bind(m: ExchangeBind) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.queue is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.queue))
+    if m.exchange is not None:
+        flags |= 0x0002
+        parts.append(pack_str8(m.exchange))
+    if m.binding_key is not None:
+        flags |= 0x0004
+        parts.append(pack_str8(m.binding_key))
+    if m.arguments is not None:
+        flags |= 0x0008
+        parts.append(encode_map(m.arguments))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_queue_declare(d: bytes) -> QueueDeclare:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFF80:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = QueueDeclare()
+    at = 6
+    if flags & 0x0001:
+        m.queue, at = read_str8(d, at)
+    if flags & 0x0002:
+        m.alternate_exchange, at = read_str8(d, at)
+    m.passive = flags & 0x0004 != 0
+    m.durable = flags & 0x0008 != 0
+    m.exclusive = flags & 0x0010 != 0
+    m.auto_delete = flags & 0x0020 != 0
+    if flags & 0x0040:
+        m.arguments, at = decode_map(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_queue_declare(m: QueueDeclare) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.queue is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.queue))
+    if m.alternate_exchange is not None:
+        flags |= 0x0002
+        parts.append(pack_str8(m.alternate_exchange))
+    if m.passive:
+        flags |= 0x0004
+    if m.durable:
+        flags |= 0x0008
+    if m.exclusive:
+        flags |= 0x0010
+    if m.auto_delete:
+        flags |= 0x0020
+    if m.arguments is not None:
+        flags |= 0x0040
+        parts.append(encode_map(m.arguments))
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
+def _decode_queue_delete(d: bytes) -> QueueDelete:
+    flags = FLAGS_16.unpack_from(d, 4)[0]
+    if flags & 0xFFF8:
+        raise MalformedError(UNKNOWN_FLAG)
+    m = QueueDelete()
+    at = 6
+    if flags & 0x0001:
+        m.queue, at = read_str8(d, at)
+    m.if_unused = flags & 0x0002 != 0
+    m.if_empty = flags & 0x0004 != 0
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return m
+
+
+def _encode_queue_delete(m: QueueDelete) -> bytes:
+    flags = 0
+    parts: list[bytes] = []
+    if m.queue is not None:
+        flags |= 0x0001
+        parts.append(pack_str8(m.queue))
+    if m.if_unused:
+        flags |= 0x0002
+    if m.if_empty:
+        flags |= 0x0004
+    return FLAGS_16.pack(flags) + b"".join(parts)
+
+
 _CODEC = Codec(
     assemblies=[
         (SessionCompleted, _decode_session_completed, _encode_session_completed),
@@ -2589,7 +2871,15 @@ _CODEC = Codec(
         (MessageReject, _decode_message_reject, _encode_message_reject),
         (MessageRelease, _decode_message_release, _encode_message_release),
         (MessageAcquire, _decode_message_acquire, _encode_message_acquire),
+        (MessageSubscribe, _decode_message_subscribe, _encode_message_subscribe),
+        (MessageCancel, _decode_message_cancel, _encode_message_cancel),
+        (MessageSetFlowMode, _decode_message_set_flow_mode, _encode_message_set_flow_mode),
         (MessageFlow, _decode_message_flow, _encode_message_flow),
+        (TxCommit, _decode_tx_commit, _encode_tx_commit),
+        (ExchangeDeclare, _decode_exchange_declare, _encode_exchange_declare),
+        (ExchangeBind, _decode_exchange_bind, _encode_exchange_bind),
+        (QueueDeclare, _decode_queue_declare, _encode_queue_declare),
+        (QueueDelete, _decode_queue_delete, _encode_queue_delete),
     ],
     structs=[
         (DeliveryProperties, _decode_delivery_properties, _encode_delivery_properties),

@@ -2672,10 +2672,405 @@ class TestProperties(PropertiesBase):
 _S_B = struct.Struct(">B")
 _S_BQB = struct.Struct(">BQB")
 _S_H = struct.Struct(">H")
+_S_HH = struct.Struct(">HH")
 _S_I = struct.Struct(">I")
 _S_IH = struct.Struct(">IH")
+_S_IHB = struct.Struct(">IHB")
+_S_II = struct.Struct(">II")
+_S_IIHB = struct.Struct(">IIHB")
 _S_IQB = struct.Struct(">IQB")
 _S_QB = struct.Struct(">QB")
+
+
+def _decode_channel_open_08_09_091(d: bytes) -> ChannelOpen:
+    out_of_band, at = read_shortstr(d, 4)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return ChannelOpen(
+        out_of_band=out_of_band,
+    )
+
+
+def _encode_channel_open_08_09_091(m: ChannelOpen) -> bytes:
+    return _S_I.pack(0x0014000A) + pack_shortstr(m.out_of_band)
+
+
+def _decode_channel_open_ok_08(d: bytes) -> ChannelOpenOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return ChannelOpenOk()
+
+
+def _encode_channel_open_ok_08(_: ChannelOpenOk) -> bytes:
+    return _S_I.pack(0x0014000B)
+
+
+def _decode_channel_open_ok_09_091(d: bytes) -> ChannelOpenOk:
+    channel_id, at = read_longstr(d, 4)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return ChannelOpenOk(
+        channel_id=channel_id,
+    )
+
+
+def _encode_channel_open_ok_09_091(m: ChannelOpenOk) -> bytes:
+    return _S_I.pack(0x0014000B) + pack_longstr(m.channel_id)
+
+
+def _decode_channel_close_08_09_091(d: bytes) -> ChannelClose:
+    (reply_code,) = _S_H.unpack_from(d, 4)
+    at = 6
+    reply_text, at = read_shortstr(d, at)
+    class_id, method_id = _S_HH.unpack_from(d, at)
+    at = at + 4
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return ChannelClose(
+        reply_code=reply_code,
+        reply_text=reply_text,
+        class_id=class_id,
+        method_id=method_id,
+    )
+
+
+def _encode_channel_close_08_09_091(m: ChannelClose) -> bytes:
+    return (
+        _S_IH.pack(0x00140028, m.reply_code)
+        + pack_shortstr(m.reply_text)
+        + _S_HH.pack(m.class_id, m.method_id)
+    )
+
+
+def _decode_channel_close_ok_08_09_091(d: bytes) -> ChannelCloseOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return ChannelCloseOk()
+
+
+def _encode_channel_close_ok_08_09_091(_: ChannelCloseOk) -> bytes:
+    return _S_I.pack(0x00140029)
+
+
+def _decode_exchange_declare_08_09_091(d: bytes) -> ExchangeDeclare:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    exchange, at = read_shortstr(d, at)
+    type_, at = read_shortstr(d, at)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    arguments, at = decode_table(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return ExchangeDeclare(
+        ticket=ticket,
+        exchange=exchange,
+        type=type_,
+        passive=(bits_0 & 1) != 0,
+        durable=(bits_0 & 2) != 0,
+        auto_delete=(bits_0 & 4) != 0,
+        internal=(bits_0 & 8) != 0,
+        no_wait=(bits_0 & 16) != 0,
+        arguments=arguments,
+    )
+
+
+def _encode_exchange_declare_08_09_091(m: ExchangeDeclare) -> bytes:
+    return (
+        _S_IH.pack(0x0028000A, m.ticket)
+        + pack_shortstr(m.exchange)
+        + pack_shortstr(m.type)
+        + _S_B.pack(
+            (1 if m.passive else 0)
+            | (2 if m.durable else 0)
+            | (4 if m.auto_delete else 0)
+            | (8 if m.internal else 0)
+            | (16 if m.no_wait else 0)
+        )
+        + encode_table(m.arguments)
+    )
+
+
+def _decode_exchange_declare_ok_08_09_091(d: bytes) -> ExchangeDeclareOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return ExchangeDeclareOk()
+
+
+def _encode_exchange_declare_ok_08_09_091(_: ExchangeDeclareOk) -> bytes:
+    return _S_I.pack(0x0028000B)
+
+
+def _decode_queue_declare_08_09_091(d: bytes) -> QueueDeclare:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    queue, at = read_shortstr(d, at)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    arguments, at = decode_table(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return QueueDeclare(
+        ticket=ticket,
+        queue=queue,
+        passive=(bits_0 & 1) != 0,
+        durable=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        auto_delete=(bits_0 & 8) != 0,
+        no_wait=(bits_0 & 16) != 0,
+        arguments=arguments,
+    )
+
+
+def _encode_queue_declare_08_09_091(m: QueueDeclare) -> bytes:
+    return (
+        _S_IH.pack(0x0032000A, m.ticket)
+        + pack_shortstr(m.queue)
+        + _S_B.pack(
+            (1 if m.passive else 0)
+            | (2 if m.durable else 0)
+            | (4 if m.exclusive else 0)
+            | (8 if m.auto_delete else 0)
+            | (16 if m.no_wait else 0)
+        )
+        + encode_table(m.arguments)
+    )
+
+
+def _decode_queue_declare_ok_08_09_091(d: bytes) -> QueueDeclareOk:
+    queue, at = read_shortstr(d, 4)
+    message_count, consumer_count = _S_II.unpack_from(d, at)
+    at = at + 8
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return QueueDeclareOk(
+        queue=queue,
+        message_count=message_count,
+        consumer_count=consumer_count,
+    )
+
+
+def _encode_queue_declare_ok_08_09_091(m: QueueDeclareOk) -> bytes:
+    return (
+        _S_I.pack(0x0032000B)
+        + pack_shortstr(m.queue)
+        + _S_II.pack(m.message_count, m.consumer_count)
+    )
+
+
+def _decode_queue_bind_08_09_091(d: bytes) -> QueueBind:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    queue, at = read_shortstr(d, at)
+    exchange, at = read_shortstr(d, at)
+    routing_key, at = read_shortstr(d, at)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    arguments, at = decode_table(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return QueueBind(
+        ticket=ticket,
+        queue=queue,
+        exchange=exchange,
+        routing_key=routing_key,
+        no_wait=(bits_0 & 1) != 0,
+        arguments=arguments,
+    )
+
+
+def _encode_queue_bind_08_09_091(m: QueueBind) -> bytes:
+    return (
+        _S_IH.pack(0x00320014, m.ticket)
+        + pack_shortstr(m.queue)
+        + pack_shortstr(m.exchange)
+        + pack_shortstr(m.routing_key)
+        + _S_B.pack(1 if m.no_wait else 0)
+        + encode_table(m.arguments)
+    )
+
+
+def _decode_queue_bind_ok_08_09_091(d: bytes) -> QueueBindOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return QueueBindOk()
+
+
+def _encode_queue_bind_ok_08_09_091(_: QueueBindOk) -> bytes:
+    return _S_I.pack(0x00320015)
+
+
+def _decode_queue_delete_08_09_091(d: bytes) -> QueueDelete:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    queue, at = read_shortstr(d, at)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return QueueDelete(
+        ticket=ticket,
+        queue=queue,
+        if_unused=(bits_0 & 1) != 0,
+        if_empty=(bits_0 & 2) != 0,
+        no_wait=(bits_0 & 4) != 0,
+    )
+
+
+def _encode_queue_delete_08_09_091(m: QueueDelete) -> bytes:
+    return (
+        _S_IH.pack(0x00320028, m.ticket)
+        + pack_shortstr(m.queue)
+        + _S_B.pack((1 if m.if_unused else 0) | (2 if m.if_empty else 0) | (4 if m.no_wait else 0))
+    )
+
+
+def _decode_queue_delete_ok_08_09_091(d: bytes) -> QueueDeleteOk:
+    (message_count,) = _S_I.unpack_from(d, 4)
+    at = 8
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return QueueDeleteOk(
+        message_count=message_count,
+    )
+
+
+def _encode_queue_delete_ok_08_09_091(m: QueueDeleteOk) -> bytes:
+    return _S_II.pack(0x00320029, m.message_count)
+
+
+def _decode_basic_qos_08_09_091(d: bytes) -> BasicQos:
+    prefetch_size, prefetch_count, bits_2 = _S_IHB.unpack_from(d, 4)
+    at = 11
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicQos(
+        prefetch_size=prefetch_size,
+        prefetch_count=prefetch_count,
+        global_=(bits_2 & 1) != 0,
+    )
+
+
+def _encode_basic_qos_08_09_091(m: BasicQos) -> bytes:
+    return _S_IIHB.pack(0x003C000A, m.prefetch_size, m.prefetch_count, 1 if m.global_ else 0)
+
+
+def _decode_basic_qos_ok_08_09_091(d: bytes) -> BasicQosOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return BasicQosOk()
+
+
+def _encode_basic_qos_ok_08_09_091(_: BasicQosOk) -> bytes:
+    return _S_I.pack(0x003C000B)
+
+
+def _decode_basic_consume_09_091(d: bytes) -> BasicConsume:
+    (ticket,) = _S_H.unpack_from(d, 4)
+    at = 6
+    queue, at = read_shortstr(d, at)
+    consumer_tag, at = read_shortstr(d, at)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    arguments, at = decode_table(d, at)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicConsume(
+        ticket=ticket,
+        queue=queue,
+        consumer_tag=consumer_tag,
+        no_local=(bits_0 & 1) != 0,
+        no_ack=(bits_0 & 2) != 0,
+        exclusive=(bits_0 & 4) != 0,
+        no_wait=(bits_0 & 8) != 0,
+        arguments=arguments,
+    )
+
+
+def _encode_basic_consume_09_091(m: BasicConsume) -> bytes:
+    return (
+        _S_IH.pack(0x003C0014, m.ticket)
+        + pack_shortstr(m.queue)
+        + pack_shortstr(m.consumer_tag)
+        + _S_B.pack(
+            (1 if m.no_local else 0)
+            | (2 if m.no_ack else 0)
+            | (4 if m.exclusive else 0)
+            | (8 if m.no_wait else 0)
+        )
+        + encode_table(m.arguments)
+    )
+
+
+def _decode_basic_consume_ok_08_09_091(d: bytes) -> BasicConsumeOk:
+    consumer_tag, at = read_shortstr(d, 4)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicConsumeOk(
+        consumer_tag=consumer_tag,
+    )
+
+
+def _encode_basic_consume_ok_08_09_091(m: BasicConsumeOk) -> bytes:
+    return _S_I.pack(0x003C0015) + pack_shortstr(m.consumer_tag)
+
+
+def _decode_basic_cancel_08_09(d: bytes) -> BasicCancel:
+    consumer_tag, at = read_shortstr(d, 4)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicCancel(
+        consumer_tag=consumer_tag,
+        no_wait=(bits_0 & 1) != 0,
+    )
+
+
+def _encode_basic_cancel_08_09(m: BasicCancel) -> bytes:
+    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
+
+
+def _decode_basic_cancel_091(d: bytes) -> BasicCancel:
+    consumer_tag, at = read_shortstr(d, 4)
+    (bits_0,) = _S_B.unpack_from(d, at)
+    at = at + 1
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicCancel(
+        consumer_tag=consumer_tag,
+        no_wait=(bits_0 & 1) != 0,
+    )
+
+
+def _encode_basic_cancel_091(m: BasicCancel) -> bytes:
+    return _S_I.pack(0x003C001E) + pack_shortstr(m.consumer_tag) + _S_B.pack(1 if m.no_wait else 0)
+
+
+def _decode_basic_cancel_ok_08_09(d: bytes) -> BasicCancelOk:
+    consumer_tag, at = read_shortstr(d, 4)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicCancelOk(
+        consumer_tag=consumer_tag,
+    )
+
+
+def _encode_basic_cancel_ok_08_09(m: BasicCancelOk) -> bytes:
+    return _S_I.pack(0x003C001F) + pack_shortstr(m.consumer_tag)
+
+
+def _decode_basic_cancel_ok_091(d: bytes) -> BasicCancelOk:
+    consumer_tag, at = read_shortstr(d, 4)
+    if at != len(d):
+        raise MalformedError(TRAILING)
+    return BasicCancelOk(
+        consumer_tag=consumer_tag,
+    )
+
+
+def _encode_basic_cancel_ok_091(m: BasicCancelOk) -> bytes:
+    return _S_I.pack(0x003C001F) + pack_shortstr(m.consumer_tag)
 
 
 def _decode_basic_publish_08_09_091(d: bytes) -> BasicPublish:
@@ -2881,6 +3276,26 @@ def _encode_basic_nack_091(m: BasicNack) -> bytes:
     )
 
 
+def _decode_tx_commit_08_09_091(d: bytes) -> TxCommit:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return TxCommit()
+
+
+def _encode_tx_commit_08_09_091(_: TxCommit) -> bytes:
+    return _S_I.pack(0x005A0014)
+
+
+def _decode_tx_commit_ok_08_09_091(d: bytes) -> TxCommitOk:
+    if len(d) != 4:
+        raise MalformedError(TRAILING)
+    return TxCommitOk()
+
+
+def _encode_tx_commit_ok_08_09_091(_: TxCommitOk) -> bytes:
+    return _S_I.pack(0x005A0015)
+
+
 def _decode_message_transfer_09(d: bytes) -> MessageTransfer:
     (ticket,) = _S_H.unpack_from(d, 4)
     at = 6
@@ -3054,6 +3469,185 @@ def _encode_basic_properties(p: BasicProperties) -> tuple[int, list[bytes]]:
 _CODEC = Codec(
     methods=[
         (
+            ChannelOpen,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_channel_open_08_09_091,
+            _encode_channel_open_08_09_091,
+        ),
+        (ChannelOpenOk, (V0_8,), _decode_channel_open_ok_08, _encode_channel_open_ok_08),
+        (
+            ChannelOpenOk,
+            (
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_channel_open_ok_09_091,
+            _encode_channel_open_ok_09_091,
+        ),
+        (
+            ChannelClose,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_channel_close_08_09_091,
+            _encode_channel_close_08_09_091,
+        ),
+        (
+            ChannelCloseOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_channel_close_ok_08_09_091,
+            _encode_channel_close_ok_08_09_091,
+        ),
+        (
+            ExchangeDeclare,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_exchange_declare_08_09_091,
+            _encode_exchange_declare_08_09_091,
+        ),
+        (
+            ExchangeDeclareOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_exchange_declare_ok_08_09_091,
+            _encode_exchange_declare_ok_08_09_091,
+        ),
+        (
+            QueueDeclare,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_declare_08_09_091,
+            _encode_queue_declare_08_09_091,
+        ),
+        (
+            QueueDeclareOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_declare_ok_08_09_091,
+            _encode_queue_declare_ok_08_09_091,
+        ),
+        (
+            QueueBind,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_bind_08_09_091,
+            _encode_queue_bind_08_09_091,
+        ),
+        (
+            QueueBindOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_bind_ok_08_09_091,
+            _encode_queue_bind_ok_08_09_091,
+        ),
+        (
+            QueueDelete,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_delete_08_09_091,
+            _encode_queue_delete_08_09_091,
+        ),
+        (
+            QueueDeleteOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_queue_delete_ok_08_09_091,
+            _encode_queue_delete_ok_08_09_091,
+        ),
+        (
+            BasicQos,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_basic_qos_08_09_091,
+            _encode_basic_qos_08_09_091,
+        ),
+        (
+            BasicQosOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_basic_qos_ok_08_09_091,
+            _encode_basic_qos_ok_08_09_091,
+        ),
+        (
+            BasicConsume,
+            (
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_basic_consume_09_091,
+            _encode_basic_consume_09_091,
+        ),
+        (
+            BasicConsumeOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_basic_consume_ok_08_09_091,
+            _encode_basic_consume_ok_08_09_091,
+        ),
+        (
+            BasicCancel,
+            (
+                V0_8,
+                V0_9,
+            ),
+            _decode_basic_cancel_08_09,
+            _encode_basic_cancel_08_09,
+        ),
+        (BasicCancel, (V0_9_1,), _decode_basic_cancel_091, _encode_basic_cancel_091),
+        (
+            BasicCancelOk,
+            (
+                V0_8,
+                V0_9,
+            ),
+            _decode_basic_cancel_ok_08_09,
+            _encode_basic_cancel_ok_08_09,
+        ),
+        (BasicCancelOk, (V0_9_1,), _decode_basic_cancel_ok_091, _encode_basic_cancel_ok_091),
+        (
             BasicPublish,
             (
                 V0_8,
@@ -3134,6 +3728,26 @@ _CODEC = Codec(
             _encode_basic_reject_08_09_091,
         ),
         (BasicNack, (V0_9_1,), _decode_basic_nack_091, _encode_basic_nack_091),
+        (
+            TxCommit,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_tx_commit_08_09_091,
+            _encode_tx_commit_08_09_091,
+        ),
+        (
+            TxCommitOk,
+            (
+                V0_8,
+                V0_9,
+                V0_9_1,
+            ),
+            _decode_tx_commit_ok_08_09_091,
+            _encode_tx_commit_ok_08_09_091,
+        ),
         (MessageTransfer, (V0_9,), _decode_message_transfer_09, _encode_message_transfer_09),
         (MessageOk, (V0_9,), _decode_message_ok_09, _encode_message_ok_09),
     ],
