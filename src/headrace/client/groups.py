@@ -21,7 +21,7 @@ class GroupState:
     stream: str
     id: int  # Of the stream; one that is made again has another.
     group: str
-    initial: int | None  # Where it first began; None when nobody said.
+    initial: int | None  # Where it first began; None if unknown.
     committed: int | None  # Up to here, exclusively, it is done; None: nothing was committed.
     committed_ms: int  # When that changed last, in milliseconds since 1970.
     position: int  # Where its readers go on.

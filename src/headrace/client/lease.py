@@ -41,7 +41,7 @@ class LeaseState:
     settled: int  # Every number below it is settled or given back.
     next: int  # The number that the next message taken will have.
     ready: int  # Messages in the queue that could be taken.
-    owner: str  # Empty when nobody owns it, or the owner's time is over.
+    owner: str  # Empty without an owner, or when its time is over.
     timeout_s: int
     on_timeout: str  # "keep" or "release": what becomes of the messages when the owner is gone.
 

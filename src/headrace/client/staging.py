@@ -94,7 +94,7 @@ class Sink:
         self, connection: Connection, name: str, *, requests: Requests | None = None
     ) -> None:
         self.name = name
-        self.epoch = 0  # Of `begin`; 0 acts for whoever owns the sink.
+        self.epoch = 0  # Of `begin`; 0 acts for any owner.
         self._requests = requests or Requests(connection, timeout_s=PREPARE_S)
 
     async def begin(self, owner: str, run: str = "", *, force: bool = False) -> SinkState:

@@ -60,14 +60,14 @@ class Track(IntEnum):
 
 
 class AcceptMode(IntEnum):
-    """Whether a transfer must be accepted (message.accept-mode)."""
+    """If a transfer must be accepted (message.accept-mode)."""
 
     EXPLICIT = 0
     NONE = 1
 
 
 class AcquireMode(IntEnum):
-    """Whether a transfer acquires the message (message.acquire-mode)."""
+    """If a transfer acquires the message (message.acquire-mode)."""
 
     PRE_ACQUIRED = 0
     NOT_ACQUIRED = 1
@@ -82,7 +82,7 @@ class RejectCode(IntEnum):
 
 
 class DeliveryMode(IntEnum):
-    """Whether a message survives a restart (message.delivery-mode)."""
+    """If a message survives a restart (message.delivery-mode)."""
 
     NON_PERSISTENT = 1
     PERSISTENT = 2

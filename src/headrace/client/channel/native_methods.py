@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import Call
     from headrace.client.link.link_0_x import Link
 
-WAITING_MAX = 65536  # Methods that nobody took.
+WAITING_MAX = 65536  # Methods that were not taken.
 OWN_CLASSES = frozenset({"file", "stream", "message", "tunnel", "test"})
 
 Reply = TypeVar("Reply", bound=MethodBase)

@@ -79,7 +79,7 @@ class Calls:
             names = " or ".join(kind.NAME for kind in call.replies)
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
         self._waiting.popleft()
-        if not call.future.done():  # Else whoever asked has given up.
+        if not call.future.done():  # Else the caller has given up.
             call.future.set_result((method, header, body))
 
     def fail(self, error: ClientError) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-COMMANDS_MAX = 65536  # Commands of the broker that nobody took.
+COMMANDS_MAX = 65536  # Commands of the broker that were not taken.
 GIVEN_UP = "the command was lost with the connection"
 
 

@@ -48,7 +48,7 @@ NO_ROUTE = 312
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A transfer whose acceptance somebody waits for."""
+    """A transfer, with a future of its acceptance."""
 
     message: Message
     future: asyncio.Future[None]

@@ -115,7 +115,7 @@ class RangeGatherer(Gatherer):
         self.ready: list[Block] = []
         self.tag = 0  # The newest delivery.
         self.complete = first >= last  # No more will come.
-        self.fresh = False  # Something came since somebody looked.
+        self.fresh = False  # A record was added since the last look.
 
     def put(
         self,
