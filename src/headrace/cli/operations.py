@@ -26,7 +26,7 @@ Decorator = Callable[[Callable[..., object]], Callable[..., object]]
 
 @dataclass(frozen=True)
 class Target(Generic[Opened]):
-    """Where calls go."""
+    """A place that commands call, and the option that names it."""
 
     option: Decorator
     argument: str  # The name of the option's value.

@@ -156,7 +156,7 @@ def list_leases(call: Call) -> Answered:
 
 
 def snapshot(call: Call) -> Answered:
-    """Where a queue begins and ends just now, and positions that cut it into equal parts."""
+    """Return the positions of a queue's ends, and those that cut it into equal parts."""
     queue = call.queue()
     if queue.is_stream:
         call.refuse("precondition", f"queue '{queue.name}' is a stream, which is read as it is")

@@ -18,7 +18,7 @@ def broker_info(call: Call) -> Answered:
 
 
 def stream_info(call: Call) -> Answered:
-    """Where a stream begins and ends, and which one it is."""
+    """Return identity and offsets of a stream."""
     return {"broker": call.context.identity, **describe(call.stream())}
 
 
@@ -61,7 +61,7 @@ def every_stream(call: Call, after: str, most: int) -> Steps:
 
 
 def is_shown(call: Call, queue: object) -> bool:
-    """Whether a queue is a stream that the user may read, and none of the broker's own."""
+    """Return True for a client's stream that the user may read."""
     if not isinstance(queue, Stream) or queue.name.startswith("amq."):
         return False
     allowed: bool = call.context.access.allowed(call.user, call.vhost.name, "read", queue.name)
@@ -69,7 +69,7 @@ def is_shown(call: Call, queue: object) -> bool:
 
 
 def stream_offset(call: Call) -> Answered:
-    """Where in a stream a moment is."""
+    """Return the offset of a time in a stream."""
     log = call.stream().log
     offset = log.offset_at(call.number("timestamp_ms", most=MOMENT_MS_MAX))
     return {"offset": offset, "first": log.first_offset, "next": log.committed_offset}

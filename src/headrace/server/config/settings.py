@@ -78,7 +78,7 @@ def setting(
     secret: bool = False,
     many: bool = False,
 ) -> Any:
-    """Declare one setting."""
+    """Declare one setting; typed as Any so that the field's own type holds."""
     about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
     about |= {"many": many}
     return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
@@ -582,7 +582,7 @@ def load(
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {}  # Each of the type of its field.
     if config is not None:
         for name, value in _read_toml(config).items():
             row = _BY_NAME.get(name)
@@ -665,7 +665,7 @@ def check_together(settings: Settings) -> None:
         raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path) -> dict[str, object]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)

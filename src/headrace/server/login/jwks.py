@@ -58,7 +58,7 @@ def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[by
 
 
 class Place(NamedTuple):
-    """Where something is to be had by https."""
+    """An https address to read from."""
 
     host: str
     port: int

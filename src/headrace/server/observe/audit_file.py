@@ -98,7 +98,7 @@ class AuditFile:
 
     @property
     def holds_up(self) -> bool:
-        """Whether nothing is to happen that is audited, for it would not be in the file."""
+        """True while audited actions are refused, because the file cannot be written."""
         return self.strict and (bool(self.failing) or self._lines.full())
 
     def put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
