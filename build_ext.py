@@ -87,6 +87,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/v0_x/connection/routes.py",
     "headrace/gateway/v0_x/connection/special_publish.py",
     "headrace/gateway/v0_x/connection/publisher.py",
+    "headrace/gateway/v0_x/connection/owner.py",
     "headrace/gateway/v0_x/connection/connection.py",
     "headrace/gateway/v0_10/session/transfer_header.py",
     "headrace/gateway/v0_10/session/context.py",

@@ -35,8 +35,9 @@ from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.connection import Connection
 from headrace.protocol.v0_x.events import Event, Failed
 from headrace.protocol.v0_x.handshake import Role
+from headrace.protocol.v0_x.upcalls import EventCollector
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import V0_9_1, VERSIONS_0_X
+from headrace.spec.tables import V0_9_1, VERSIONS_0_X, Version
 from headrace.wire import properties
 from headrace.wire.errors import MalformedError
 from headrace.wire.properties import BasicScan, scan_basic
@@ -136,24 +137,20 @@ def run_scan(data: bytes) -> str:
 # -- The machines ----------------------------------------------------------------------------------
 
 
-class Server(Connection):
-    """A server that answers from within, so that splits cannot matter.
+class ServerOwner(EventCollector):
+    """Answers what a handshake needs, and closes a channel for every passive declare."""
 
-    It answers what a handshake needs, and closes a channel for every passive declare.
-    """
+    def __init__(self, connection: Connection) -> None:
+        EventCollector.__init__(self, V0_9_1, True)
+        self.send_method = connection.send_method
 
-    def __init__(self) -> None:
-        Connection.__init__(
-            self, Role.SERVER, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
-        )
-
-    def on_header(self) -> None:
-        Connection.on_header(self)
+    def on_header(self, version: Version) -> None:
+        EventCollector.on_header(self, version)
         start = ConnectionStart(version_minor=9, mechanisms=b"PLAIN", locales=b"en_US")
         self.send_method(0, start)
 
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
-        Connection.on_method(self, channel, number, method)
+        EventCollector.on_method(self, channel, number, method)
         if isinstance(method, ConnectionStartOk):
             self.send_method(0, ConnectionTune(channel_max=64, frame_max=FRAME_MAX, heartbeat=60))
         elif isinstance(method, ConnectionOpen):
@@ -164,16 +161,15 @@ class Server(Connection):
             raise AmqpError(ReplyCode.NOT_FOUND, f"no queue '{method.queue}'")
 
 
-class Client(Connection):
-    """A client that opens channels 1 and 2 when the connection is open."""
+class ClientOwner(EventCollector):
+    """Opens channels 1 and 2 when the connection is open."""
 
-    def __init__(self) -> None:
-        Connection.__init__(
-            self, Role.CLIENT, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
-        )
+    def __init__(self, connection: Connection) -> None:
+        EventCollector.__init__(self, V0_9_1, False)
+        self.send_method = connection.send_method
 
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
-        Connection.on_method(self, channel, number, method)
+        EventCollector.on_method(self, channel, number, method)
         if isinstance(method, ConnectionStart):
             self.send_method(0, ConnectionStartOk(mechanism="PLAIN", locale="en_US"))
         elif isinstance(method, ConnectionTune):
@@ -183,6 +179,26 @@ class Client(Connection):
         elif isinstance(method, ConnectionOpenOk):
             self.send_method(1, ChannelOpen())
             self.send_method(2, ChannelOpen())
+
+
+class Server(Connection):
+    """A server that answers from within, so that splits cannot matter."""
+
+    def __init__(self) -> None:
+        Connection.__init__(
+            self, Role.SERVER, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
+        )
+        self.answer_to(ServerOwner(self))
+
+
+class Client(Connection):
+    """A client likewise."""
+
+    def __init__(self) -> None:
+        Connection.__init__(
+            self, Role.CLIENT, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
+        )
+        self.answer_to(ClientOwner(self))
 
 
 def feed(machine: Connection, chunks: Iterable[bytes]) -> str:

@@ -20,7 +20,7 @@ from headrace.client.channel.confirms import Room
 from headrace.client.channel.consumer import Delivery, read_delivery
 from headrace.client.channel.outgoing import Publication, header_of
 from headrace.client.message import encode_header
-from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, encode_method
+from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, ConnectionTuneOk, encode_method
 from headrace.protocol.v0_x.connection import Connection as Machine
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.protocol.v0_x.frames import framed
@@ -98,8 +98,8 @@ def machine_with(gatherer: Arrivals | None) -> Machine:
     """A client's machine with channel 1 open."""
     machine = Machine(Role.CLIENT, V0_9_1, frame_max=4096)
     machine.state_number = State.OPEN.value
-    machine.frame_limit = 4088
-    channel = machine.make_channel(1)
+    machine.tune(ConnectionTuneOk(frame_max=4096))
+    channel = machine.owner.make_channel(1)
     channel.state = 1
     channel.gatherer = gatherer
     machine.channels[1] = channel

@@ -44,6 +44,7 @@ from headrace.protocol.v0_x.events import (
     MethodReceived,
 )
 from headrace.protocol.v0_x.handshake import Role, State
+from headrace.protocol.v0_x.upcalls import EventCollector
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import HEARTBEAT, body_frames, encode_frame
@@ -224,14 +225,14 @@ def test_what_comes_after_our_channel_close_is_ignored_but_for_the_answer() -> N
 
 
 def test_a_soft_error_of_the_owner_closes_the_channel_only() -> None:
-    class Owner(Connection):
+    class Owner(EventCollector):
         def on_method(self, channel: object, number: int, method: MethodBase) -> None:
             if isinstance(method, QueueDeclare):
                 raise AmqpError(ReplyCode.NOT_FOUND, "no queue")
-            Connection.on_method(self, channel, number, method)  # type: ignore[arg-type]
+            EventCollector.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
-    pair.server = Owner(Role.SERVER, frame_max=FRAME_MAX)
+    pair.server.answer_to(Owner(V0_9_1, True))
     pair.opened()
     (failed,) = pair.call(1, QueueDeclare(queue="q", passive=True))
     assert isinstance(failed, Failed)
@@ -248,14 +249,14 @@ def test_a_soft_error_of_the_owner_closes_the_channel_only() -> None:
 def test_a_bug_of_the_owner_closes_the_connection_and_raises_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Owner(Connection):
+    class Owner(EventCollector):
         def on_method(self, channel: object, number: int, method: MethodBase) -> None:
             if isinstance(method, QueueDeclare):
                 raise RuntimeError("our own fault")
-            Connection.on_method(self, channel, number, method)  # type: ignore[arg-type]
+            EventCollector.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
-    pair.server = Owner(Role.SERVER, frame_max=FRAME_MAX)
+    pair.server.answer_to(Owner(V0_9_1, True))
     pair.opened()
     (failed,) = pair.call(1, QueueDeclare(queue="q"))
     assert isinstance(failed, Failed)

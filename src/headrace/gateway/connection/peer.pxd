@@ -10,10 +10,12 @@ cdef class Peer(Connection):
     cdef public long long prefetch
     cdef public ConfirmLine line
     cdef public list unflushed
+    cdef public list paused
     cdef public bint speaks_more
     cdef public bytes plain_from
     cdef public bytes plain_to
 
+    cpdef reply(self, unsigned int number, object method)
     cpdef starve(self, ServedMessages queue)
     cpdef refresh_all(self)
     cpdef answer(self, object channel, unsigned long long token)

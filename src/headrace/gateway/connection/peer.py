@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What channels and consumers need of the connection that they are on."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 if not cython.compiled:
     from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.model.queue.queue import Queue
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
+
+from headrace.protocol.codec_0_x import MethodBase
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
 
 
 class Peer(Connection):
@@ -17,10 +23,14 @@ class Peer(Connection):
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     line: ConfirmLine  # That of its virtual host's store.
-    unflushed: list[Any]  # Channels with publishes of this read.
+    unflushed: "list[Channel]"  # With publishes of this read that are not in the line yet.
+    paused: list[ProtocolChannel]  # Busy until the client has read.
     speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
     plain_from: bytes | None  # The content header that was last made plain,
     plain_to: bytes  # and what became of it.
+
+    def reply(self, number: int, method: MethodBase) -> None:
+        """Send a method on a channel, after the answers that it owes."""
 
     def starve(self, queue: Queue) -> None:
         """The client does not read: ``queue`` has to be drained once it does."""

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.v0_x.channel cimport C_OPEN, Channel
-from headrace.protocol.v0_x.content_frames cimport Contents
-from headrace.protocol.output cimport BufferPool
 
-cdef class Answers(Contents):
+@cython.final
+cdef class Answers:
+    cdef Endpoint output
     cdef public unsigned int owing
 
     cpdef say(self, Channel channel, bytes payload)
-    cpdef object hold_answer(self, Channel channel, bytes payload)
-    cpdef bint must_pause(self, Channel channel, unsigned int method) except -1
-    cpdef send_answers(self, Channel channel)
-    cpdef forget_answers(self, Channel channel)
-    cpdef refuse_request(self, Channel channel, object error, unsigned int request)
-    cpdef resume(self, Channel channel, int reason)
-    cpdef part(self)
+    cpdef hold(self, object held)
+    cpdef bint must_pause(self, Channel channel, object version, unsigned int method) except -1
+    cpdef object send(self, Channel channel)
+    cpdef bint forget(self, Channel channel) except -1

@@ -10,20 +10,17 @@ delivery, the messages that a commit returns. Publishes and acks have no answer 
 """
 
 from collections import deque
-from typing import Any
+from typing import Protocol
 
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.output import BufferPool
+    from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.v0_x.channel import OPEN as C_OPEN
     from headrace.protocol.v0_x.channel import Channel
-    from headrace.protocol.v0_x.content_frames import Contents
 
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.channel import FOR_ANSWERS
 from headrace.protocol.v0_x.frames import FRAME_METHOD
-from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.methods import METHODS
 from headrace.spec.tables import Version
 
@@ -57,16 +54,25 @@ REQUESTS: dict[Version, dict[int, bool]] = {  # By method id: whether it is in P
 }
 
 
+class AnswerSender(Protocol):
+    """The connection of a held answer."""
+
+    def send_answers(self, channel: Channel) -> None:
+        """Send the answers of a channel up to the first that is still held."""
+
+
 class HeldAnswer:
     """One answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
 
     __slots__ = ("channel", "connection", "error", "payload", "ready", "request")
 
-    def __init__(self, connection: Any, channel: Any, payload: bytes, request: int) -> None:
+    def __init__(
+        self, connection: AnswerSender, channel: Channel, payload: bytes, request: int
+    ) -> None:
         self.connection = connection
         self.channel = channel
         self.payload = payload
-        self.request = request  # What it answers, class id << 16 | method id.
+        self.request = request  # The method that it answers, class id << 16 | method id.
         self.ready = False
         self.error: AmqpError | None = None
 
@@ -81,73 +87,61 @@ class HeldAnswer:
         self.released(0)
 
 
-class Answers(Contents):
-    """A connection, as far as its answers keep their order."""
+class Answers:
+    """Keeps the answers of one connection in the order of the requests."""
 
-    def __init__(
-        self, pool: BufferPool, role: Role, version: Version, frame_max: int, body_max: int
-    ) -> None:
-        Contents.__init__(self, pool, role, version, frame_max, body_max)
+    def __init__(self, output: Endpoint) -> None:
+        self.output = output
         self.owing = 0  # Channels that owe answers.
 
     def say(self, channel: Channel, payload: bytes) -> None:
         """Send an encoded method after all answers that the channel owes."""
         if channel.answers is None:
-            self.write_frame(FRAME_METHOD, channel.number, payload)
+            self.output.write_frame(FRAME_METHOD, channel.number, payload)
         else:
             channel.answers.append(payload)
 
-    def hold_answer(self, channel: Channel, payload: bytes) -> HeldAnswer:
-        """Owe an encoded method as the answer to the request that is being handled."""
+    def hold(self, held: HeldAnswer) -> None:
+        """Owe an answer; later ones of its channel wait for it."""
+        channel = held.channel
         if channel.answers is None:
             channel.answers = deque()
             self.owing += 1
-        held = HeldAnswer(self, channel, payload, self.current)
         channel.answers.append(held)
-        return held
 
-    def must_pause(self, channel: Channel, method: int) -> bool:
+    def must_pause(self, channel: Channel, version: Version, method: int) -> bool:
         """Return True if a request on a channel that owes answers has to wait for them."""
         if channel.state != C_OPEN or channel.expects_content():
             return False
-        pipelined = REQUESTS[self.version].get(method)
+        pipelined = REQUESTS[version].get(method)
         if pipelined is None:
             return False
-        return not pipelined or len(channel.answers) >= ANSWERS_MAX
+        owed = 0 if channel.answers is None else len(channel.answers)
+        return not pipelined or owed >= ANSWERS_MAX
 
-    def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
+    def send(self, channel: Channel) -> HeldAnswer | None:
+        """Send the answers of a channel up to the first that is still held.
+
+        Returns:
+            The first answer if it is refused, which is not sent; else None.
+        """
         answers = channel.answers
-        if answers is None or self.ended or channel.sends_body():
-            return
         while answers:
             answer = answers[0]
             if isinstance(answer, HeldAnswer):
                 if not answer.ready:
-                    return
+                    return None
                 if answer.error is not None:
-                    self.forget_answers(channel)
-                    self.refuse_request(channel, answer.error, answer.request)
-                    return
+                    return answer
                 answer = answer.payload
             answers.popleft()
-            self.write_frame(FRAME_METHOD, channel.number, answer)
-        self.forget_answers(channel)
-        self.resume(channel, FOR_ANSWERS)
+            self.output.write_frame(FRAME_METHOD, channel.number, answer)
+        return None
 
-    def forget_answers(self, channel: Channel) -> None:
-        """The channel owes nothing more."""
-        if channel.answers is not None:
-            channel.answers = None
-            self.owing -= 1
-            if not self.owing:
-                self.part()
-
-    def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
-        """The answer to an earlier request is an error."""
-
-    def resume(self, channel: Channel, reason: int) -> None:
-        """One reason less for a channel to be busy."""
-
-    def part(self) -> None:
-        """No answers are owed: say the last words that waited for them."""
+    def forget(self, channel: Channel) -> bool:
+        """Forget what the channel owes; return True if no channel owes anything more."""
+        if channel.answers is None:
+            return False
+        channel.answers = None
+        self.owing -= 1
+        return self.owing == 0

@@ -40,6 +40,7 @@ cdef class Channel:
 
     cpdef bint expects_content(self) except -1
     cpdef pause(self, int reason)
+    cpdef put_first(self, bytes octets)
     cpdef bint sends_body(self) except -1
     cpdef begin_body(self, BufferPool pool, bytes header, unsigned long long body_size)
     cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

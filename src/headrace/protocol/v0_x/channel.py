@@ -6,13 +6,19 @@ channels. Small bodies are joined at the end; the parts of a large one are kept 
 frames of a few octets are gathered first, so that what is held never exceeds the body by much.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.wire.memory import cut
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.v0_x.answers import HeldAnswer
 
 
 OPENING = 0  # We asked for it.
@@ -55,26 +61,37 @@ class Gatherer:
         return 0
 
 
+class ContentSink(Protocol):
+    """Takes the body of a content instead of memory."""
+
+    def add(self, octets: bytes) -> None:
+        """Take the next bytes."""
+
+    def abandon(self) -> None:
+        """Forget the body: the rest does not come."""
+
+
 class Channel:
     """One channel: its number, its state, and its unfinished content."""
+
+    pool: BufferPool  # Counts the bytes of the body; set when its header was received.
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.state = OPENING
-        self.method: Any = None  # The method whose content is awaited.
-        self.address: Any = None  # Or, for a publish, its address and flags undecoded.
-        self.header: Any = None  # The header frame's payload.
+        self.method: MethodBase | None = None  # The method whose content is awaited.
+        self.address: bytes | None = None  # Or, for a publish, its address and flags undecoded.
+        self.header: bytes | None = None  # The header frame's payload.
         self.body_size = 0
         self.missing = 0
-        self.parts: Any = None  # list[bytes] once the header came.
+        self.parts: list[bytes] = []  # Of the body.
         self.gathered: bytearray | None = None
         self.counted = 0  # Octets of it that the pool counts.
-        self.pool: Any = None  # Counts what is held of the body, once one came in frames.
-        self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.sink: ContentSink | None = None  # Takes the body instead.
         self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
-        self.waiting: Any = None  # list[bytes]: frames that came while BUSY.
-        self.answers: Any = None  # deque of answers that wait for the first of them, or None.
-        self.gatherer: Any = None  # A Gatherer, on a client's channel that has one.
+        self.waiting: list[bytes] | None = None  # Frames that came while BUSY.
+        self.answers: deque[bytes | HeldAnswer] | None = None  # That wait for the first of them.
+        self.gatherer: Gatherer | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:
         """Tell whether a content has begun and is not complete."""
@@ -85,6 +102,10 @@ class Channel:
         if self.state == OPEN or self.state == BUSY:
             self.state = BUSY
             self.busy |= reason
+
+    def put_first(self, octets: bytes) -> None:
+        """Let frames wait before those that wait already."""
+        self.waiting = [octets, *(self.waiting or ())]
 
     def sends_body(self) -> bool:
         """Return True while nothing may come between the frames of a body."""
@@ -134,7 +155,7 @@ class Channel:
         self.method = None
         self.address = None
         self.header = None
-        self.parts = None
+        self.parts = []
         self.gathered = None
         self.body_size = 0
         self.missing = 0

@@ -3,7 +3,9 @@ import cython
 
 from headrace.protocol.v0_x.answers cimport Answers
 from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, C_OPENING, Channel
-from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.protocol.v0_x.content_frames cimport ContentReader
+from headrace.protocol.v0_x.upcalls cimport EventCollector, Upcalls
+from headrace.protocol.endpoint cimport C_METHOD_WORK, Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.spec.ids cimport (
     BASIC_ACK, BASIC_DELIVER, BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN,
@@ -15,7 +17,18 @@ from headrace.protocol.v0_x.handshake cimport (
 
 cdef long long HELD_OCTETS_MAX
 
-cdef class Connection(Answers):
+cdef class Connection(Endpoint):
+    cdef public object role
+    cdef public bint is_server
+    cdef public object version
+    cdef public bint early
+    cdef public unsigned int frame_max
+    cdef public unsigned long long body_max
+    cdef public dict channels
+    cdef public unsigned int current
+    cdef readonly Upcalls owner
+    cdef ContentReader contents
+    cdef readonly Answers answers
     cdef public unsigned int channel_max
     cdef public unsigned int heartbeat_s
     cdef public int state_number
@@ -29,6 +42,7 @@ cdef class Connection(Answers):
     cdef public object close_reason
     cdef public object parting
 
+    cpdef answer_to(self, Upcalls owner)
     cpdef bint awaits_close(self) except -1
     cpdef list receive(self, bytes data)
     @cython.locals(pos=Py_ssize_t)
@@ -38,7 +52,8 @@ cdef class Connection(Answers):
     cpdef accept_header(self, bytes header)
     cpdef refuse_header(self)
     @cython.locals(kind=cython.uint, number=cython.uint, size=Py_ssize_t, end=Py_ssize_t,
-                   channel=Channel, method=cython.uint, at=Py_ssize_t)
+                   channel=Channel, method=cython.uint, at=Py_ssize_t, known=cython.bint,
+                   contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
     cpdef hold_frame(self, Channel channel, bytes frame)
@@ -55,6 +70,10 @@ cdef class Connection(Answers):
     @cython.locals(channel=Channel)
     cpdef fail(self, object error)
     cpdef refuse_request(self, Channel channel, object error, unsigned int request)
+    cpdef say(self, Channel channel, bytes payload)
+    cpdef object hold_answer(self, Channel channel, bytes payload)
+    cpdef send_answers(self, Channel channel)
+    cpdef forget_answers(self, Channel channel)
     cpdef say_last(self, object method, object error)
     cpdef part(self)
     @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)

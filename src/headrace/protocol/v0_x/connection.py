@@ -25,6 +25,7 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_x.answers import Answers
     from headrace.protocol.v0_x.channel import BUSY as C_BUSY
@@ -32,6 +33,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import OPEN as C_OPEN
     from headrace.protocol.v0_x.channel import OPENING as C_OPENING
     from headrace.protocol.v0_x.channel import Channel
+    from headrace.protocol.v0_x.content_frames import ContentReader
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -39,6 +41,7 @@ if not cython.compiled:
         STATE_GREETED,
         STATE_OPEN,
     )
+    from headrace.protocol.v0_x.upcalls import EventCollector, Upcalls
     from headrace.spec.ids import (
         BASIC_ACK,
         BASIC_DELIVER,
@@ -65,8 +68,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
+from headrace.protocol.v0_x.answers import HeldAnswer
 from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT
-from headrace.protocol.v0_x.content_frames import HANDSHAKE_OCTETS_MAX
+from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
 from headrace.protocol.v0_x.frames import (
     FRAME_BODY,
@@ -103,7 +107,7 @@ CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
 }
 
 
-class Connection(Answers):
+class Connection(Endpoint):
     """One peer's view of one connection."""
 
     def __init__(
@@ -117,9 +121,19 @@ class Connection(Answers):
         body_max: int = 128 << 20,
     ) -> None:
         """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
-        Answers.__init__(
-            self, BufferPool() if pool is None else pool, role, version, frame_max, body_max
-        )
+        Endpoint.__init__(self, BufferPool() if pool is None else pool)
+        self.role = role
+        self.is_server = role is Role.SERVER
+        self.version = version
+        self.early = version is not V0_9_1  # 0-8 or 0-9.
+        self.frame_max = frame_max  # Bytes of a whole frame, as negotiated in the end.
+        self.body_max = body_max
+        self.channels: dict[int, Channel] = {}
+        self.current = 0  # The method being handled, class id << 16 | method id.
+        self.contents = ContentReader(self.pool, self.channels, self.is_server, frame_max, body_max)
+        self.contents.speak(version)
+        self.answers = Answers(self)
+        self.answer_to(EventCollector(version, self.is_server))
         self.channel_max = channel_max
         self.heartbeat_s = 0
         self.state_number = STATE_AWAITING_HEADER
@@ -135,6 +149,16 @@ class Connection(Answers):
         if role is Role.CLIENT:
             self.state_number = STATE_GREETED
             self.write(version.header)
+
+    def answer_to(self, owner: Upcalls) -> None:
+        """Tell this owner from now on what the peer does."""
+        self.owner = owner
+        self.contents.owner = owner
+
+    @property
+    def events(self) -> list[Event]:
+        """Return the events that were collected and not yet taken."""
+        return self.owner.events
 
     @property
     def state(self) -> State:
@@ -154,8 +178,8 @@ class Connection(Answers):
         used = self.feed(data, len(data))
         if used < len(data):
             self.rest = data[used:]
-        events = self.events
-        self.events = []
+        events = self.owner.events
+        self.owner.events = []
         return events
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
@@ -174,9 +198,9 @@ class Connection(Answers):
                     if n - pos < 8:
                         self.check_header(d, pos, n)
                         break
-                    self.after = pos + 8
+                    self.contents.after = pos + 8
                     self.accept_header(cut(d, pos, pos + 8))
-                    pos = self.after
+                    pos = self.contents.after
                     continue
                 if (
                     self.state_number == STATE_GREETED
@@ -187,27 +211,27 @@ class Connection(Answers):
                     if n - pos < 8:
                         break
                     self.state_number = STATE_CLOSED
-                    self.on_rejected(cut(d, pos, pos + 8))
+                    self.owner.on_rejected(cut(d, pos, pos + 8))
                     return n
                 pos = self.frames(d, pos, n)
                 break
             except AmqpError as error:
                 self.fail(error)
-                pos = self.after
+                pos = self.contents.after
                 self.work_left -= C_METHOD_WORK
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
-                self.fail(self.explain(error))
-                pos = self.after
+                self.fail(self.owner.explain(error, self.current))
+                pos = self.contents.after
                 self.work_left -= C_METHOD_WORK
-        self.turn_over()
+        self.owner.turn_over()
         return pos
 
     def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
         """Refuse at once what cannot become a protocol header."""
         for i in range(min(4, n - pos)):
             if d[pos + i] != b"AMQP"[i]:
-                self.after = n
-                self.on_rejected(cut(d, pos, min(n, pos + STRANGE_OCTETS)))
+                self.contents.after = n
+                self.owner.on_rejected(cut(d, pos, min(n, pos + STRANGE_OCTETS)))
                 self.refuse_header()
                 return
 
@@ -215,24 +239,26 @@ class Connection(Answers):
         """The peer sent its protocol header."""
         chosen = negotiate(header)
         if isinstance(chosen, bytes) or chosen is V0_10:
-            self.on_rejected(header)
+            self.owner.on_rejected(header)
             self.write(chosen if isinstance(chosen, bytes) else self.version.header)
             self.state_number = STATE_CLOSED
-            self.on_closed()
+            self.owner.on_closed()
             return
         self.version = chosen
         self.early = chosen is not V0_9_1
+        self.contents.speak(chosen)
         self.state_number = STATE_GREETED
-        self.on_header()
+        self.owner.on_header(chosen)
 
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
         self.write(self.version.header)
         self.state_number = STATE_CLOSED
-        self.on_closed()
+        self.owner.on_closed()
 
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
+        contents = self.contents
         while n - pos >= 7:
             if self.work_left <= 0 and self.turn_is_over():
                 break
@@ -240,16 +266,17 @@ class Connection(Answers):
             kind = d[pos]
             number = get16(d, pos + 1)
             size = get32(d, pos + 3)
-            if size > self.frame_limit or (kind != 1 and kind != 2 and kind != 3 and kind != 8):
-                self.after = n
+            known = kind == 1 or kind == 2 or kind == 3 or kind == 8
+            if size > contents.frame_limit or not known:
+                contents.after = n
                 raise self.frame_error(kind, size)
             end = pos + 7 + size
             if end >= n:
                 break
-            self.after = end + 1
+            contents.after = end + 1
             self.current = 0
             if d[end] != 0xCE:
-                self.after = n
+                contents.after = n
                 raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
             channel = self.last
             if channel is None or channel.number != number:
@@ -269,12 +296,12 @@ class Connection(Answers):
                     and channel.method is None
                 ):
                     if method == BASIC_PUBLISH:
-                        pos = self.publish_frames(channel, d, pos, end, n)
+                        pos = contents.publish_frames(channel, d, pos, end, n)
                         if pos < 0:
                             return -pos - 1
                         continue
                     if method == BASIC_ACK and size == 13:
-                        self.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
+                        self.owner.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
                         pos = end + 1
                         continue
                 elif (
@@ -283,10 +310,10 @@ class Connection(Answers):
                     and channel.state == C_OPEN
                     and self.state_number == STATE_OPEN
                     and channel.method is None
-                    and not self.events  # What took the ordinary way comes first.
+                    and not self.owner.events  # What took the ordinary way comes first.
                 ):
                     if method == BASIC_DELIVER:
-                        at = self.deliver_frames(channel, d, pos, end, n)
+                        at = contents.deliver_frames(channel, d, pos, end, n)
                         if at < 0:
                             return pos
                         if at > 0:
@@ -304,7 +331,7 @@ class Connection(Answers):
                 elif (
                     channel is not None
                     and channel.answers is not None
-                    and self.must_pause(channel, method)
+                    and self.answers.must_pause(channel, self.version, method)
                 ):
                     channel.pause(FOR_ANSWERS)
                     self.hold_frame(channel, cut(d, pos, end + 1))
@@ -324,17 +351,17 @@ class Connection(Answers):
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
             elif kind == 2:
-                self.header_frame(channel, d, pos + 7, end)
+                contents.header_frame(channel, d, pos + 7, end)
             else:
-                self.body_frame(channel, d, pos + 7, end)
+                contents.body_frame(channel, d, pos + 7, end)
             if self.state_number < STATE_OPEN:
                 self.handshake_octets += size + 8
-                if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
-                    self.after = n
+                if self.handshake_octets > HANDSHAKE_BYTES_MAX:
+                    contents.after = n
                     self.deaf = True
                     raise AmqpError(
                         ReplyCode.FRAME_ERROR,
-                        f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
+                        f"more than {HANDSHAKE_BYTES_MAX} octets before connection.open-ok",
                     )
             pos = end + 1
             if self.deaf or self.state_number == STATE_CLOSED:
@@ -347,14 +374,15 @@ class Connection(Answers):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
             ReplyCode.FRAME_ERROR,
-            f"frame of {size + 8} octets is larger than the maximum of {self.frame_limit + 8}",
+            f"frame of {size + 8} octets is larger than the maximum of "
+            f"{self.contents.frame_limit + 8}",
         )
 
     def heartbeat_frame(self, number: int, size: int) -> None:
         """A heartbeat came."""
         if number or size:
             raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
-        self.on_heartbeat()
+        self.owner.on_heartbeat()
 
     # --- Busy channels ------------------------------------------------------------------------
 
@@ -371,7 +399,7 @@ class Connection(Answers):
         self.held_octets += octets
         after = self.held_octets > HELD_OCTETS_MAX
         if before != after:
-            self.hold_reading(after)
+            self.owner.hold_reading(after)
 
     def resume(self, channel: Channel, reason: int) -> None:
         """One reason less for a channel to be busy; without any, take in what came meanwhile.
@@ -390,15 +418,15 @@ class Connection(Answers):
         channel.waiting = None
         data = b"".join(frames)
         self.count_held(-len(data))
-        self.replaying = True
+        self.contents.replaying = True
         used = self.feed(data, len(data))
-        self.replaying = False
+        self.contents.replaying = False
         if used < len(data) and self.channels.get(channel.number) is channel:
             self.count_held(len(data) - used)
-            channel.waiting = [data[used:], *(channel.waiting or ())]
+            channel.put_first(data[used:])
             if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
                 channel.pause(FOR_OUTPUT)
-                self.resume_later(channel)
+                self.owner.resume_later(channel)
 
     def forget_waiting(self, channel: Channel) -> None:
         """What came on a busy channel is not wanted any more."""
@@ -449,25 +477,25 @@ class Connection(Answers):
         if method.CONTENT:
             channel.method = method
         else:
-            self.on_method(channel, number, method)
+            self.owner.on_method(channel, number, method)
 
     def connection_method(self, method: MethodBase) -> None:
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
             self.state_number = STATE_CLOSED
             self.left = True
-            self.on_method(None, 0, method)
+            self.owner.on_method(None, 0, method)
             self.say_last(ConnectionCloseOk(), None)
             return
         if isinstance(method, ConnectionCloseOk):
             if self.state_number != STATE_CLOSING:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "connection.close-ok without a close")
             self.state_number = STATE_CLOSED
-            self.on_method(None, 0, method)
-            self.on_closed()
+            self.owner.on_method(None, 0, method)
+            self.owner.on_closed()
             return
         self.advance_state(CLIENT if self.is_server else SERVER, method)
-        self.on_method(None, 0, method)
+        self.owner.on_method(None, 0, method)
 
     def advance_state(self, sender: Role, method: MethodBase) -> None:
         """Let a method of the connection class move the state, or refuse it."""
@@ -491,11 +519,12 @@ class Connection(Answers):
         """Adopt the limits of a tune-ok; the owner has checked them when it is the server."""
         if method.frame_max:
             self.frame_max = min(self.frame_max, max(method.frame_max, FRAME_MIN_SIZE))
+            self.contents.frame_max = self.frame_max
         if method.channel_max:
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
         # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
-        self.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
+        self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
 
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
@@ -508,7 +537,7 @@ class Connection(Answers):
                     f"number of channels opened ({len(self.channels)}) has reached the "
                     f"negotiated channel_max ({self.channel_max})",
                 )
-            channel = self.make_channel(number)
+            channel = self.owner.make_channel(number)
             channel.state = C_OPEN
             self.channels[number] = channel
             self.last = channel
@@ -527,7 +556,7 @@ class Connection(Answers):
             if channel.state != C_CLOSING:
                 raise AmqpError(ReplyCode.COMMAND_INVALID, "channel.close-ok without a close")
             self.forget_channel(channel)
-        self.on_method(channel, number, method)
+        self.owner.on_method(channel, number, method)
 
     def forget_channel(self, channel: Channel) -> None:
         """The channel's number is free again."""
@@ -536,6 +565,7 @@ class Connection(Answers):
         self.forget_waiting(channel)
         self.forget_answers(channel)
         channel.abandon()
+        self.owner.on_channel_forgotten(channel)
 
     def fail(self, error: AmqpError) -> None:
         """Close what the error says, and tell the peer why."""
@@ -550,7 +580,7 @@ class Connection(Answers):
             self.forget_waiting(channel)
             channel.state = C_CLOSING
             self.say_close(channel, error)
-            self.on_failed(channel, error)
+            self.owner.on_failed(channel, error)
             return
         if error.code is ReplyCode.FRAME_ERROR:
             self.deaf = True
@@ -561,7 +591,7 @@ class Connection(Answers):
             return
         self.close_reason = error
         self.state_number = STATE_CLOSING
-        self.frame_limit = self.frame_max - 8
+        self.contents.frame_limit = self.frame_max - 8
         self.say_last(
             ConnectionClose(
                 reply_code=error.code.number,
@@ -584,6 +614,7 @@ class Connection(Answers):
         self.say(channel, encode_method(self.version, close))
 
     def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
+        """Answer an earlier request with an error."""
         last, current = self.last, self.current
         self.last = channel
         self.current = request
@@ -594,22 +625,53 @@ class Connection(Answers):
         self.last = last
         self.current = current
 
+    # --- Answers --------------------------------------------------------------------------------
+
+    def say(self, channel: Channel, payload: bytes) -> None:
+        """Send an encoded method after all answers that the channel owes."""
+        self.answers.say(channel, payload)
+
+    def hold_answer(self, channel: Channel, payload: bytes) -> HeldAnswer:
+        """Owe an encoded method as the answer to the request that is being handled."""
+        held = HeldAnswer(self, channel, payload, self.current)
+        self.answers.hold(held)
+        return held
+
+    def send_answers(self, channel: Channel) -> None:
+        """Send the answers of a channel up to the first that is still held."""
+        if channel.answers is None or self.ended or channel.sends_body():
+            return
+        refused = self.answers.send(channel)
+        if refused is not None:
+            self.forget_answers(channel)
+            assert refused.error is not None
+            self.refuse_request(channel, refused.error, refused.request)
+        elif not channel.answers:
+            self.forget_answers(channel)
+            self.resume(channel, FOR_ANSWERS)
+
+    def forget_answers(self, channel: Channel) -> None:
+        """Forget the answers that a channel owes."""
+        if self.answers.forget(channel):
+            self.part()
+
     def say_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
         self.parting = (method, error)
-        if not self.owing or not self.answers_come():
+        if not self.answers.owing or not self.owner.answers_come():
             self.part()
 
     def part(self) -> None:
+        """Send the close or close-ok that waited until no channel owed answers."""
         if self.parting is None:
             return
         method, error = self.parting
         self.parting = None
         self.write_frame(FRAME_METHOD, 0, encode_method(self.version, method))
         if error is not None:
-            self.on_failed(None, error)
+            self.owner.on_failed(None, error)
         elif isinstance(method, ConnectionCloseOk):
-            self.on_closed()
+            self.owner.on_closed()
 
     # --- Sending ------------------------------------------------------------------------------
 
@@ -635,7 +697,7 @@ class Connection(Answers):
         elif isinstance(method, ChannelOpen | ChannelResume):
             if number in self.channels or number > self.channel_max:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"channel {number} cannot be opened")
-            self.channels[number] = self.make_channel(number)
+            self.channels[number] = self.owner.make_channel(number)
         else:
             channel = self.channels.get(number)
             if channel is None or channel.state == C_CLOSING:

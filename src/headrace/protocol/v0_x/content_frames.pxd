@@ -13,14 +13,21 @@ cdef unsigned long long INLINE_BODY_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX
 cdef unsigned int TICKET_CUSTOMARY
 
-cdef class Contents(Upcalls):
-    cdef public bint early
-    cdef public unsigned int frame_max
-    cdef public unsigned int frame_limit
-    cdef public unsigned long long body_max
-    cdef public dict channels
-    cdef public Py_ssize_t after
+@cython.final
+cdef class ContentReader:
+    cdef Upcalls owner
+    cdef BufferPool pool
+    cdef dict channels
+    cdef bint is_server
+    cdef object version
+    cdef bint early
+    cdef unsigned int frame_max
+    cdef unsigned int frame_limit
+    cdef unsigned long long body_max
+    cdef Py_ssize_t after
     cdef bint replaying
+
+    cpdef speak(self, object version)
 
     @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
                    body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)

@@ -21,12 +21,12 @@ if not cython.compiled:
 
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER
-from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1, Version
 
+PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # As a close method names it.
 TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
-HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
+HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is open.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 # A connection may have begun so many bodies of the largest size, on all of its channels,
 UNFINISHED_BODIES = 8
@@ -34,20 +34,32 @@ UNFINISHED_OCTETS_MIN = 64 << 20  # or so many octets, where the largest is smal
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
 
 
-class Contents(Upcalls):
-    """A connection, as far as it takes in contents."""
+class ContentReader:
+    """Takes in the contents of one connection, and tells its owner of those that are complete."""
 
     def __init__(
-        self, pool: BufferPool, role: Role, version: Version, frame_max: int, body_max: int
+        self,
+        pool: BufferPool,
+        channels: dict[int, Channel],
+        is_server: bool,
+        frame_max: int,
+        body_max: int,
     ) -> None:
-        Upcalls.__init__(self, pool, role, version)
-        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
-        self.frame_max = frame_max  # Octets of a whole frame, as negotiated in the end.
-        self.frame_limit = HANDSHAKE_OCTETS_MAX - 8  # Octets of payload that we accept now.
+        """``channels`` are the connection's; ``frame_max`` and ``body_max`` are bytes."""
+        self.owner = Upcalls()
+        self.pool = pool
+        self.channels = channels
+        self.is_server = is_server
+        self.frame_max = frame_max  # Of a whole frame, as negotiated in the end.
+        self.frame_limit = HANDSHAKE_BYTES_MAX - 8  # Bytes of payload that we accept now.
         self.body_max = body_max
-        self.channels: dict[int, Channel] = {}
         self.after = 0  # Where to go on after the frame or content being handled.
-        self.replaying = False  # What is handled now waited: its end may be in no buffer.
+        self.replaying = False  # The frames waited: the end of a content may be in no buffer.
+
+    def speak(self, version: Version) -> None:
+        """Take contents as this version has them."""
+        self.version = version
+        self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
 
     # --- In one piece -------------------------------------------------------------------------
 
@@ -66,7 +78,7 @@ class Contents(Upcalls):
         if key >= end or key + 1 + d[key] + 1 != end:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
         if self.early and get16(d, pos + 11) > TICKET_CUSTOMARY:
-            self.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
+            self.owner.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
         head = end + 1
         if n - head >= 7:
             size = get32(d, head + 3)
@@ -106,7 +118,7 @@ class Contents(Upcalls):
                     at += size + 8
                 if whole and got == body_size:
                     self.after = at
-                    self.on_publish(channel, d, args, end - args - 1, head, at, body_size)
+                    self.owner.on_publish(channel, d, args, end - args - 1, head, at, body_size)
                     return at
         else:
             whole = n == head or d[head] == 2
@@ -163,6 +175,7 @@ class Contents(Upcalls):
             got += size
             at += size + 8
         size = get32(d, head + 3)
+        assert channel.gatherer is not None
         if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):
             return 0
         self.after = at
@@ -189,13 +202,14 @@ class Contents(Upcalls):
             raise AmqpError(ReplyCode.FRAME_ERROR, "the weight of a content header is not 0")
         body_size = get64(d, lo + 4)
         if channel.method is not None:
-            channel.sink = self.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
+            channel.sink = self.owner.sink_of(channel, channel.method, cut(d, lo, hi), body_size)
         if body_size > self.body_max and channel.sink is None:
-            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            at_fault = PUBLISH if channel.method is None else (0, 0)
             channel.abandon()
             raise AmqpError(  # Clients of 0-9-1 know RabbitMQ's code and text.
                 ReplyCode.CONTENT_TOO_LARGE if self.early else ReplyCode.PRECONDITION_FAILED,
                 f"message size {body_size} is larger than configured max size {self.body_max}",
+                at_fault,
             )
         if body_size > INLINE_BODY_MAX and self.is_server and channel.sink is None:
             self.check_unfinished(channel, body_size)
@@ -211,12 +225,13 @@ class Contents(Upcalls):
             if other.sink is None:
                 octets += other.body_size
         if octets > most:
-            self.current = BASIC_PUBLISH if channel.method is None else self.current
+            at_fault = PUBLISH if channel.method is None else (0, 0)
             channel.abandon()
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
                 f"the unfinished bodies of this connection would have {octets} octets, more than "
                 f"{most}",
+                at_fault,
             )
 
     def body_frame(self, channel: Channel, d: bytes | bytearray, lo: int, hi: int) -> None:
@@ -236,15 +251,16 @@ class Contents(Upcalls):
         address = channel.address
         header = channel.header
         body_size = channel.body_size
+        assert header is not None
         parts = channel.finish()
         if method is not None:
-            self.on_content(channel, method, header, b"".join(parts))
+            self.owner.on_content(channel, method, header, b"".join(parts))
             return
-        self.current = BASIC_PUBLISH
+        assert address is not None
         number = channel.number
         start = address + b"\xce" + framed(FRAME_HEADER, number, header)
         if body_size > INLINE_BODY_MAX:
-            self.on_publish_large(channel, start, len(address) - 1, parts, body_size)
+            self.owner.on_publish_large(channel, start, len(address) - 1, parts, body_size)
             return
         data = start
         if body_size:
@@ -256,4 +272,5 @@ class Contents(Upcalls):
                     for at in range(0, body_size, limit)
                 ]
             )
-        self.on_publish(channel, data, 0, len(address) - 1, len(address) + 1, len(data), body_size)
+        size = len(address) - 1
+        self.owner.on_publish(channel, data, 0, size, size + 2, len(data), body_size)

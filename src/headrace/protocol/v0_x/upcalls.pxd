@@ -2,34 +2,49 @@
 import cython
 
 from headrace.protocol.v0_x.channel cimport Channel
-from headrace.protocol.endpoint cimport Endpoint
-from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut, get32
 
-cdef class Upcalls(Endpoint):
-    cdef public object role
-    cdef public bint is_server
-    cdef public object version
+cdef class Upcalls:
     cdef public list events
-    cdef public unsigned int current
 
-    cpdef on_header(self)
+    cpdef on_header(self, object version)
     cpdef on_rejected(self, bytes header)
     cpdef on_heartbeat(self)
     cpdef on_failed(self, Channel channel, object error)
     cpdef on_closed(self)
     cpdef turn_over(self)
-    cpdef object explain(self, error)
+    cpdef object explain(self, object error, unsigned int method)
     cpdef hold_reading(self, bint hold)
     cpdef bint answers_come(self) except -1
     cpdef Channel make_channel(self, unsigned int number)
     cpdef on_method(self, Channel channel, unsigned int number, object method)
+    cpdef on_channel_forgotten(self, Channel channel)
     cpdef resume_later(self, Channel channel)
     cpdef object sink_of(
         self, Channel channel, object method, bytes header, unsigned long long body_size
     )
     cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
     cpdef on_ticket(self, Channel channel, unsigned int ticket, bytes address)
+    cdef on_publish(
+        self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
+        Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
+    )
+    cpdef on_publish_large(
+        self, Channel channel, bytes start, Py_ssize_t address_len, tuple parts,
+        unsigned long long body_size
+    )
+    cpdef on_ack(self, Channel channel, unsigned long long delivery_tag, int multiple)
+
+cdef class EventCollector(Upcalls):
+    cdef object version
+    cdef bint is_server
+
+    cpdef on_header(self, object version)
+    cpdef on_rejected(self, bytes header)
+    cpdef on_heartbeat(self)
+    cpdef on_failed(self, Channel channel, object error)
+    cpdef on_method(self, Channel channel, unsigned int number, object method)
+    cpdef on_content(self, Channel channel, object method, bytes header, bytes body)
     cdef on_publish(
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
         Py_ssize_t header, Py_ssize_t end, unsigned long long body_size

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the owner of a connection of AMQP 0-8, 0-9 or 0-9-1 is told, and may override.
+"""The calls by which a 0-8, 0-9 or 0-9-1 connection tells its owner what the peer did.
 
-The base class collects events; a gateway overrides the calls instead.
+The machine has an owner and calls it; a gateway derives :class:`Upcalls`. A machine without an
+owner of its own, as a client's, has an :class:`EventCollector`, which makes an event of each call.
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.endpoint import Endpoint
-    from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_x.channel import Channel
     from headrace.wire.memory import cut, get32
 
@@ -25,55 +24,51 @@ from headrace.protocol.v0_x.events import (
     HeartbeatReceived,
     MethodReceived,
 )
-from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply import ReplyCode
-from headrace.spec.tables import Version
+
+if TYPE_CHECKING:
+    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
 
 
-class Upcalls(Endpoint):
-    """A connection, as far as it has something to say to its owner."""
+class Upcalls:
+    """The owner of a connection. Each call does nothing unless it is overridden."""
 
-    def __init__(self, pool: BufferPool, role: Role, version: Version) -> None:
-        Endpoint.__init__(self, pool)
-        self.role = role
-        self.is_server = role is Role.SERVER
-        self.version = version
-        self.events: list[Event] = []
-        self.current = 0  # The method being handled, class id << 16 | method id.
+    def __init__(self) -> None:
+        self.events: list[Event] = []  # Those that the owner has yet to take from a collector.
 
     # --- The connection -----------------------------------------------------------------------
 
-    def on_header(self) -> None:
-        """Server: the client's protocol header was accepted."""
+    def on_header(self, version: "Version") -> None:
+        """Server: the client's protocol header was accepted, for this version."""
 
     def on_rejected(self, header: bytes) -> None:
-        """The peer does not speak our version, or, to a server, any: its first octets."""
-        if not self.is_server:
-            self.events.append(HeaderRejected(header))
+        """The peer does not speak our version, or, to a server, any: its first bytes."""
 
     def on_heartbeat(self) -> None:
-        """A heartbeat came."""
-        self.events.append(HeartbeatReceived())
+        """A heartbeat was received."""
 
     def on_failed(self, channel: Channel | None, error: AmqpError) -> None:
         """The peer broke a rule; the close is written. ``channel`` is None for the connection."""
-        self.events.append(Failed(0 if channel is None else channel.number, error))
 
     def on_closed(self) -> None:
-        """Nothing more will come: the transport may go once the output is sent."""
+        """The connection is closed: the transport may close once the output is sent."""
 
     def turn_over(self) -> None:
         """All complete frames of one read were handled."""
 
-    def explain(self, error: Exception) -> AmqpError:
-        """Return what the peer is told of an exception that is not of the protocol."""
-        log.error("internal error on method %#x", self.current, exc_info=error)
+    def explain(self, error: Exception, method: int) -> AmqpError:
+        """Return what the peer is told of an exception that is not of the protocol.
+
+        ``method`` is being handled: class id << 16 | method id.
+        """
+        log.error("internal error on method %#x", method, exc_info=error)
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def hold_reading(self, hold: bool) -> None:
-        """Too much waits on busy channels: read nothing more, or go on reading."""
+        """Too many frames wait on busy channels: stop reading, or go on."""
 
     def answers_come(self) -> bool:
         """Return False if the answers that are owed cannot come now: the disk takes nothing."""
@@ -86,25 +81,27 @@ class Upcalls(Endpoint):
         return Channel(number)
 
     def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
-        """A method without content came, or one that the machine has dealt with itself."""
-        self.events.append(MethodReceived(number, method))
+        """A method without content was received, or one that the machine has handled itself."""
+
+    def on_channel_forgotten(self, channel: Channel) -> None:
+        """A channel is closed and its number is free again."""
 
     def resume_later(self, channel: Channel) -> None:
-        """Call :meth:`resume` when the peer has read what waits."""
+        """Call the connection's ``resume`` when the peer has read the output that waits."""
 
     # --- Contents -----------------------------------------------------------------------------
 
-    def sink_of(self, channel: Channel, method: MethodBase, header: bytes, body_size: int) -> Any:
-        """Return what takes the body of a content instead of memory, or None.
+    def sink_of(
+        self, channel: Channel, method: MethodBase, header: bytes, body_size: int
+    ) -> "ContentSink | None":
+        """Return the sink that takes the body of a content instead of memory, or None.
 
-        It is given the body by ``add(octets)``, then :meth:`on_content` is called with an empty
-        one; or ``abandon()`` is called when the rest does not come.
+        When the body is complete, :meth:`on_content` is called with an empty one.
         """
         return None
 
     def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
         """A method with content is complete."""
-        self.events.append(ContentReceived(channel.number, method, header, body))
 
     def on_ticket(self, channel: Channel, ticket: int, address: bytes) -> None:
         """A publish comes with an access ticket; ``address`` is exchange and routing key."""
@@ -121,11 +118,65 @@ class Upcalls(Endpoint):
     ) -> None:
         """A basic.publish is complete.
 
-        ``d[args:end]`` holds exchange and routing key, an octet of flags, a frame end, then from
+        ``d[args:end]`` holds exchange and routing key, a byte of flags, a frame end, then from
         ``header`` on the header frame and the body frames, checked as frames but not decoded.
         """
-        content = self.content_of(channel, d, args, address_len, header, end)
-        self.events.append(content)
+
+    def on_publish_large(
+        self,
+        channel: Channel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        """A basic.publish with a body above ``INLINE_BODY_MAX`` is complete.
+
+        ``start`` is laid out as in :meth:`on_publish`, without the body.
+        """
+
+    def on_ack(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
+        """A basic.ack was received."""
+
+
+class EventCollector(Upcalls):
+    """Makes an event of each call, for an owner that asks for them."""
+
+    def __init__(self, version: "Version", is_server: bool) -> None:
+        Upcalls.__init__(self)
+        self.version = version
+        self.is_server = is_server
+
+    def on_header(self, version: "Version") -> None:
+        self.version = version
+
+    def on_rejected(self, header: bytes) -> None:
+        if not self.is_server:
+            self.events.append(HeaderRejected(header))
+
+    def on_heartbeat(self) -> None:
+        self.events.append(HeartbeatReceived())
+
+    def on_failed(self, channel: Channel | None, error: AmqpError) -> None:
+        self.events.append(Failed(0 if channel is None else channel.number, error))
+
+    def on_method(self, channel: Channel | None, number: int, method: MethodBase) -> None:
+        self.events.append(MethodReceived(number, method))
+
+    def on_content(self, channel: Channel, method: MethodBase, header: bytes, body: bytes) -> None:
+        self.events.append(ContentReceived(channel.number, method, header, body))
+
+    def on_publish(
+        self,
+        channel: Channel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+    ) -> None:
+        self.events.append(self.content_of(channel, d, args, address_len, header, end))
 
     def content_of(
         self,
@@ -136,7 +187,7 @@ class Upcalls(Endpoint):
         header: int,
         end: int,
     ) -> ContentReceived:
-        """Decode what :meth:`on_publish` was given."""
+        """Return the decoded arguments of :meth:`on_publish`."""
         payload = b"\x00\x3c\x00\x28\x00\x00" + cut(d, args, args + address_len + 1)
         size = get32(d, header + 3)
         at = header + 8 + size
@@ -159,16 +210,11 @@ class Upcalls(Endpoint):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        """A basic.publish with a body above ``INLINE_BODY_MAX`` is complete.
-
-        ``start`` is laid out as in :meth:`on_publish`, without the body.
-        """
         content = self.content_of(channel, start, 0, address_len, address_len + 2, len(start))
         self.events.append(
             ContentReceived(content.channel, content.method, content.header, b"".join(parts))
         )
 
     def on_ack(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
-        """A basic.ack came."""
         payload = b"\x00\x3c\x00\x50" + delivery_tag.to_bytes(8, "big") + bytes((multiple,))
         self.on_method(channel, channel.number, decode_method(self.version, payload))

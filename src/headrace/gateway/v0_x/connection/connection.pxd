@@ -4,6 +4,7 @@ import cython
 from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer
 from headrace.gateway.v0_x.channel.channel cimport Channel
+from headrace.gateway.v0_x.connection.owner cimport ConnectionOwner
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
 from headrace.model.counters cimport Counters
 from headrace.model.ports cimport Store
@@ -27,52 +28,23 @@ cdef class GatewayConnection(Peer):
     cdef public Publisher publisher
     cdef public bint loopback
     cdef public str mechanism
-    cdef public list paused
     cdef public dict plug_ins
     cdef public dict capabilities
     cdef public dict client_properties
     cdef public object quirks
 
     cpdef open_host(self, object vhost, Store store, object line)
-    cdef on_publish(
-        self, ProtocolChannel channel, const unsigned char* d, Py_ssize_t args,
-        Py_ssize_t address_len, Py_ssize_t header, Py_ssize_t end, unsigned long long body_size
-    )
-    cpdef on_publish_large(
-        self, ProtocolChannel channel, bytes start, Py_ssize_t address_len, tuple parts,
-        unsigned long long body_size
-    )
-    cpdef on_ack(self, ProtocolChannel channel, unsigned long long delivery_tag, int multiple)
-    cdef settle(self, Channel channel, unsigned long long delivery_tag, int multiple)
-    @cython.locals(waiting=list, channel=Channel)
-    cpdef turn_over(self)
     cpdef answer(self, object channel, unsigned long long token)
     @cython.locals(out="unsigned char*", at=Py_ssize_t)
     cdef write_ack(self, Channel channel, unsigned long long seq)
-    cpdef ProtocolChannel make_channel(self, unsigned int number)
-    cpdef on_header(self)
-    cpdef on_rejected(self, bytes header)
-    cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
     cpdef object explain(self, error)
-    cpdef on_ticket(self, ProtocolChannel channel, unsigned int ticket, bytes address)
     cpdef inject(self, bytes octets)
     @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)
-    cpdef bint answers_come(self) except -1
-    cpdef on_content(self, ProtocolChannel channel, object method, bytes header, bytes body)
-    cpdef object sink_of(
-        self, ProtocolChannel channel, object method, bytes header, unsigned long long body_size
-    )
-    cpdef resume_later(self, ProtocolChannel channel)
-    cpdef hold_reading(self, bint hold)
-    cpdef on_heartbeat(self)
     cpdef consumer_cancelled(self, object consumer)
     cpdef starve(self, ServedMessages queue)
     cpdef fed(self)
     @cython.locals(channel=Channel, consumer=Consumer)
     cpdef refresh_all(self)
-    cpdef forget_channel(self, ProtocolChannel channel)
-    cpdef on_failed(self, ProtocolChannel channel, object error)
-    cpdef on_closed(self)
     cpdef end(self)

@@ -15,23 +15,20 @@ if not cython.compiled:
     from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+    from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
-    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
     from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
 
-from headrace.gateway.connection.context import CHANGES, waits
-from headrace.gateway.connection.unknown_protocol import stranger
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.methods import connection
 from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import NONE
-from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import (
     BasicCancel,
     BasicCancelOk,
@@ -79,12 +76,13 @@ class GatewayConnection(Peer):
         self.unflushed = []
         self.store: Store | None = None  # Of its virtual host.
         self.publisher = Publisher(self, context)
+        self.answer_to(ConnectionOwner(self, context, self.publisher))
         self.loopback = loopback
         self.mechanism = ""
         self.speaks_more = False
         self.plain_from = None
         self.plain_to = b""
-        self.paused: list[ProtocolChannel] = []  # Busy until the client has read.
+        self.paused = []
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
@@ -98,51 +96,7 @@ class GatewayConnection(Peer):
         self.publisher.distributor.vhost = vhost
         self.publisher.distributor.store = store
 
-    # --- Publishes ------------------------------------------------------------------------------
-
-    def on_publish(
-        self,
-        channel: ProtocolChannel,
-        d: bytes | bytearray,
-        args: int,
-        address_len: int,
-        header: int,
-        end: int,
-        body_size: int,
-    ) -> None:
-        self.publisher.publish(
-            cython.cast(Channel, channel), d, args, address_len, header, end, body_size
-        )
-
-    def on_publish_large(
-        self,
-        channel: ProtocolChannel,
-        start: bytes,
-        address_len: int,
-        parts: tuple[bytes, ...],
-        body_size: int,
-    ) -> None:
-        self.publisher.publish_large(
-            cython.cast(Channel, channel), start, address_len, parts, body_size
-        )
-
-    # --- Settlement -----------------------------------------------------------------------------
-
-    def on_ack(self, channel: Any, delivery_tag: int, multiple: int) -> None:
-        self.settle(channel, delivery_tag, multiple)
-
-    def settle(self, channel: Channel, delivery_tag: int, multiple: int) -> None:
-        """Acknowledge."""
-        channel.settle(delivery_tag, multiple != 0, 0)
-
     # --- Confirms -------------------------------------------------------------------------------
-
-    def turn_over(self) -> None:
-        if self.unflushed:
-            waiting = self.unflushed
-            self.unflushed = []
-            for channel in waiting:
-                channel.flush_confirms()
 
     def answer(self, channel: Channel, token: int) -> None:
         if (
@@ -178,9 +132,6 @@ class GatewayConnection(Peer):
         self.tail = at + 21
         channel.confirmed = seq
 
-    def on_ticket(self, channel: Any, ticket: int, address: bytes) -> None:
-        self.context.check_publish(self, channel, ticket, address)
-
     # --- Control --------------------------------------------------------------------------------
 
     def accept_header(self, header: bytes) -> None:
@@ -213,31 +164,13 @@ class GatewayConnection(Peer):
         """The new secret is wrong."""
         connection.not_renewed(self)
 
-    def make_channel(self, number: int) -> ProtocolChannel:
-        return Channel(number, self)
-
     def channel_count(self) -> int:
         """How many channels are open."""
         return len(self.channels)
 
-    def on_header(self) -> None:
-        self.context.greet(self)
-
-    def on_rejected(self, header: bytes) -> None:
-        log.warning("connection %d: %s", self.number, stranger(header))
-
-    def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
-        reply = self.context.control(self, channel, method)
-        if reply is not None:
-            if method.NAME in CHANGES and waits(method):
-                store = self.vhost.store
-                self.promise(store, store.defined)
-            self.reply(number, reply)
-
     def explain(self, error: Exception) -> AmqpError:
-        if isinstance(error, ModelError):
-            return self.context.translate(error)
-        return Connection.explain(self, error)
+        """Return what the client is told of an exception."""
+        return self.owner.explain(error, self.current)
 
     def inject(self, octets: bytes) -> None:
         """Handle frames as if the client had sent them now."""
@@ -260,38 +193,6 @@ class GatewayConnection(Peer):
     def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
         """Answer once all that the store was given so far is on disk."""
         self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
-
-    def answers_come(self) -> bool:
-        return self.store is None or not self.store.full
-
-    def on_content(
-        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
-    ) -> None:
-        reply = self.context.content(self, channel, method, header, body)
-        if reply is not None:
-            self.reply(channel.number, reply)
-
-    def sink_of(
-        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
-    ) -> Any:
-        return self.context.sink(self, channel, method, header, body_size)
-
-    def resume_later(self, channel: ProtocolChannel) -> None:
-        self.paused.append(channel)
-        if self.starving is None:
-            self.starving = {}
-        if self.transport is not None:
-            self.transport.watch_output()
-
-    def hold_reading(self, hold: bool) -> None:
-        if self.transport is not None:
-            if hold:
-                self.transport.hold()
-            else:
-                self.transport.unhold()
-
-    def on_heartbeat(self) -> None:
-        """The transport notes every read; a heartbeat needs no more."""
 
     def consumer_cancelled(self, consumer: BasicConsumer) -> None:
         """The queue is gone: forget the consumer, and say so to a client that can hear it."""
@@ -390,24 +291,6 @@ class GatewayConnection(Peer):
                     "reason 'shutdown'",
                 ),
             )
-
-    def forget_channel(self, channel: ProtocolChannel) -> None:
-        Connection.forget_channel(self, channel)
-        self.context.end_channel(self, channel)
-
-    def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
-        self.context.log_failure(self, error)
-        if channel is not None:
-            self.context.end_channel(self, channel)
-        else:
-            self.end()
-            if self.transport is not None:
-                self.transport.close_soon()
-
-    def on_closed(self) -> None:
-        self.end()
-        if self.transport is not None:
-            self.transport.close_soon()
 
     def end(self) -> None:
         """The connection is over, however it came to that: give everything back."""

@@ -100,7 +100,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
         )
         connection.state_number = STATE_CLOSED  # Without sending any further data (0-9-1/s014).
-        connection.on_closed()
+        connection.owner.on_closed()
         return
     if method.locale != "en_US" and method.locale:
         log.info("connection %d asks for locale %.32r", connection.number, method.locale)
@@ -158,7 +158,7 @@ def refused(connection: GatewayConnection) -> None:
         connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
         return
     connection.state_number = STATE_CLOSED
-    connection.on_closed()
+    connection.owner.on_closed()
 
 
 def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
@@ -202,7 +202,7 @@ def open_vhost(
     if connection.early and not method.insist and name in offers.redirect:
         host, _, others = offers.redirect[name].partition(",")
         connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
-        connection.on_closed()
+        connection.owner.on_closed()
         return None
     if name not in context.vhosts or not context.access.vhost_exists(name):
         code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's side of what a 0-8, 0-9 or 0-9-1 client does: where the machine's calls go.
+
+Publishes go to the connection's :class:`Publisher`, acknowledgements to the channel, and every
+other method is control, for the functions of :mod:`headrace.gateway.v0_x.methods`.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
+    from headrace.protocol.v0_x.upcalls import Upcalls
+
+from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.unknown_protocol import stranger
+from headrace.gateway.messages.outcome import SETTLE_ACCEPT
+from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.model.errors import ModelError
+from headrace.protocol.codec_0_x import MethodBase
+from headrace.protocol.errors import AmqpError
+
+if TYPE_CHECKING:
+    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.spec.tables import Version
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionOwner(Upcalls):
+    """What the broker does for one client's connection."""
+
+    def __init__(self, connection: Peer, context: V0xContext, publisher: Publisher) -> None:
+        Upcalls.__init__(self)
+        self.connection = connection
+        self.context = context
+        self.publisher = publisher
+
+    # --- The connection -------------------------------------------------------------------------
+
+    def on_header(self, version: "Version") -> None:
+        self.context.greet(self.connection)
+
+    def on_rejected(self, header: bytes) -> None:
+        log.warning("connection %d: %s", self.connection.number, stranger(header))
+
+    def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
+        self.context.log_failure(self.connection, error)
+        if channel is not None:
+            self.context.end_channel(self.connection, channel)
+        else:
+            self.on_closed()
+
+    def on_closed(self) -> None:
+        self.connection.end()
+        if self.connection.transport is not None:
+            self.connection.transport.close_soon()
+
+    def turn_over(self) -> None:
+        if self.connection.unflushed:
+            waiting = self.connection.unflushed
+            self.connection.unflushed = []
+            for channel in waiting:
+                channel.flush_confirms()
+
+    def explain(self, error: Exception, method: int) -> AmqpError:
+        if isinstance(error, ModelError):
+            return self.context.translate(error)
+        return Upcalls.explain(self, error, method)
+
+    def hold_reading(self, hold: bool) -> None:
+        transport = self.connection.transport
+        if transport is not None:
+            if hold:
+                transport.hold()
+            else:
+                transport.unhold()
+
+    def answers_come(self) -> bool:
+        opened = self.connection.vhost is not None
+        return not opened or not self.publisher.distributor.store.full
+
+    # --- Channels and methods -------------------------------------------------------------------
+
+    def make_channel(self, number: int) -> ProtocolChannel:
+        return Channel(number, self.connection)
+
+    def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
+        reply = self.context.control(self.connection, channel, method)
+        if reply is not None:
+            if method.NAME in CHANGES and waits(method):
+                store = self.connection.vhost.store
+                self.connection.promise(store, store.defined)
+            self.connection.reply(number, reply)
+
+    def on_channel_forgotten(self, channel: ProtocolChannel) -> None:
+        self.context.end_channel(self.connection, channel)
+
+    def resume_later(self, channel: ProtocolChannel) -> None:
+        connection = self.connection
+        connection.paused.append(channel)
+        if connection.starving is None:
+            connection.starving = {}
+        if connection.transport is not None:
+            connection.transport.watch_output()
+
+    # --- Contents -------------------------------------------------------------------------------
+
+    def sink_of(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
+    ) -> "ContentSink | None":
+        sink: ContentSink | None = self.context.sink(
+            self.connection, channel, method, header, body_size
+        )
+        return sink
+
+    def on_content(
+        self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
+    ) -> None:
+        reply = self.context.content(self.connection, channel, method, header, body)
+        if reply is not None:
+            self.connection.reply(channel.number, reply)
+
+    def on_ticket(self, channel: ProtocolChannel, ticket: int, address: bytes) -> None:
+        self.context.check_publish(self.connection, channel, ticket, address)
+
+    def on_publish(
+        self,
+        channel: ProtocolChannel,
+        d: bytes | bytearray,
+        args: int,
+        address_len: int,
+        header: int,
+        end: int,
+        body_size: int,
+    ) -> None:
+        self.publisher.publish(
+            cython.cast(Channel, channel), d, args, address_len, header, end, body_size
+        )
+
+    def on_publish_large(
+        self,
+        channel: ProtocolChannel,
+        start: bytes,
+        address_len: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        self.publisher.publish_large(
+            cython.cast(Channel, channel), start, address_len, parts, body_size
+        )
+
+    def on_ack(self, channel: ProtocolChannel, delivery_tag: int, multiple: int) -> None:
+        cython.cast(Channel, channel).settle(delivery_tag, multiple != 0, SETTLE_ACCEPT)
