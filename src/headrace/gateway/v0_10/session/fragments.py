@@ -9,12 +9,13 @@ the same user can ask for their size and go on from there (message.resume).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
     from headrace.model.counters import Counters
 
@@ -44,11 +45,11 @@ class Fragments:
         self.counters = counters
         self.body_max = body_max
         self.octets = 0
-        self._open: dict[Any, Piece] = {}  # By session.
+        self._open: dict[SessionContext, Piece] = {}  # By session.
         self._kept: dict[Key, Piece] = {}  # By what they are resumed with.
-        self._resumed: dict[Any, Piece] = {}  # What a session asked for, and may go on with.
+        self._resumed: dict[SessionContext, Piece] = {}  # To go on with.
 
-    def opening(self, session: Any, fragment: TransferHeader) -> TransferHeader:
+    def opening(self, session: SessionContext, fragment: TransferHeader) -> TransferHeader:
         """Return what the first fragment said of the message that ``fragment`` belongs to.
 
         Raises:
@@ -63,7 +64,7 @@ class Fragments:
 
     def add(
         self,
-        session: Any,
+        session: SessionContext,
         fragment: TransferHeader,
         body: bytes,
         parts: tuple[bytes, ...] | None,
@@ -99,7 +100,7 @@ class Fragments:
         self._drop(session, piece)
         return tuple(part for part in piece.parts if part), piece.octets
 
-    def _begin(self, session: Any, fragment: TransferHeader) -> Piece:
+    def _begin(self, session: SessionContext, fragment: TransferHeader) -> Piece:
         key = None
         if fragment.resume_id:
             key = (session.user.name, session.vhost.name, fragment.resume_id)
@@ -113,7 +114,7 @@ class Fragments:
         session.on_end.append(lambda: self.interrupted(session))
         return piece
 
-    def _drop(self, session: Any, piece: Piece) -> None:
+    def _drop(self, session: SessionContext, piece: Piece) -> None:
         self._open.pop(session, None)
         self._count(-piece.octets)
 
@@ -122,7 +123,7 @@ class Fragments:
         self.octets += octets
         self.counters.memory_used += octets
 
-    def interrupted(self, session: Any) -> None:
+    def interrupted(self, session: SessionContext) -> None:
         """A session is over; its unfinished message is kept if it has a name."""
         self._resumed.pop(session, None)
         piece = self._open.pop(session, None)
@@ -135,7 +136,7 @@ class Fragments:
             self._count(-self._kept.pop(next(iter(self._kept))).octets)
         self._kept[piece.key] = piece
 
-    def resume(self, session: Any, resume_id: bytes) -> int:
+    def resume(self, session: SessionContext, resume_id: bytes) -> int:
         """Return how many octets are there of a message, and let the session go on with it."""
         self.expire()
         key = (session.user.name, session.vhost.name, resume_id)
@@ -146,7 +147,7 @@ class Fragments:
         session.on_end.append(lambda: self._give_up(session))
         return piece.octets
 
-    def _give_up(self, session: Any) -> None:
+    def _give_up(self, session: SessionContext) -> None:
         piece = self._resumed.pop(session, None)
         if piece is not None and piece.key is not None:
             self._kept[piece.key] = piece

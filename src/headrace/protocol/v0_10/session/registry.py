@@ -7,7 +7,7 @@ different principals do not clash. The clock comes from outside.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.protocol.errors_0_10 import DetachError
 from headrace.spec.reply_0_10 import DetachCode
@@ -36,8 +36,8 @@ class Sessions:
         self.clock = clock
         self.detached_max = detached_max
         self.timeout_max_s = timeout_max_s
-        self.named: dict[tuple[Any, bytes], Session] = {}
-        self.keys: dict[Session, tuple[Any, bytes]] = {}
+        self.named: dict[tuple[Hashable, bytes], Session] = {}
+        self.keys: dict[Session, tuple[Hashable, bytes]] = {}
         self.waiting: dict[Session, float] = {}  # Detached ones, and when they end.
 
     def find(self, principal: Hashable, name: bytes, force: bool) -> Session:
