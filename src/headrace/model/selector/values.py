@@ -24,7 +24,7 @@ _PLAIN = frozenset({int, float, str, bool, type(None)})
 
 
 class Values(Protocol):
-    """What a selector sees of a message: the ``get`` of a mapping."""
+    """The values of a message as a selector reads them: the ``get`` of a mapping."""
 
     def get(self, name: str, /) -> object:
         """Return a property or header; None if there is none."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much is read at once when messages are loaded.
+"""Read-ahead: how much is read at once when messages are loaded.
 
 Messages of queues that page out together alternate in the file. Whether the next message is needed
 depends on the readers: one queue skips the others' messages, all together skip none. So a read
