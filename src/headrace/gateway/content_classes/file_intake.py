@@ -8,7 +8,7 @@ the body is durable; what its sender says meanwhile waits with it, so everything
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.content_classes.file_message import file_message, with_body_size
 from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
@@ -26,9 +26,11 @@ from headrace.spec.reply import ReplyCode, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.gateway.content_classes.bodies import Body, Part
     from headrace.gateway.content_classes.files import FileClass
     from headrace.model.queue.content_lanes import FileQueue
     from headrace.model.queue.queue import Queue
+    from headrace.spec.tables import Version
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
 NO_ROUTE = 312
@@ -38,7 +40,7 @@ NO_CONSUMERS = 313
 class Sink:
     """Takes the body of a file.stage as it comes."""
 
-    def __init__(self, intake: FileIntake, part: Any) -> None:
+    def __init__(self, intake: FileIntake, part: Part) -> None:
         self.intake = intake
         self.part = part
 
@@ -59,7 +61,7 @@ class FileIntake:
         self.vhost = files.vhost
         self.staging = files.staging
         self.opening = False  # The client waits for an open-ok.
-        self.part: Any = None  # What it may stage, or is staging.
+        self.part: Part | None = None  # What it may stage, or is staging.
         self.filling = False
         self.excess = False  # More came than was said.
         self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
@@ -98,7 +100,7 @@ class FileIntake:
         """Begin the staging if there is room."""
         return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
 
-    def opened(self, part: Any, error: OSError | None) -> None:
+    def opened(self, part: Part | None, error: OSError | None) -> None:
         """There is room, or there is not."""
         if self.files.ended or not self.opening:
             if part is not None:
@@ -120,7 +122,7 @@ class FileIntake:
         self.start("room")
         self.files.say_open_ok(part.got)
 
-    def lose(self, part: Any) -> None:
+    def lose(self, part: Part) -> None:
         """The same user continues it over another connection."""
         if self.part is part:
             self.part = None
@@ -133,7 +135,7 @@ class FileIntake:
         if part is not None and part.holder is self:
             self.staging.leave(part)
 
-    def begin(self, header: bytes, body_size: int, version: Any) -> Sink:
+    def begin(self, header: bytes, body_size: int, version: Version) -> Sink:
         """A file.stage came: check it and return what takes its body.
 
         ``body_size`` is below zero when the header does not say it.
@@ -153,7 +155,7 @@ class FileIntake:
         self.excess = False
         return Sink(self, part)
 
-    def received(self, part: Any, octets: bytes) -> None:
+    def received(self, part: Part, octets: bytes) -> None:
         """The next octets of a body came."""
         if part is not self.part:
             return  # It failed, or goes on over another connection.
@@ -164,7 +166,7 @@ class FileIntake:
         if self.staging.crowded():
             self.files.hold_back()
 
-    def broken_off(self, part: Any) -> None:
+    def broken_off(self, part: Part) -> None:
         """The rest of a body does not come."""
         if part is self.part:
             self.leave_part()
@@ -182,7 +184,7 @@ class FileIntake:
                 f"file.stage ends at octet {part.got} of the {part.size} opened"
             )
 
-    def staging_failed(self, part: Any, error: OSError) -> None:
+    def staging_failed(self, part: Part, error: OSError) -> None:
         """What came could not be written."""
         if part is self.part:
             self.part = None
@@ -223,7 +225,7 @@ class FileIntake:
         lanes_of(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
         self.files.pause()
 
-        def done(body: Any, error: OSError | None) -> None:
+        def done(body: Body | None, error: OSError | None) -> None:
             later = False
             try:
                 if error is not None:
@@ -233,6 +235,7 @@ class FileIntake:
                         (70, 60),
                         Scope.CHANNEL,
                     )
+                assert body is not None  # Without an error.
                 later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
                 if then is not None:
                     then()
@@ -259,8 +262,8 @@ class FileIntake:
         routing_key: str,
         mandatory: bool,
         immediate: bool,
-        part: Any,
-        body: Any,
+        part: Part,
+        body: Body,
     ) -> bool:
         """Give a file to the queues; true when the client's next methods must wait still."""
         queues = list(self.files.find_queues(exchange, routing_key, part.header))

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
 
 if TYPE_CHECKING:
+    from headrace.gateway.content_classes.bodies import Body
     from headrace.model.queue.dispatch import Consumer
 
 BODY_SIZE_AT = 4  # Where the body size stands in a content header.
 
 
-def file_message(exchange: str, routing_key: str, header: bytes, body: Any) -> Message:
+def file_message(exchange: str, routing_key: str, header: bytes, body: Body) -> Message:
     """Return a file as queues keep it: address, content header, and a reference to the body."""
     address = shortstr(exchange) + shortstr(routing_key)
     frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"

@@ -12,7 +12,7 @@ What goes over the wire is said by the methods of :class:`FileClass` that a vers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headrace.gateway.content_classes.file_intake import FileIntake
 from headrace.gateway.content_classes.file_message import identifier_of, shown
@@ -32,7 +32,11 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.gateway.content_classes.bodies import Reader, Staging
+    from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.transaction import Transaction
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
@@ -101,16 +105,16 @@ class Sending(NamedTuple):
     message: Message
     tag: int
     header: bytes
-    reader: Any
+    reader: Reader
 
 
 class FileClass(ContentClassPort):
     """Files of one channel or session."""
 
-    def __init__(self, vhost: Any, owner: str, number: int, shared: Limits) -> None:
+    def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: Limits) -> None:
         """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
         self.vhost = vhost
-        self.staging = vhost.files
+        self.staging = cast("Staging", vhost.files)  # Of a broker with a disk.
         self.owner = owner
         self.number = number
         self.shared = shared
@@ -134,7 +138,7 @@ class FileClass(ContentClassPort):
         self,
         method: object,
         header: bytes,
-        reader: Any,
+        reader: Reader,
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
@@ -173,10 +177,10 @@ class FileClass(ContentClassPort):
         """The disk is behind: read nothing more from the client for now."""
         raise NotImplementedError
 
-    def hold_output(self, store: Any, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
 
-    def transaction(self) -> Any:
+    def transaction(self) -> Transaction | None:
         """Return the work of the transaction branch that this belongs to, or None."""
         return None
 
@@ -208,7 +212,7 @@ class FileClass(ContentClassPort):
             )
         )
 
-    def say_return(self, code: int, text: str, message: Message, reader: Any) -> bool:
+    def say_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
         """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
         exchange, routing_key = address_of(message)
         method = self.codec.FileReturn(
@@ -298,6 +302,7 @@ class FileClass(ContentClassPort):
         data = message.data
         assert data is not None
         body = self.staging.body_of(data)
+        assert body is not None  # The message refers to it.
         if consumer.browses:  # Whoever takes it meanwhile may; this one has a twin to settle.
             message = shown(message, consumer)
         self.tag += 1
@@ -424,17 +429,17 @@ class FileClass(ContentClassPort):
         touched: dict[Queue, None] = {}
         for tag in tags:
             message = self.unacked[tag]
-            consumer: Any = message.consumer
+            consumer = cast("FileConsumer", message.consumer)
             lane = consumer.queue
-            joins = transaction is not None and not consumer.automatic and not consumer.browses
-            if joins:
-                transaction.settle(lane, message, OUTCOMES[outcome])
+            joined = None if consumer.automatic or consumer.browses else transaction
+            if joined is not None:
+                joined.settle(lane, message, OUTCOMES[outcome])
             del self.unacked[tag]
             if not consumer.automatic:
                 self.limits.give(message.body_size)
                 self.shared.give(message.body_size)
-            if joins:
-                if not transaction.owns:
+            if joined is not None:
+                if not joined.owns:
                     self.parted[tag] = message
                 continue
             touched[lane] = None

@@ -52,7 +52,7 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     )
 
 
-def choose(consumer: Consumer, arguments: Mapping[str, Any]) -> None:
+def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
     """Let a consumer of files or packets, which is on no queue yet, choose as it says.
 
     Raises:

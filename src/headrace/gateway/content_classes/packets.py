@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
@@ -71,7 +72,7 @@ class StreamConsumer(Consumer):
 class PacketClass(ContentClassPort):
     """Packets of one channel or session."""
 
-    def __init__(self, vhost: Any, number: int, shared: Pace) -> None:
+    def __init__(self, vhost: VirtualHost, number: int, shared: Pace) -> None:
         """``number`` is the connection's, ``shared`` its pace."""
         self.vhost = vhost
         self.number = number

@@ -9,7 +9,7 @@ Clients of all versions and QMF go through it; they only translate arguments, an
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.gateway.security.permissions import KEYS_KEPT
 from headrace.model.arguments.aliases import ALTERNATES
@@ -24,6 +24,7 @@ from headrace.model.vhost import super_stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.gateway.security.access import User
     from headrace.gateway.security.limits import Quotas
     from headrace.gateway.security.permissions import Rights
     from headrace.model.exchange.exchange import Exchange
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
     #: Values of any type that a table of AMQP has; the model checks them.
-    Arguments = Mapping[str, Any]
+    Arguments = Mapping[str, object]
     Destination = tuple[str, str]  # Kind and name.
 
 RESERVED_PREFIX = "amq."
@@ -60,16 +61,8 @@ class Broker(Protocol):
         """The limits of users and virtual hosts."""
 
     @property
-    def vhosts(self) -> Mapping[str, Any]:
+    def vhosts(self) -> Mapping[str, VirtualHost]:
         """All virtual hosts by name."""
-
-
-class User(Protocol):
-    """An authenticated user."""
-
-    @property
-    def name(self) -> str:
-        """The user's name."""
 
 
 class AuthorizedHost:

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.security.audit import SILENT, Audit
 from headrace.model.errors import AccessRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from headrace.gateway.security.access import User
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 TOPIC = "topic"
 PERMISSIONS = ("configure", "write", "read")
@@ -25,21 +29,21 @@ class Rights:
     audit: Audit = SILENT
     noted = ""  # The refusal that was told the audit log last, and the client not yet.
 
-    def allowed(self, user: Any, vhost: str, permission: str, name: str) -> bool:
+    def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
         """Tell whether the user may ``configure``, ``write`` to or ``read`` from the name."""
         raise NotImplementedError
 
     def topic_allowed(
-        self, user: Any, vhost: str, permission: str, exchange: str, routing_key: str
+        self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
     ) -> bool:
         """Tell whether the user may ``write`` to or ``read`` from the topic of a topic exchange."""
         return True
 
-    def every_topic_allowed(self, user: Any, vhost: str, permission: str, exchange: str) -> bool:
+    def every_topic_allowed(self, user: User, vhost: str, permission: str, exchange: str) -> bool:
         """Tell whether no topic permission restricts the user at the exchange."""
         return True
 
-    def account_user(self, name: str) -> Any:
+    def account_user(self, name: str) -> User | None:
         """Return the user of an account who has not logged in; None when there is no account."""
         return None
 
@@ -47,7 +51,7 @@ class Rights:
         """Tell whether there is such a virtual host."""
         raise NotImplementedError
 
-    def check(self, user: Any, vhost: str, permission: str, kind: str, name: str) -> None:
+    def check(self, user: User, vhost: str, permission: str, kind: str, name: str) -> None:
         """Refuse what the user has no permission for.
 
         Raises:
@@ -61,11 +65,11 @@ class Rights:
                 f"'{user.name}'",
             )
 
-    def any_allowed(self, user: Any, vhost: str, name: str) -> bool:
+    def any_allowed(self, user: User, vhost: str, name: str) -> bool:
         """Tell whether the user has a permission on the name, whichever."""
         return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
 
-    def check_any(self, user: Any, vhost: str, kind: str, name: str) -> None:
+    def check_any(self, user: User, vhost: str, kind: str, name: str) -> None:
         """Refuse to tell whether a thing exists to who has no permission on it at all.
 
         Raises:
@@ -75,7 +79,7 @@ class Rights:
             self.check(user, vhost, "configure", kind, name)
 
     def check_topic(
-        self, user: Any, vhost: Any, permission: str, exchange: str, routing_key: str
+        self, user: User, vhost: VirtualHost, permission: str, exchange: str, routing_key: str
     ) -> None:
         """Refuse a topic that the user may not publish to or bind; other exchanges have none.
 
@@ -95,7 +99,7 @@ class Rights:
                 f"'{vhost.name}' refused for user '{user.name}'",
             )
 
-    def check_every_topic(self, user: Any, vhost: Any, exchange: str, why: str) -> None:
+    def check_every_topic(self, user: User, vhost: VirtualHost, exchange: str, why: str) -> None:
         """Refuse to let messages with any routing key into an exchange where the user may not.
 
         An exchange that is not there yet may become a topic exchange.
@@ -115,7 +119,13 @@ class Rights:
             )
 
     def check_elsewhere(
-        self, user: Any, vhost: Any, exchange: str, routing_key: Any = None, *, letters: bool = True
+        self,
+        user: User,
+        vhost: VirtualHost,
+        exchange: str,
+        routing_key: object = None,
+        *,
+        letters: bool = True,
     ) -> None:
         """Refuse to let a queue's or an exchange's messages go on to where the user may not write.
 
@@ -133,7 +143,9 @@ class Rights:
         else:
             self.check_every_topic(user, vhost, exchange, KEYS_KEPT)
 
-    def refusal_when_due(self, vhost: Any, name: str, exchange: str, keys: Iterable[str]) -> str:
+    def refusal_when_due(
+        self, vhost: VirtualHost, name: str, exchange: str, keys: Iterable[str]
+    ) -> str:
         """Return why an account may not publish what it published before; empty when it may."""
         user = self.account_user(name)
         if user is None:
@@ -147,7 +159,7 @@ class Rights:
             return error.text
         return ""
 
-    def refuse(self, user: Any, vhost: str, text: str) -> None:
+    def refuse(self, user: User, vhost: str, text: str) -> None:
         """Note a refusal, and raise it."""
         if self.audit.active:
             self.audit.tell(
@@ -162,7 +174,7 @@ class Rights:
         raise AccessRefused(text)
 
 
-def is_topic(exchange: Any) -> bool:
+def is_topic(exchange: Exchange) -> bool:
     """Tell whether an exchange routes by topics, be it later."""
     arguments = exchange.arguments or {}
     return exchange.type == TOPIC or arguments.get("x-delayed-type") == TOPIC

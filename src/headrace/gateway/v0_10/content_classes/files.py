@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.content_classes.files import FileClass, FileConsumer, Limits
@@ -20,10 +20,13 @@ from headrace.spec.tables import V0_9
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.gateway.content_classes.bodies import Reader
     from headrace.gateway.content_classes.file_intake import Sink
     from headrace.gateway.content_classes.files import Sending
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.message import Message
+    from headrace.model.ports import Store
+    from headrace.model.transaction.transaction import Transaction
 
 FRAME_HEAD = 12
 
@@ -31,7 +34,14 @@ FRAME_HEAD = 12
 class BodyFeed(Feed):
     """A body from the disk as the body segment of a command."""
 
-    def __init__(self, session: Any, reader: Any, at: int, then: Any, lost: Any) -> None:
+    def __init__(
+        self,
+        session: Session010,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+        lost: Callable[[], None],
+    ) -> None:
         self.channel = session.channel
         self.size = session.connection.max_frame_size - FRAME_HEAD
         self.reader = reader
@@ -90,7 +100,7 @@ class SessionFiles(SessionPort, FileClass):
         self,
         method: object,
         segment: bytes,
-        reader: Any,
+        reader: Reader,
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
@@ -151,10 +161,10 @@ class SessionFiles(SessionPort, FileClass):
     def hold_back(self) -> None:
         connection = self.session.connection
         transport = None if connection is None else connection.transport
-        if transport is not None and transport not in self.staging.held:
+        if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def hold_output(self, store: Any, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         connection = self.session.connection
         if connection is not None:
             connection.hold(store, position)
@@ -176,7 +186,7 @@ class SessionFiles(SessionPort, FileClass):
     def rollback(self) -> None:
         self.part_again()
 
-    def transaction(self) -> Any:
+    def transaction(self) -> Transaction | None:
         return self.session.transaction
 
     def end(self) -> None:

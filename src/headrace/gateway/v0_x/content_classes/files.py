@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.content_classes.file_message import with_body_size
@@ -20,10 +20,13 @@ from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.gateway.content_classes.bodies import Reader
     from headrace.gateway.content_classes.file_intake import Sink
     from headrace.gateway.content_classes.files import Sending
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.ports import Store
+    from headrace.model.transaction.transaction import Transaction
 
 
 class BodyFeed(Feed):
@@ -32,7 +35,7 @@ class BodyFeed(Feed):
     def __init__(
         self,
         channel: Channel,
-        reader: Any,
+        reader: Reader,
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
@@ -67,7 +70,7 @@ class ChannelFiles(ChannelPort, FileClass):
         FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
         self.connection = connection
         self.channel = channel
-        self.reader: Any = None  # Of the body that is being sent.
+        self.reader: Reader | None = None  # Of the body that is being sent.
         self.flowing = True  # What channel.flow was before a body took the channel.
 
     def say_stage(self, sending: Sending, staged: int) -> None:
@@ -79,7 +82,7 @@ class ChannelFiles(ChannelPort, FileClass):
         self,
         method: object,
         header: bytes,
-        reader: Any,
+        reader: Reader,
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
@@ -157,16 +160,16 @@ class ChannelFiles(ChannelPort, FileClass):
 
     def hold_back(self) -> None:
         transport = self.connection.transport
-        if transport is not None and transport not in self.staging.held:
+        if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def hold_output(self, store: Any, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         self.connection.hold(store, position)
 
     def transactional(self) -> bool:
         return bool(self.channel.tx)
 
-    def transaction(self) -> Any:
+    def transaction(self) -> Transaction | None:
         return check_branch(self.channel) if self.channel.dtx else None
 
 

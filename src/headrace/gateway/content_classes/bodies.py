@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The port through which the file class stages and reads the bodies of files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.content_classes.file_intake import FileIntake
+    from headrace.spec.tables import Version
+
+
+class Body(Protocol):
+    """A stored body that messages refer to."""
+
+    number: int
+    size: int  # Bytes.
+
+
+class Reader(Protocol):
+    """Reads one stored body."""
+
+    handle: int  # Below 0 once it is closed.
+    size: int  # Bytes.
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``at`` on."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Part(Protocol):
+    """A body that a client stages."""
+
+    size: int  # Bytes that were announced,
+    got: int  # and that have arrived.
+    header: bytes
+    version: Version  # Of AMQP, in which the header is written.
+    holder: FileIntake | None  # Stages it now.
+    waiters: list[Callable[[], None]]  # Publishes that came before its end.
+
+    @property
+    def whole(self) -> bool:
+        """Return True if the whole body was received."""
+
+
+class Staging(Protocol):
+    """The bodies of one virtual host."""
+
+    size_max: int  # Bytes of one body.
+    paused: dict[object, None]  # Transports that are not read.
+
+    def find(self, owner: str, identifier: str) -> Part | None:
+        """Return what a user stages or staged under an identifier."""
+
+    def open(
+        self,
+        owner: str,
+        identifier: str,
+        size: int,
+        holder: FileIntake,
+        then: Callable[[Part | None, OSError | None], None],
+    ) -> bool:
+        """Begin to stage a body; return False if there is no room now."""
+
+    def wait(self, who: FileIntake, again: Callable[[], bool]) -> bool:
+        """Call ``again`` once there may be room; return False if too many wait."""
+
+    def forget(self, who: FileIntake) -> None:
+        """Let an intake wait no more."""
+
+    def leave(self, part: Part) -> None:
+        """Stop staging a body; it is kept for a while."""
+
+    def add(self, part: Part, octets: bytes) -> None:
+        """Append to a body."""
+
+    def crowded(self) -> bool:
+        """Return True if the disk is behind."""
+
+    def pause(self, transport: object) -> None:
+        """Read nothing from a transport until the disk has caught up."""
+
+    def seal(self, part: Part, then: Callable[[Body | None, OSError | None], None]) -> None:
+        """Make a part a body that messages can refer to."""
+
+    def body_of(self, data: bytes) -> Body | None:
+        """Return the body that the data of a message refers to."""
+
+    def reader(self, body: Body) -> Reader:
+        """Open a body for reading."""
+
+    def add_reference(self, data: bytes) -> bool:
+        """Count one more message that refers to a body; return False if there is none."""
+
+    def remove_reference(self, data: bytes) -> None:
+        """Count one message less."""
