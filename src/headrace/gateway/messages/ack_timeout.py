@@ -11,7 +11,7 @@ more than its prefetch.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.number import number_of
 from headrace.model.errors import PreconditionFailed
@@ -20,12 +20,19 @@ from headrace.model.queue.multi_queue import MultiQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.scheduler import Scheduler
+    from headrace.model.vhost.virtual_host import VirtualHost
+
 ARGUMENT = "x-consumer-timeout"  # Milliseconds; of a consumer, a queue or a policy.
 LOOKS = 8  # Within one timeout.
 TIMEOUT_MS_MAX = 1 << 40
 
 
-def timeout_of(vhost: Any, queue: Any, arguments: Mapping[str, Any], otherwise_ms: int) -> int:
+def timeout_of(
+    vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], otherwise_ms: int
+) -> int:
     """Return how long a consumer may take, in milliseconds; 0 is for ever.
 
     Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``. Of
@@ -56,7 +63,7 @@ class AckTimeout:
 
     def __init__(
         self,
-        consumer: Any,
+        consumer: Consumer,
         timeout_ms: int,
         *,
         newest: Callable[[], int],
@@ -89,7 +96,7 @@ class AckTimeout:
         return now_ms + self.period_ms
 
 
-def watch(scheduler: Any, timeout: AckTimeout, now_ms: int) -> None:
+def watch(scheduler: Scheduler, timeout: AckTimeout, now_ms: int) -> None:
     """Have a consumer looked at from now on."""
     scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.gateway.conversion.neutral_transfer import with_application_header
@@ -20,11 +20,15 @@ from headrace.wire.errors import MalformedError
 from headrace.wire.properties import with_header_entry_at
 from headrace.wire.table import encode_entry
 
+if TYPE_CHECKING:
+    from headrace.gateway.security.access import User
+    from headrace.model.vhost.virtual_host import VirtualHost
+
 ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.
 NO_ROOM = "invalid message: its headers have no room for the publisher of a delayed message"
 
 
-def account_of(user: Any) -> str:
+def account_of(user: User) -> str:
     """Return whose rights count when the message of a user is due; empty: they count now alone.
 
     The rights of a token end with it, and are not known later.
@@ -64,7 +68,7 @@ def delay_in(data: bytes, header: int) -> int:
     return delay_of(table_in(header_at(data, header)[0]))
 
 
-def delayed(vhost: Any, route: Route) -> Route:
+def delayed(vhost: VirtualHost, route: Route) -> Route:
     """Return where a delayed message waits, instead of its route now.
 
     What leads nowhere now leads nowhere, and the broker's own queues are not kept waiting.
