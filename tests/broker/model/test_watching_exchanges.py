@@ -179,15 +179,18 @@ def test_what_a_full_queue_refuses_may_come_again(rig: Rig, version: str) -> Non
         speaker.bind(name, "x", "")
     speaker.publish(with_id(b"1", "a"))
     queues = rig.vhost.queues
-    watch = rig.vhost.exchanges["x"].watch  # type: ignore[attr-defined]
+    observer = rig.vhost.exchanges["x"].observer
+    assert observer is not None
+    ids = observer.ids
+    assert ids is not None
     if version not in ("0-10", "0-9 message"):  # There the client hears of it as of an error.
         speaker.publish(with_id(b"2", "b"))
         assert queues["roomy"].ready_count == 1
-        assert len(watch.ids) == 1
+        assert len(ids) == 1
     queues["full"].purge()
     speaker.publish(with_id(b"2", "b"))
     assert queues["roomy"].ready_count == 2
-    assert len(watch.ids) == 2
+    assert len(ids) == 2
 
 
 def queue_once(speaker: Speaker, **arguments: Any) -> None:
