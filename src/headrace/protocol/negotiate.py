@@ -25,6 +25,8 @@ NUMBERS: dict[Version, tuple[int, int, int]] = {
 }
 
 
+# Keeps 0-9-1/connection.start#01, 0-9-1/connection.start#02, 0-9/connection.start#protocol-name,
+# 0-9/connection.start#server-support, 0-10/s006.
 def negotiate(header: bytes) -> Version | bytes:
     """Return the version to speak after a protocol header, or the header to answer before closing.
 

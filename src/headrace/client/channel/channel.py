@@ -88,6 +88,7 @@ class Sink(Protocol):
     def fail(self, error: ClientError) -> None:
         """The channel is closed for good."""
 
+    # Keeps 0-9-1/channel.close-ok#01, 0-9/channel.close-ok#reporting.
     def lost(self) -> None:
         """The connection was lost."""
 

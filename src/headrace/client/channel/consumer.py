@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.wire.table import Value
 
 
+# Keeps 0-9-1/s005, 0-9/redelivered#hinting.
 @dataclass(slots=True, eq=False, repr=False)
 class Delivered(Received):
     """A received message, with the opening of the channel that delivered it."""
@@ -55,6 +56,7 @@ class Delivery(Delivered):
         """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
         return await self.channel.settle(self, ack=False, multiple=multiple, requeue=requeue)
 
+    # Keeps 0-9-1/basic.reject#03, 0-9/basic.reject#03.
     async def reject(self, *, requeue: bool = False) -> bool:
         """Refuse the message for good: dead-letter or drop it, or with `requeue` requeue it."""
         return await self.channel.settle(self, ack=False, multiple=False, requeue=requeue)

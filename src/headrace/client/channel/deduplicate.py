@@ -8,6 +8,7 @@ been processed. `redelivered` is only a hint; the message's own id decides.
 from __future__ import annotations
 
 
+# Keeps 0-9/tx#01, 0-10/s101, 0-10/s102.
 class Distinct:
     """The ids of the last acked messages, at most `size`."""
 

@@ -121,6 +121,7 @@ class Publishing(Linked):
                 break
         return await batch.finish()
 
+    # Keeps 0-9-1/s122, 0-9-1/tx#01, 0-9-1/tx#02, 0-9-1/tx#03.
     def transaction(self) -> Transaction:
         """Return a block whose publishes and acks take effect together at its end, or not at all.
 

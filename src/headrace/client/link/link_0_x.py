@@ -90,6 +90,7 @@ SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
 }
 
 
+# Keeps 0-9-1/s012, 0-9/connection.start-ok.client-properties#required-fields, 0-10/s010.
 def introduction() -> dict[str, Any]:
     """What we say of ourselves, in every version."""
     import headrace
@@ -529,6 +530,7 @@ class Link(asyncio.Protocol):
             case ConnectionCloseOk():
                 self._hang_up()
 
+    # Keeps 0-9/connection.redirect#usage, 0-10/s026.
     def redirect(self, hosts: Sequence[str]) -> None:
         """The broker sends us to one of `hosts` ("host:port"), instead of opening."""
         self.redirected = tuple(hosts[:REDIRECT_HOSTS_MAX])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Login:
     """One login."""
 
+    # Keeps 0-9-1/s013, 0-9/connection.start-ok.mechanism#security, 0-10/s011.
     def __init__(self, settings: Settings, offered: Sequence[str]) -> None:
         """A mechanism that the URL names is the only one to use.
 

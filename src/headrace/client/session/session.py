@@ -69,6 +69,7 @@ class Session(Commands):
 
     # --- Messages -----------------------------------------------------------------------------
 
+    # Keeps 0-10/s073, 0-10/s074.
     async def transfer(
         self,
         message: Content,

@@ -129,6 +129,7 @@ class Context:
             line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
         return line
 
+    # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
     def introduction(self, connection: Any) -> dict[str, Any]:
         """What this connection is told about the broker."""
         return self.introductions.pop(connection.number, self.server_properties)
@@ -188,6 +189,7 @@ class Context:
             )
         access.noted = ""
 
+    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
     def log_loss(self, connection: Any) -> None:
         """Tell the operator what was closed by the socket alone, where a method was due."""
         number = connection.number

@@ -100,6 +100,7 @@ class FileIntake:
         """Begin the staging if there is room."""
         return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
 
+    # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
     def opened(self, part: Part | None, error: OSError | None) -> None:
         """There is room, or there is not."""
         if self.files.ended or not self.opening:
@@ -128,6 +129,7 @@ class FileIntake:
             self.part = None
             self.filling = False
 
+    # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218, 0-10/s219.
     def leave_part(self) -> None:
         """Stage no more of what was opened; it is kept for a while."""
         part, self.part = self.part, None
@@ -155,6 +157,7 @@ class FileIntake:
         self.excess = False
         return Sink(self, part)
 
+    # Keeps 0-9/file.open.content-size#01, 0-10/s216.
     def received(self, part: Part, octets: bytes) -> None:
         """The next octets of a body came."""
         if part is not self.part:
@@ -171,6 +174,7 @@ class FileIntake:
         if part is self.part:
             self.leave_part()
 
+    # Keeps 0-9/file#01, 0-10/s202.
     def staged(self) -> None:
         """The whole body came."""
         part = self.part

@@ -80,6 +80,7 @@ class FileConsumer(Consumer):
         self.selective = self.filters = True  # Files that the client gave back do not come again.
         self.publisher = files.number
 
+    # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
     def can(self) -> bool:
         return self.files.can(self)
 
@@ -198,6 +199,7 @@ class FileClass(ContentClassPort):
         """Send file.open-ok."""
         self.reply(self.codec.FileOpenOk(staged_size=staged))
 
+    # Keeps 0-9/file#04, 0-10/s207, 0-10/s225.
     def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
         """Send file.deliver."""
         exchange, routing_key = address_of(sending.message)
@@ -212,6 +214,7 @@ class FileClass(ContentClassPort):
             )
         )
 
+    # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
     def say_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
         """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
         exchange, routing_key = address_of(message)
@@ -393,6 +396,7 @@ class FileClass(ContentClassPort):
             return [tag]
         return [known for known in settled if known <= tag]
 
+    # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
     def may_settle(self, tag: int) -> bool:
         """Tell whether a delivery is complete, and its outcome open."""
         if self.sending is not None and self.sending.tag == tag:
@@ -414,6 +418,7 @@ class FileClass(ContentClassPort):
         else:
             self.decide(tags, "discard")
 
+    # Keeps 0-9/file.reject#02, 0-10/s229.
     def decide(self, tags: list[int], outcome: str) -> None:
         """The client has decided about files; in a transaction that counts with the commit."""
         if self.transaction() is None and self.transactional():
@@ -423,6 +428,8 @@ class FileClass(ContentClassPort):
         self.settle(tags, outcome)
         self.refresh()
 
+    # Keeps 0-9/file.reject#01, 0-9/file.reject.requeue#01, 0-10/s228, 0-10/s232, 0-10/s230,
+    # 0-10/s233.
     def settle(self, tags: Iterable[int], outcome: str) -> None:
         """Give deliveries their outcome: accept, requeue or discard."""
         transaction = self.transaction()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 
+# Keeps 0-9/basic.publish.exchange#03, 0-9/file.publish.exchange#03,
+# 0-9/message.transfer.destination#03, 0-9/stream.publish.exchange#03, 0-9-1/s105, 0-10/s221,
+# 0-10/s248.
 def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
     """Return where content of one kind stands in these queues.
 

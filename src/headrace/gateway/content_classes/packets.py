@@ -48,6 +48,7 @@ class Pace:
             self.next_ms = max(self.next_ms, now_ms - BURST_MS) + octets * 1000 / self.rate
 
 
+# Keeps 0-9/stream.consume#02, 0-10/s241.
 class StreamConsumer(Consumer):
     """A consumer of packets."""
 
@@ -87,6 +88,7 @@ class PacketClass(ContentClassPort):
         """Send a method with a packet, as the version has it."""
         raise NotImplementedError
 
+    # Keeps 0-9/stream#03, 0-10/s237.
     def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
         """Send stream.deliver with the packet."""
         method = self.codec.StreamDeliver(
@@ -97,6 +99,8 @@ class PacketClass(ContentClassPort):
         )
         self.say(method, message)
 
+    # Keeps 0-9/stream.publish.mandatory#01, 0-9/stream.publish.immediate#01, 0-10/s249,
+    # 0-10/s250.
     def say_return(self, code: int, text: str, message: Message) -> None:
         """Send stream.return with the packet."""
         exchange, routing_key = address_of(message)
@@ -188,6 +192,7 @@ class PacketClass(ContentClassPort):
         except CannotConvert as error:
             consumer.queue.unconvertible(message, consumer, error.reason)
 
+    # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
     def qos(self, rate: int, everywhere: bool) -> None:
         """Limit the octets in a second; 0 is no limit."""
         pace = self.shared if everywhere else self.pace

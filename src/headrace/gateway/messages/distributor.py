@@ -223,6 +223,7 @@ class Distributor:
         return 0
 
 
+# Keeps 0-9-1/s107, 0-9/basic.publish.immediate#01, 0-9/message.transfer.immediate#01.
 def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     """Return the queues in which a consumer takes a message at once."""
     return tuple([queue for queue in queues if queue.has_ready_consumer()])

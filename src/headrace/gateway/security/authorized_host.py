@@ -124,11 +124,13 @@ class AuthorizedHost:
             self.part = part
             self.access.check_elsewhere(self.user, self.vhost, exchange, key, letters=letters)
 
+    # Keeps 0-10/s146, 0-10/s159, 0-10/s166, 0-10/s169, 0-10/s173, 0-10/s191, 0-10/s199.
     def _require_name(self, kind: str, name: str) -> None:
         self.part = kind
         if not name and self.dialect is Dialect.V0_10:
             raise InvalidArgument(f"{'an' if kind == EXCHANGE else 'a'} {kind} has a name")
 
+    # Keeps 0-9/queue.declare.queue#reserved-prefix, 0-10/s145, 0-10/s178.
     def _refuse_reserved(self, kind: str, name: str) -> None:
         self.part = kind
         if name.startswith(RESERVED_PREFIX):
@@ -141,6 +143,7 @@ class AuthorizedHost:
         self._require_name(QUEUE, name)
         return self.vhost.find_queue(name, self.owner)
 
+    # Keeps 0-10/s190.
     def declare_queue(
         self,
         name: str,
@@ -197,6 +200,7 @@ class AuthorizedHost:
         self.part = QUEUE
         self.broker.quotas.check_queue(self.broker.vhosts.values(), self.user.name, name)
 
+    # Keeps 0-10/s181, 0-10/s185, 0-10/s189.
     def _redeclare_queue(
         self, name: str, arguments: Arguments, alternate: str, exclusive: bool
     ) -> Queue:
@@ -215,6 +219,7 @@ class AuthorizedHost:
         queue.used_ms = self.vhost.counters.now_ms
         return queue
 
+    # Keeps 0-9-1/s082, 0-9/queue.delete.queue#02, 0-10/s192.
     def delete_queue(self, name: str, *, if_unused: bool, if_empty: bool) -> int:
         """Delete a queue; return how many ready messages it had. 0-9-1 ignores a missing one."""
         self._require_name(QUEUE, name)
@@ -225,6 +230,7 @@ class AuthorizedHost:
             self.part = "if_unused" if used else "if_empty" if if_empty else QUEUE
         return self.vhost.delete_queue(name, if_unused, if_empty, self.owner)
 
+    # Keeps 0-9-1/s079, 0-9/queue.purge.queue#02, 0-10/s200, 0-10/s201.
     def purge_queue(self, name: str) -> int:
         """Drop the ready messages of a queue; return how many there were."""
         self._require_name(QUEUE, name)
@@ -284,6 +290,7 @@ class AuthorizedHost:
             sticky=self.sticky,
         )
 
+    # Keeps 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
     def _judge_exchange(self, name: str, kind: str, arguments: Arguments, alternate: str) -> None:
         """Refuse what 0-10 does not allow a declaration of an exchange, new or not."""
         self.part = "type"
@@ -312,6 +319,7 @@ class AuthorizedHost:
             raise InvalidArgument(text)
         return {**arguments, ALTERNATE: alternate}
 
+    # Keeps 0-9-1/s046, 0-9/exchange.delete.exchange#exists, 0-10/s158, 0-10/s160.
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         """Delete an exchange. 0-9-1 ignores a missing one."""
         vhost = self.vhost
@@ -331,6 +339,7 @@ class AuthorizedHost:
 
     # --- Bindings -------------------------------------------------------------------------------
 
+    # Keeps 0-10/s162, 0-10/s163.
     def bind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> None:
         """Bind a queue or an exchange to an exchange."""
         self._check_ends(source, destination, key)
@@ -347,6 +356,8 @@ class AuthorizedHost:
                 if binding != Binding(binding.source, binding.destination, key, arguments):
                     self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
 
+    # Keeps 0-9-1/s072, 0-9-1/s073, 0-9/queue.unbind#01, 0-9/queue.unbind.queue#02,
+    # 0-9/queue.unbind.exchange#03, 0-10/s174.
     def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
         """Undo a binding, or in 0-10 all under a key; return True if there was one.
 
@@ -385,6 +396,7 @@ class AuthorizedHost:
         names = [queue.name] if queue is not None else [key] if key else list(self.vhost.queues)
         return [(name, {}) for name in names if name in self.vhost.queues]
 
+    # Keeps 0-10/s167, 0-10/s168, 0-10/s171, 0-10/s172.
     def _check_ends(self, source: str, destination: Destination, key: str) -> None:
         """Check the permissions on both ends: write to the destination, read from the source."""
         kind, name = destination
@@ -406,6 +418,7 @@ class AuthorizedHost:
         )
         return [b for b in found if b.source is exchange and b.routing_key == key]
 
+    # Keeps 0-9/queue.bind#transient-exchange, 0-9/queue.bind#internal-exchange.
     def _check_early_binding(self, exchange: str, queue: str) -> None:
         """Refuse bindings that later versions allow.
 

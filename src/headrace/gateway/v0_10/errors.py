@@ -42,6 +42,7 @@ CODES: dict[type[ModelError], ExecutionCode] = {
 }
 
 
+# Keeps 0-10/s056.
 def fault(code: ExecutionCode, text: str, command: Command, field: str) -> ExecutionError:
     """Return the error that blames one field of a command."""
     return ExecutionError(code, text, places(command)[field])

@@ -283,6 +283,7 @@ class Exchange:
         raise NotImplementedError
 
 
+# Keeps 0-9-1/s069, 0-9/queue.bind.routing-key#direct-exchange-key-matching.
 class DirectExchange(Exchange):
     """Matches bindings whose key equals the routing key."""
 
@@ -474,6 +475,7 @@ def order_of(binding: Binding) -> tuple[int, str]:
     return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
 
 
+# Keeps 0-9-1/queue.declare#01, 0-9/queue.declare#default-binding, 0-10/s176.
 class DefaultExchange(Exchange):
     """The exchange without a name: the routing key is a queue's name."""
 

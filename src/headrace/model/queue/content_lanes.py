@@ -73,6 +73,7 @@ class ContentClassQueue(Queue):
         self.parent.used_ms = self.counters.now_ms
 
 
+# Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
 class FileQueue(ContentClassQueue):
     """The files of one queue."""
 
@@ -159,6 +160,7 @@ class FileQueue(ContentClassQueue):
                 publisher.unpace()
 
 
+# Keeps 0-9/stream#01, 0-9/stream#02, 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
 class PacketQueue(ContentClassQueue):
     """The stream packets of one queue: unreliable by nature, and in memory only."""
 
@@ -222,6 +224,7 @@ class PacketQueue(ContentClassQueue):
         return self.next_ready()
 
 
+# Keeps 0-9/queue#any-content, 0-10/s175.
 def lane_of(queue: Queue, kind: int) -> Queue:
     """Return the queue in which content of this kind waits: the queue itself, or one of its lanes.
 

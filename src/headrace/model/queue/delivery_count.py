@@ -49,6 +49,7 @@ def tell(queue: ReadyMessages, message: Message) -> None:
         log.warning("queue %r: a message does not tell its count: %s", queue.name, error)
 
 
+# Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
 def is_spent(queue: ServedMessages, message: Message) -> bool:
     """Tell whether a message has come back too often to be tried again."""
     return 0 <= queue.delivery_limit < message.deliveries

@@ -269,6 +269,8 @@ class ServedMessages(ReadyMessages):
 
     # --- Consumers --------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/basic.consume#01, 0-9/basic.consume#01, 0-9/message.consume#01,
+    # 0-9/file.consume#01, 0-9/stream.consume#01, 0-10/s089, 0-10/s209, 0-10/s240.
     def join(self, consumer: Consumer) -> None:
         """Let a consumer take messages."""
         if self.consumers is None:
@@ -564,6 +566,7 @@ class ServedMessages(ReadyMessages):
             self.note(message, message.deliveries, 0)
         self.requeue_now(message)
 
+    # Keeps 0-10/s084, 0-10/s085.
     def requeue_now(self, message: Message) -> None:
         """A message that was held returns to its place, or goes when there is no queue."""
         self.unassign(message)
@@ -574,6 +577,7 @@ class ServedMessages(ReadyMessages):
         if message.deadline_ms:
             self.schedule_expiry(message)
 
+    # Keeps 0-9-1/s003, 0-9/redelivered#implementation, 0-10/s065, 0-10/s067.
     def redeliver(self, message: Message) -> None:
         """Hand a message once more to the consumer that already holds it (recover, requeue 0)."""
         message.flags |= C_REDELIVERED

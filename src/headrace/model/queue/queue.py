@@ -487,6 +487,7 @@ class Queue(ServedMessages):
                 found += lane.redelivered()
         return found
 
+    # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.
     def purge(self) -> int:
         """Drop every ready message; return how many there were."""
         lane: Queue

@@ -53,6 +53,8 @@ class Places:
 
     # --- Coming in --------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/basic#06, 0-9-1/basic#07, 0-9/basic#06, 0-9/basic#07, 0-9/message#06,
+    # 0-9/message#07, 0-10/s062, 0-10/s063.
     def level(self, priority: int) -> int:
         """Map a priority to the queue's levels."""
         if self.max_priority:
@@ -61,6 +63,7 @@ class Places:
             return min(self.max_priority, priority - self.priority_base)
         return 1 if priority >= DEFAULT_HIGH_PRIORITY else 0
 
+    # Keeps 0-9-1/basic#08, 0-9/basic#08, 0-9/message#08, 0-10/s064.
     def push(self, message: Message) -> None:
         """Append to the ring of the message's level; page it out when memory is short."""
         level = self.level(message.priority)

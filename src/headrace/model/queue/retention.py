@@ -120,6 +120,7 @@ class ReadyMessages(Places):
             return self.ready_bytes + self.unacked_bytes
         return self.ready_bytes
 
+    # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02, 0-10/s058.
     def enforce_limits(self, message: Message | None) -> None:
         """Do what the limits ask for after ``message`` came, or with None after some came back."""
         if self.overflow == OVERFLOW_TO_DISK:
@@ -138,6 +139,7 @@ class ReadyMessages(Places):
             return True
         return self.max_length_bytes >= 0 and self.octets() + octets > self.max_length_bytes
 
+    # Keeps 0-9-1/basic#05, 0-9/basic#05, 0-9/message#05, 0-10/s061.
     def drop_head(self) -> None:
         """Drop from the head what exceeds the length limits (x-overflow drop-head)."""
         while self.ready_count and self.exceeds_limits(0, 0):
@@ -176,6 +178,7 @@ class ReadyMessages(Places):
         ):
             self.page_out(message)
 
+    # Keeps 0-9-1/basic#04, 0-9/basic#04, 0-9/message#04, 0-10/s060.
     def page_out(self, message: Message) -> None:
         """Move a message's data to the disk, if there is one."""
         if not message.flags & C_PAGED and self.store.page_out(message):

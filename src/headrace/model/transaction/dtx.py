@@ -140,6 +140,7 @@ class Branches:
 
     # --- Demarcation --------------------------------------------------------------------------
 
+    # Keeps 0-10/s109, 0-10/s111, 0-10/s112, 0-10/s113, 0-10/s114.
     def start(
         self,
         worker: Worker,
@@ -179,6 +180,7 @@ class Branches:
         worker.transaction = branch.transaction
         return branch.failed
 
+    # Keeps 0-10/s116, 0-10/s118, 0-10/s119, 0-10/s120.
     def end(
         self, worker: Worker, xid: Xid, *, fail: bool = False, suspend: bool = False
     ) -> XaStatus:
@@ -202,6 +204,7 @@ class Branches:
         """Return the branch that a session works for; None if there is none."""
         return next((b for b in self._of.get(worker, ()) if worker in b.workers), None)
 
+    # Keeps 0-10/s117.
     def worker_gone(self, worker: Worker) -> None:
         """Mark the branches of a closed session rollback-only."""
         for branch in list(self._of.get(worker, ())):
@@ -236,6 +239,7 @@ class Branches:
         self._keep(branch)
         return XaStatus.OK
 
+    # Keeps 0-10/s124, 0-10/s125.
     def commit(self, xid: Xid, *, one_phase: bool = False) -> XaStatus:
         """Commit a branch; durable like :meth:`prepare`."""
         branch = self._settled_by_all(xid)
@@ -329,6 +333,7 @@ class Branches:
         """Return the branches of a global transaction in order of their start."""
         return list(self._global.get((xid_format, global_id), ()))
 
+    # Keeps 0-10/s122, 0-10/s127, 0-10/s129, 0-10/s131, 0-10/s134, 0-10/s136.
     def find(self, xid: Xid) -> Branch:
         """Return a branch.
 
@@ -443,6 +448,7 @@ class Branches:
         branch.since_ms = self.vhost.counters.now_ms
         self._expect(branch, KEPT_MS)
 
+    # Keeps 0-10/s123, 0-10/s128, 0-10/s132, 0-10/s135.
     def _expect(self, branch: Branch, within_ms: int) -> None:
         """Schedule the timeout of a branch."""
         key: Hashable = ("branch", self, branch.xid)

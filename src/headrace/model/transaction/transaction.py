@@ -176,6 +176,7 @@ class Transaction:
             holder = self._holders[queue] = Consumer(queue, "", False)
         return holder
 
+    # Keeps 0-9-1/s119.
     def commit(self) -> int:
         """Execute all operations in one store transaction, and start again.
 

@@ -118,6 +118,7 @@ class DeadLetters:
             self._put_off_born()
         return now_ms + PAUSE_MS if self._late else 0
 
+    # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179, 0-10/s180.
     def queue_gone(self, queue: Queue) -> None:
         """Drop what waits for a deleted queue."""
         kept = self._undelivered.pop(queue, None)
@@ -175,6 +176,7 @@ class DeadLetters:
             return False
         return name is not None and name in self.vhost.exchanges
 
+    # Keeps 0-10/s080, 0-10/s081.
     def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
         """Publish a dead letter to its queue's dead-letter or alternate exchange.
 

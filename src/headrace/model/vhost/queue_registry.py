@@ -104,6 +104,7 @@ class QueueRegistry(Topology):
 
     # --- By name ----------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/s058, 0-9/queue.declare.exclusive#02, 0-10/s187.
     def find_queue(self, name: str, owner: object = None) -> Queue:
         """Return the queue of that name, if the connection ``owner`` may use it.
 
@@ -121,6 +122,8 @@ class QueueRegistry(Topology):
             raise self._locked(name)
         return queue
 
+    # Keeps 0-9-1/s050, 0-9-1/s051, 0-9-1/s059, 0-9/queue.declare.queue#default-name,
+    # 0-9/queue.declare.durable#pre-existence, 0-9/queue.declare.auto-delete#pre-existence.
     def declare_queue(
         self,
         name: str = "",
@@ -227,6 +230,8 @@ class QueueRegistry(Topology):
             self.events.emit("queue.created", **queue_facts(queue, self.name))
         return queue
 
+    # Keeps 0-9-1/s083, 0-9-1/s084, 0-9/queue.delete.if-unused#01, 0-9/queue.delete.if-empty#01,
+    # 0-10/s193, 0-10/s194.
     def delete_queue(
         self,
         name: str,
@@ -247,6 +252,7 @@ class QueueRegistry(Topology):
         self._require(queue.durable)
         return self._remove_queue(queue)
 
+    # Keeps 0-9-1/queue.purge#02, 0-9/queue.purge#03, 0-10/s197, 0-10/s198.
     def purge_queue(self, queue: Queue) -> int:
         """Drop every ready message of a queue (not a stream); return their number.
 
@@ -329,6 +335,7 @@ class QueueRegistry(Topology):
         self._owned.setdefault(owner, {})[queue] = None
         self._kept.add(queue)
 
+    # Keeps 0-10/s188.
     def owner_gone(self, owner: object) -> None:
         """Delete or release the exclusive queues of an owner that is gone."""
         for queue in self._owned.pop(owner, ()):
@@ -430,6 +437,7 @@ class QueueRegistry(Topology):
             if name not in self.queues:
                 return name
 
+    # Keeps 0-9-1/s053, 0-9-1/s054.
     def _check_same(
         self,
         queue: Queue,
@@ -487,6 +495,8 @@ class QueueRegistry(Topology):
                 "reached"
             )
 
+    # Keeps 0-9-1/s056, 0-9-1/s057, 0-9/queue.declare.durable#types,
+    # 0-9/queue.declare.exclusive#types, 0-10/s184, 0-10/s186.
     def _make_queue(
         self,
         name: str,
@@ -522,6 +532,7 @@ class QueueRegistry(Topology):
         queue.on_deadline = self._deadline_hook
         return queue
 
+    # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues, 0-10/s177.
     def _add_queue(self, queue: Queue, user: str = "") -> None:
         if user:
             self.declared_by[queue] = user

@@ -60,6 +60,8 @@ NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; 
 class Topology(ABC):
     """Exchanges and bindings; the lowest of the three classes of a virtual host."""
 
+    # Keeps 0-9-1/exchange#03, 0-9-1/exchange#04, 0-9/exchange#required-instances,
+    # 0-9/exchange#default-exchange, 0-10/s139, 0-10/s140, 0-10/s141.
     def __init__(
         self, name: str, counters: Counters, definitions: Definitions, events: Events
     ) -> None:
@@ -113,6 +115,9 @@ class Topology(ABC):
 
     # --- Exchanges --------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/s102, 0-9-1/s103, 0-9/basic.publish.exchange#01, 0-9/file.publish.exchange#01,
+    # 0-9/stream.publish.exchange#01, 0-9/message.transfer.destination#01, 0-10/s077, 0-10/s078,
+    # 0-10/s220, 0-10/s247.
     def find_exchange(self, name: str) -> Exchange:
         """Return the exchange of that name.
 
@@ -124,12 +129,16 @@ class Topology(ABC):
             raise NotFound(f"no {self._exchange(name)}")
         return exchange
 
+    # Keeps 0-9-1/s104, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
+    # 0-9/stream.publish.exchange#02, 0-9/message.transfer.destination#02.
     def check_publishable(self, name: str) -> None:
         """Refuse a client's publish to a missing or internal exchange."""
         exchange = self.find_exchange(name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
 
+    # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9/exchange.declare.type#typed,
+    # 0-9/exchange.declare.durable#sticky, 0-9/exchange.declare.auto-delete#sticky.
     def declare_exchange(
         self,
         name: str,
@@ -203,6 +212,7 @@ class Topology(ABC):
             mode = self._mode(strict)
             judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
 
+    # Keeps 0-9-1/s047, 0-10/s161.
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; a missing one is no error."""
         self._not_default(name)
@@ -216,6 +226,8 @@ class Topology(ABC):
         self._require(exchange.durable)
         self._remove_exchange(exchange)
 
+    # Keeps 0-9-1/s045, 0-9-1/exchange.declare#01, 0-9/exchange.declare#minimum,
+    # 0-9/exchange.declare.durable#support, 0-10/s144, 0-10/s154.
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
         self.definition_octets += exchange.octets()
@@ -264,6 +276,9 @@ class Topology(ABC):
 
     # --- Bindings ---------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/s066, 0-9-1/s067, 0-9-1/queue.bind#01, 0-9-1/queue.bind#03,
+    # 0-9/queue.bind#duplicates, 0-9/queue.bind#failure, 0-9/queue.bind.queue#queue-existence,
+    # 0-9/queue.bind.exchange#exchange-existence.
     def bind(
         self,
         source: str,
@@ -352,6 +367,7 @@ class Topology(ABC):
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
 
+    # Keeps 0-10/s170.
     def _judge_binding(
         self, source: Exchange, arguments: Mapping[str, object], strict: bool
     ) -> None:
@@ -375,6 +391,7 @@ class Topology(ABC):
             binding.arguments or NO_ARGUMENTS,
         )
 
+    # Keeps 0-9-1/queue.bind#05, 0-9/queue.bind#binding-count, 0-10/s165.
     def _tie(self, binding: Binding, octets: int) -> bool:
         if not binding.source.bind(binding):
             return False
@@ -487,13 +504,16 @@ class Topology(ABC):
     def _queue(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"
 
+    # Keeps 0-9-1/s068, 0-9-1/s074.
     def _exchange(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
 
+    # Keeps 0-9-1/exchange#05, 0-9/exchange#default-access, 0-10/s142.
     def _not_default(self, name: str) -> None:
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
 
+    # Keeps 0-9-1/s039, 0-9/exchange.declare.exchange#reserved.
     def _check_name(self, kind: str, name: str) -> None:
         """Refuse reserved and malformed names."""
         if name.startswith(RESERVED_PREFIX):

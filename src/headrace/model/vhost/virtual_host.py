@@ -74,6 +74,7 @@ class Routed(NamedTuple):
     interception: Interception | None = None  # Set where publishes are observed, stamped or traced.
 
 
+# Keeps 0-9-1/s019, 0-9-1/s020, 0-9/connection.open.virtual-host#separation, 0-10/s022, 0-10/s023.
 class VirtualHost(QueueRegistry):
     """One virtual host."""
 
@@ -196,6 +197,7 @@ class VirtualHost(QueueRegistry):
 
     # --- Routing ----------------------------------------------------------------------------------
 
+    # Keeps 0-9-1/queue.bind#02.
     def route(
         self,
         exchange: str,
@@ -224,6 +226,7 @@ class VirtualHost(QueueRegistry):
             return Routed(tuple(found), cacheable)
         return Routed(tuple(found), False, Interception(self, tuple(observers), headers))
 
+    # Keeps 0-10/s149, 0-10/s151, 0-10/s152.
     def follow(
         self,
         first: Exchange,

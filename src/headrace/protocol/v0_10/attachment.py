@@ -122,6 +122,7 @@ class Carrier(Endpoint):
         """Append a control."""
         self.write_segment(0, True, number, encode_control(control))
 
+    # Keeps 0-10/s018.
     def write_segment(self, kind: int, last: bool, channel: int, payload: bytes) -> None:
         """Append a whole segment; ``last`` when it is the assembly's last."""
         self.write_part(kind, last, channel, payload, 0, len(payload))
@@ -189,6 +190,7 @@ class Carrier(Endpoint):
                 if session.connection is self:
                     session.tell()
 
+    # Keeps 0-10/s030, 0-10/s031.
     def not_attached(self, number: int) -> None:
         """Something came on a channel without a session: it is discarded."""
         self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))

@@ -250,12 +250,14 @@ class Connection(Endpoint):
         self.state_number = STATE_GREETED
         self.owner.on_header(chosen)
 
+    # Keeps 0-9-1/connection.start#03, 0-9/connection.start#client-support.
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
         self.write(self.version.header)
         self.state_number = STATE_CLOSED
         self.owner.on_closed()
 
+    # Keeps 0-9-1/basic.reject#01, 0-9/basic.reject#01.
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
         contents = self.contents
@@ -479,6 +481,7 @@ class Connection(Endpoint):
         else:
             self.owner.on_method(channel, number, method)
 
+    # Keeps 0-9-1/connection.close#01, 0-9/connection.close#stability.
     def connection_method(self, method: MethodBase) -> None:
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
@@ -526,6 +529,8 @@ class Connection(Endpoint):
         # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
         self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
 
+    # Keeps 0-9-1/channel.close#01, 0-9/channel.close#stability, 0-9-1/channel.open#01,
+    # 0-9/channel.open#state.
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
         if isinstance(method, ChannelOpen | ChannelResume):

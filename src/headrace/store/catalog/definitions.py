@@ -50,6 +50,8 @@ class JournalDefinitions:
         self._ids_set_aside = int.from_bytes(ids or b"", "big")
         self._next_id = 1 + max(self._ids_set_aside, ids_used)
 
+    # Keeps 0-9-1/s055, 0-9-1/queue.bind#04, 0-9/queue.declare.durable#persistence,
+    # 0-9/queue.bind#durable-exchange, 0-10/s164, 0-10/s183.
     def load(self) -> Saved:
         """Return all definitions.
 

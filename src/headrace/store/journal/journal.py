@@ -120,6 +120,7 @@ class Journal(SegmentLog):
 
     # --- Appending --------------------------------------------------------------------------
 
+    # Keeps 0-9-1/s085, 0-9-1/basic#01, 0-9/basic#01, 0-9/message#01, 0-10/s057.
     def publish(
         self,
         d: bytes | bytearray,

@@ -61,6 +61,7 @@ def xid_of(command: DtxCommand) -> Xid:
     return Xid(xid.format or 0, xid.global_id or b"", xid.branch_id or b"")
 
 
+# Keeps 0-10/s110, 0-10/s115, 0-10/s121, 0-10/s126, 0-10/s130, 0-10/s133.
 def ask(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
     """Call the model; what it refuses is to blame on the xid."""
     try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.wire.types_0_10 import Value
 
 
+# Keeps 0-10/s153.
 def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts: object) -> None:
     """Make an exchange, or check that it exists."""
     name = command.exchange or ""

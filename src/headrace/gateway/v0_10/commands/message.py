@@ -54,6 +54,7 @@ OCTETS = 1  # The credit unit; 0 is messages.
 WINDOW = 1  # The flow mode; 0 is credit.
 
 
+# Keeps 0-10/s092, 0-10/s093, 0-10/s105.
 def subscribe(session: Session010, command: MessageSubscribe, header: bytes, parts: object) -> None:
     """Start a subscription; its credit is zero."""
     destination = command.destination or ""
@@ -141,6 +142,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         watch_accepts(session, subscription, timeout_ms)
 
 
+# Keeps 0-10/s091.
 def source_of(session: Session010, command: MessageSubscribe) -> Queue:
     """Return what a subscription takes from: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
@@ -184,6 +186,7 @@ def watch_accepts(session: Session010, subscription: Subscription, timeout_ms: i
     watch(session.vhost.scheduler, timeout, session.counters.now_ms)
 
 
+# Keeps 0-10/s096.
 def subscription_of(
     session: Session010,
     command: MessageSetFlowMode | MessageFlow | MessageFlush | MessageStop | MessageCancel,
@@ -216,6 +219,7 @@ def cancel(session: Session010, command: MessageCancel, header: bytes, parts: ob
     session.leave_queue(queue)
 
 
+# Keeps 0-10/s098.
 def set_flow_mode(
     session: Session010, command: MessageSetFlowMode, header: bytes, parts: object
 ) -> None:
@@ -322,12 +326,14 @@ def settled(
     return False
 
 
+# Keeps 0-10/s086.
 def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: object) -> None:
     """Take messages that were only shown; some may be gone."""
     acquired = session.deliveries.acquire(list(check_sent(session, command)))
     session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
 
 
+# Keeps 0-10/s087, 0-10/s088.
 def resume(session: Session010, command: MessageResume, header: bytes, parts: object) -> None:
     """Tell how much there is of an interrupted message."""
     exchange = command.destination or ""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COUNT_MAX = 0xFFFFFFFF
 
 
+# Keeps 0-10/s182.
 def declare(session: Session010, command: QueueDeclare, header: bytes, parts: object) -> None:
     """Make a queue, or check that it exists."""
     name = command.queue or ""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import TxCommit, TxRollback, TxSelect
 
 
+# Keeps 0-10/s103, 0-10/s104, 0-10/s106.
 def select(session: Session010, command: TxSelect, header: bytes, parts: object) -> None:
     """Make a session transactional, once."""
     if session.selected_tx or session.selected_dtx:
@@ -57,6 +58,7 @@ def rollback(session: Session010, command: TxRollback, header: bytes, parts: obj
         state.rollback()
 
 
+# Keeps 0-10/s107, 0-10/s108.
 def check(session: Session010) -> None:
     """Refuse to end a transaction where none can be."""
     if not session.selected_tx:

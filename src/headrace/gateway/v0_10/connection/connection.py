@@ -92,6 +92,7 @@ class Connection010(Connection):
 
     # --- Opening --------------------------------------------------------------------------------
 
+    # Keeps 0-10/s009.
     def on_header(self) -> None:
         context = self.context
         self.send_control(
@@ -125,9 +126,11 @@ class Connection010(Connection):
             log.info("connection %d asks for locale %.32r", self.number, control.locale)
         self.context.authenticate(self, self.mechanism, control.response or b"")
 
+    # Keeps 0-10/s012.
     def on_not_offered(self, mechanism: str) -> None:
         self.context.not_offered(self, mechanism)
 
+    # Keeps 0-10/s014.
     def logged_in(self, user: Any) -> None:
         if self.ended or self.state_number != STATE_AUTHENTICATING:
             return
@@ -187,6 +190,7 @@ class Connection010(Connection):
             )
         )
 
+    # Keeps 0-10/s024, 0-10/s025.
     def open_vhost(self, control: ConnectionOpen) -> None:
         """The client names its virtual host; without a name it gets the default one.
 

@@ -125,6 +125,7 @@ class SessionFiles(SessionPort, FileClass):
         if not self.ended:
             self.stop_halfway()
 
+    # Keeps 0-10/s204.
     def say_flow(self, active: bool) -> None:
         """There is no such command in 0-10: publishes complete when there is room again."""
         if active:

@@ -97,6 +97,8 @@ class SessionPort(ContentClassPort, ChannelState):
         if self.session.consumers is not None:
             self.session.consumers.pop(consumer.tag, None)
 
+    # Keeps 0-10/s210, 0-10/s211, 0-10/s212, 0-10/s213, 0-10/s214, 0-10/s242, 0-10/s243,
+    # 0-10/s244, 0-10/s245, 0-10/s246.
     def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
         assert isinstance(method, FileConsume | StreamConsume)
         session = self.session
@@ -123,6 +125,7 @@ class SessionPort(ContentClassPort, ChannelState):
         queue.used_ms = session.counters.now_ms
         return lane_of(queue, kind), tag
 
+    # Keeps 0-10/s215.
     def add_consumer(self, consumer: Consumer, method: ConsumeMethod, confirm: object) -> None:
         assert isinstance(method, FileConsume | StreamConsume)
         session = self.session

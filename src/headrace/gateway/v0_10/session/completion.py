@@ -45,6 +45,7 @@ class Completion:
         # An error that waits for them, with the code and the id of the command that failed.
         self.failure: tuple[ExecutionError, int, int] | None = None
 
+    # Keeps 0-10/s044.
     def join(self, wants_accept: bool) -> None:
         """Complete the current command with all of this read that came before it."""
         session = self.session

@@ -136,6 +136,7 @@ class Fragments:
             self._count(-self._kept.pop(next(iter(self._kept))).octets)
         self._kept[piece.key] = piece
 
+    # Keeps 0-10/s069.
     def resume(self, session: SessionContext, resume_id: bytes) -> int:
         """Return how many octets are there of a message, and let the session go on with it."""
         self.expire()
@@ -152,6 +153,7 @@ class Fragments:
         if piece is not None and piece.key is not None:
             self._kept[piece.key] = piece
 
+    # Keeps 0-10/s070.
     def expire(self) -> None:
         """Forget what was kept for long enough."""
         now_ms = self.counters.now_ms

@@ -140,6 +140,7 @@ class Session010(SessionContext):
         if subscription.flushing >= 0 and not subscription.looking:
             self.end_flush(subscription)
 
+    # Keeps 0-10/s100.
     def end_flush(self, subscription: Subscription) -> None:
         """All there is was offered to a subscription."""
         queue = subscription.queue
@@ -154,6 +155,7 @@ class Session010(SessionContext):
         if self.connection is not None:
             self.connection.announce_later()  # Looking may have gone on after the read.
 
+    # Keeps 0-10/s094, 0-10/s095.
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
         connection = self.connection
@@ -169,6 +171,7 @@ class Session010(SessionContext):
             ),
         )
 
+    # Keeps 0-10/s090.
     def subscription_ended(self, subscription: Subscription) -> None:
         """A subscription has all it asked for: say so with a message.cancel of ours."""
         self.subscriptions.pop(subscription.tag, None)

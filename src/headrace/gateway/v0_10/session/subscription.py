@@ -104,6 +104,7 @@ class Subscription(Consumer):
             return False
         return True
 
+    # Keeps 0-10/s097.
     def accepts(self, message: Message) -> int:
         if self.credit_octets < 0:
             return 1
@@ -146,6 +147,7 @@ class Subscription(Consumer):
         """Tell whether there is no credit for anything."""
         return self.credit_messages == 0 or self.credit_octets == 0
 
+    # Keeps 0-10/s099.
     def stop(self) -> None:
         """Send nothing more until new credit comes."""
         self.credit_messages = 0

@@ -65,6 +65,7 @@ class ParsedTransfer(Publish):
         self.discards = False
         self.immediate = False
 
+    # Keeps 0-10/s076.
     def prepare(self, args: bytes, header: bytes) -> Route:
         """Read arguments and header segment of a transfer and find its route."""
         session = self.session

@@ -157,6 +157,7 @@ class TransferHeader:
         if at != end:
             raise malformed("delivery-properties are longer than their fields")
 
+    # Keeps 0-10/s072, 0-10/s075.
     def read_message(self, d: bytes, at: int, end: int) -> None:
         """Read what matters of message-properties, and check that it is whole."""
         flags = d[at] | d[at + 1] << 8
@@ -189,6 +190,7 @@ class TransferHeader:
         if at != end:
             raise malformed("message-properties are malformed")
 
+    # Keeps 0-10/s068.
     def write(self, exchange: bytes, now_ms: int) -> bytes:
         """Return the header segment that is kept and delivered; the message arrives now."""
         flags = (

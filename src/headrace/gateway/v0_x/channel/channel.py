@@ -62,6 +62,8 @@ class Channel(Deliveries):
             return False
         return self.unsettled.find(tag) is not None
 
+    # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s110, 0-9-1/s111, 0-9/delivery-tag#channel-local,
+    # 0-9/basic.ack.multiple#01.
     def check_tag(self, tag: int) -> None:
         """Refuse a delivery tag that names no unsettled message."""
         if not self.holds(tag):
@@ -204,6 +206,8 @@ class Channel(Deliveries):
         self.release_credit(consumer)
         return consumer
 
+    # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01,
+    # 0-9/basic.recover#01, 0-9/message.recover#01.
     def take_back(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first; they are nobody's now.
 

@@ -51,6 +51,7 @@ class BasicConsumer(Consumer):
         self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
         self.prefix_len = len(self.prefix)
 
+    # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01.
     def can(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
@@ -71,6 +72,7 @@ class BasicConsumer(Consumer):
             return False
         return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
 
+    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
             return 0
@@ -86,6 +88,7 @@ class BasicConsumer(Consumer):
             return 2
         return 1
 
+    # Keeps 0-9-1/basic#09, 0-9-1/basic#10, 0-9/basic#09, 0-9/basic#10.
     def deliver(self, message: Message) -> None:
         if message.flags & C_KIND_MASK:
             self.deliver_transfer(message)

@@ -29,6 +29,7 @@ class Deliveries(ContentOut):
         self.prefetch_size = 0  # Octets on the whole channel; 0 is no limit.
         self.refused: set[int] | None = None  # By seq: what may not come here again (0-8, 0-9).
 
+    # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
     def remember(self, message: Message) -> None:
         """Spend a delivery tag and hold the message until it is settled."""
         self.tag += 1

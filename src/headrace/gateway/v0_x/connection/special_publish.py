@@ -278,6 +278,7 @@ class SpecialPublisher:
             return 0
         return self.give(p, route)
 
+    # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01.
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
         connection = self.connection

@@ -83,6 +83,8 @@ class ChannelPort(ContentClassPort, ChannelState):
         if self.channel.consumers is not None:
             self.channel.consumers.pop(consumer.tag, None)
 
+    # Keeps 0-9/file.consume.consumer-tag#01, 0-9/file.consume.exclusive#01,
+    # 0-9/stream.consume.consumer-tag#01, 0-9/stream.consume.exclusive#01.
     def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
         connection, channel = self.connection, self.channel
         queue = queue_of(connection, channel, method.queue or "")

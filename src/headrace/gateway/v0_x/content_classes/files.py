@@ -106,6 +106,7 @@ class ChannelFiles(ChannelPort, FileClass):
         else:
             connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
 
+    # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
     def say_flow(self, active: bool) -> None:
         self.reply(ChannelFlow(active=active))
 

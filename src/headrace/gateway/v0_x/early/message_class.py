@@ -71,6 +71,7 @@ class MessageSide(ChannelState):
 
     # --- Their answers --------------------------------------------------------------------------
 
+    # Keeps 0-9/message.transfer#01.
     def accepted(self) -> None:
         """The client answered ok to the oldest of what it was asked."""
         if self.awaited:
@@ -176,6 +177,7 @@ class MessageConsumer(BasicConsumer):
         self.side = side
         self.automatic = automatic
 
+    # Keeps 0-9/message.qos.prefetch-count#01.
     def can(self) -> bool:
         """Tell whether one more message may be sent; prefetching is not for automatic ones."""
         if not self.automatic:
@@ -186,12 +188,14 @@ class MessageConsumer(BasicConsumer):
             return False
         return bool(self.channel.flow)
 
+    # Keeps 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
         """Tell whether this message may come."""
         if self.automatic:
             return 0 if self.no_local and self.publisher == message.publisher else 1
         return BasicConsumer.accepts(self, message)
 
+    # Keeps 0-9/message#09, 0-9/message#10.
     def deliver(self, message: Message) -> None:
         """Take a message."""
         deliver(self.side, message, self, self.tag, self.automatic)

@@ -72,6 +72,7 @@ REJECT_GENERIC = 0
 REJECT_IMMEDIATE = 1
 
 
+# Keeps 0-9/message#03.
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
     """Take a message in; one by reference when the reference is closed."""
     side = side_of(connection, channel)
@@ -84,6 +85,7 @@ def transfer(connection: GatewayConnection, channel: Channel, method: MessageTra
     publish(side, method, [method.body.data] if method.body.data else [])
 
 
+# Keeps 0-9/message.transfer.ttl#01.
 def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> None:
     """Publish a message and answer its transfer."""
     connection, channel = side.connection, side.channel
@@ -122,6 +124,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         connection.reply_when_durable(channel, MessageOk())
 
 
+# Keeps 0-9/message.consume.destination#01.
 def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
     side = side_of(connection, channel)
@@ -168,6 +171,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     queue.drain()
 
 
+# Keeps 0-9/message.consume.exclusive#01.
 def check_exclusive(queue: Queue, *, asked: bool) -> None:
     """Refuse a queue that somebody has for himself, or cannot have for himself."""
     others = queue.consumer_count() or queue.single_active
@@ -183,6 +187,7 @@ def refuse_stream(queue: Queue, method: MethodBase) -> None:
         )
 
 
+# Keeps 0-9/message.consume.destination#02, 0-9/message.cancel#01.
 def cancel(connection: GatewayConnection, channel: Channel, method: MessageCancel) -> None:
     """End a consumer; what it holds stays unsettled on the channel."""
     tag = method.destination
@@ -219,6 +224,7 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     side.answer(MessageOk())
 
 
+# Keeps 0-9/message.recover#02.
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
     """Redeliver all that is unsettled on the channel."""
     check_no_tx(channel)
@@ -256,6 +262,7 @@ def append(connection: GatewayConnection, channel: Channel, method: MessageAppen
     side.answer(MessageOk())
 
 
+# Keeps 0-9/message.close#01.
 def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
     """Close a reference: what was transferred by it is complete now."""
     side = side_of(connection, channel)
@@ -282,6 +289,7 @@ def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageC
     side.answer(MessageOk())
 
 
+# Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
     """Open a reference with what was kept of it; without a checkpoint it is empty."""
     side = side_of(connection, channel)
@@ -311,6 +319,7 @@ def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> No
     side_of(connection, channel).accepted()
 
 
+# Keeps 0-9/reject-code#01.
 def reject(connection: GatewayConnection, channel: Channel, method: MessageReject) -> None:
     """The client does not take a message.
 

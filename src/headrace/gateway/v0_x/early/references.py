@@ -60,6 +60,7 @@ class References:
         self._octets_max = octets_max
         self._octets = 0
 
+    # Keeps 0-9/message.open.reference#01.
     def open(self, name: bytes) -> Reference:
         """Open a reference (0-9/message.open.reference#01).
 
@@ -73,6 +74,8 @@ class References:
         reference = self._open[name] = Reference(name)
         return reference
 
+    # Keeps 0-9/message.append.reference#01, 0-9/message.close.reference#01,
+    # 0-9/message.checkpoint.reference#01.
     def find(self, name: bytes) -> Reference:
         """Return an open reference (0-9/message.append.reference#01).
 

@@ -140,6 +140,7 @@ class Tickets:
         """Return the tickets of a channel."""
         return state_of(channel, ChannelTickets, partial(ChannelTickets, self, connection, channel))
 
+    # Keeps 0-9/access.request.realm#validity, 0-9/access.request.exclusive#validity.
     def request(
         self, connection: GatewayConnection, channel: Channel, method: AccessRequest
     ) -> MethodBase:
@@ -241,6 +242,7 @@ class Tickets:
                 after.by_number[number] = before.by_number.pop(number)
                 after.last = max(after.last, number)
 
+    # Keeps 0-9/access.request-ok#per-channel.
     def find(self, connection: GatewayConnection, channel: Channel, number: int) -> Ticket:
         """Return the ticket of that number.
 
@@ -287,6 +289,11 @@ class Tickets:
                 f"{kind} '{name}' in vhost '{ticket.vhost}' is not in realm '{ticket.realm}'"
             )
 
+    # Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
+    # 0-9/queue.declare.ticket#validity, 0-9/queue.purge.ticket#01, 0-9/basic.consume.ticket#01,
+    # 0-9/basic.get.ticket#01, 0-9/basic.publish.ticket#01, 0-9/file.consume.ticket#01,
+    # 0-9/file.publish.ticket#01, 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01,
+    # 0-9/message.transfer.ticket#01, 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
     def check_method(
         self, connection: GatewayConnection, channel: Channel, method: MethodBase
     ) -> None:

@@ -85,6 +85,10 @@ def source_of(
     return MultiQueue(queues)
 
 
+# Keeps 0-9-1/s065, 0-9-1/s071, 0-9-1/s078, 0-9-1/s081, 0-9/queue.bind.queue#empty-queue,
+# 0-9/queue.purge.queue#01, 0-9/queue.delete.queue#01, 0-9/basic.consume.queue#01,
+# 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
+# 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
 def last_or(channel: Channel, name: str) -> str:
     """Return the name, or that of the channel's last declared queue when it is empty."""
     if name:
@@ -171,6 +175,7 @@ def limit_octets(channel: Channel, octets: int) -> None:
                 queue.selective += 1 if selective else -1
 
 
+# Keeps 0-9-1/s098, 0-9-1/s100, 0-9/basic.consume.consumer-tag#01, 0-9/basic.consume.exclusive#01.
 def consume(connection: GatewayConnection, channel: Channel, method: BasicConsume) -> None:
     """Start a consumer."""
     queue: Queue | None = None
@@ -250,6 +255,7 @@ def watch_acks(
     watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
 
 
+# Keeps 0-9-1/s099, 0-9-1/basic.cancel#01, 0-9/basic.cancel#01, 0-9/basic.consume.consumer-tag#02.
 def cancel(
     connection: GatewayConnection, channel: Channel, method: BasicCancel
 ) -> MethodBase | None:
@@ -354,6 +360,7 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
     channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
 
 
+# Keeps 0-9-1/basic.reject#02, 0-9/basic.reject#02.
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
     """Give back or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
@@ -362,6 +369,7 @@ def reject(connection: GatewayConnection, channel: Channel, method: BasicReject)
     channel.settle(method.delivery_tag, False, outcome)
 
 
+# Keeps 0-9-1/s115, 0-9-1/s116, 0-9/basic.reject.requeue#01.
 def refuse(channel: Channel, tag: int) -> None:
     """See that a delivery does not come to the channel's consumers again.
 
@@ -383,6 +391,7 @@ def nack(connection: GatewayConnection, channel: Channel, method: BasicNack) -> 
     channel.settle(method.delivery_tag, method.multiple, outcome)
 
 
+# Keeps 0-9/basic.recover#02.
 def recover(
     connection: GatewayConnection, channel: Channel, method: BasicRecover
 ) -> MethodBase | None:
@@ -467,6 +476,7 @@ def tx_select(connection: GatewayConnection, channel: Channel, method: TxSelect)
     return TxSelectOk()
 
 
+# Keeps 0-9-1/tx.commit#01.
 def tx_commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
     """Make the transaction happen; the answer waits until it is durable."""
     check_tx(channel)
@@ -474,6 +484,7 @@ def tx_commit(connection: GatewayConnection, channel: Channel, method: TxCommit)
     connection.reply_when_durable(channel, TxCommitOk())
 
 
+# Keeps 0-9-1/tx.rollback#01.
 def tx_rollback(connection: GatewayConnection, channel: Channel, method: TxRollback) -> MethodBase:
     """Forget the transaction's publishes and settlements."""
     check_tx(channel)

@@ -51,6 +51,7 @@ EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others ca
 VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
 
 
+# Keeps 0-9-1/s011, 0-9/connection.start.locales#required-support.
 def greet(connection: GatewayConnection) -> None:
     """Open the conversation."""
     context = connection.context
@@ -75,6 +76,7 @@ def greet(connection: GatewayConnection) -> None:
     )
 
 
+# Keeps 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
     """The client chose a mechanism and says who it is."""
     context = connection.context
@@ -161,6 +163,9 @@ def refused(connection: GatewayConnection) -> None:
     connection.owner.on_closed()
 
 
+# Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+# 0-9/connection.tune-ok.frame-max#minimum, 0-9/connection.tune-ok.channel-max#upper-limit,
+# 0-9/connection.tune-ok.frame-max#upper-limit.
 def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
     """The client accepts our limits or lowers them; it may not exceed them."""
     context = connection.context
@@ -188,6 +193,8 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
         connection.transport.set_heartbeat(method.heartbeat)
 
 
+# Keeps 0-9-1/s021, 0-9/connection.open.virtual-host#security,
+# 0-9/connection.open.insist#behaviour.
 def open_vhost(
     connection: GatewayConnection, channel: Channel, method: ConnectionOpen
 ) -> MethodBase | None:
@@ -294,6 +301,8 @@ def channel_close_ok(
     """The client agrees to our close of the channel."""
 
 
+# Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
+# 0-9/channel.flow#bidirectional.
 def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
     """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
     channel.flow = method.active

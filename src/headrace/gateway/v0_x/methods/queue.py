@@ -35,6 +35,7 @@ OFFSET_QUERY = "x-stream-offset-query"
 COUNT_MAX = 0xFFFFFFFF
 
 
+# Keeps 0-9-1/s052, 0-9/queue.declare.passive#passive.
 def declare(
     connection: GatewayConnection, channel: Channel, method: QueueDeclare
 ) -> MethodBase | None:

@@ -33,6 +33,7 @@ class Attachments:
 
     # --- The peer attaches and detaches -------------------------------------------------------
 
+    # Keeps 0-10/s032, 0-10/s033, 0-10/s034.
     def peer_attaches(self, session: Session | None, number: int, control: SessionAttach) -> None:
         """The peer asks for a session on a channel."""
         connection = self.connection

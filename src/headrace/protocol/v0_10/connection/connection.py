@@ -165,6 +165,7 @@ class Connection(Carrier):
             self.on_rejected(header)
             self.on_closed()
 
+    # Keeps 0-10/s007.
     def refuse_header(self) -> None:
         """Answer with the header that we speak, and nothing else, then end."""
         if self.is_server:
@@ -287,6 +288,7 @@ class Connection(Carrier):
             log.exception("an error cannot be reported")
             self.vanish()
 
+    # Keeps 0-10/s028.
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
         """End what the error says, and tell the peer why."""
         session = self.session

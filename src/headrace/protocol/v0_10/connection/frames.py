@@ -237,6 +237,7 @@ class FrameReader:
                 return pos
         return pos
 
+    # Keeps 0-10/s019.
     def frame_error(self, flags: int, kind: int, size: int, track: int, number: int) -> CloseError:
         """What is wrong with a frame's head."""
         if flags > 15:
@@ -305,6 +306,7 @@ class FrameReader:
         session.command_frame(d[pos], 1, d, pos + 12, end)
         return end
 
+    # Keeps 0-10/s005.
     def transfer(
         self,
         session: Session,
@@ -326,6 +328,7 @@ class FrameReader:
         self.connection.on_transfer(session, d, pos + 14, end, header, header_end, body, at)
         return at
 
+    # Keeps 0-10/s004.
     def control_frame(
         self,
         session: Session | None,
@@ -372,6 +375,7 @@ class FrameReader:
         self.connection.control(session, number, payload)
 
 
+# Keeps 0-10/s001.
 def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
     """Tell whether ``d[lo:hi]`` is ranges of a sequence-set, in order and not touching."""
     if (hi - lo) & 7 or lo == hi:

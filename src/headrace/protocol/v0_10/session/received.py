@@ -84,6 +84,7 @@ class ReceivedCommands:
 
     # --- Where the row goes on ----------------------------------------------------------------
 
+    # Keeps 0-10/s038, 0-10/s039.
     def command_point(self, number: int, offset: int) -> None:
         """The peer's commands go on with the id ``number``, from this octet on."""
         session = self.session
@@ -111,6 +112,7 @@ class ReceivedCommands:
             assembly.clear()
         self.refresh()
 
+    # Keeps 0-10/s053, 0-10/s055.
     def gap(self, lo: int, hi: int) -> None:
         """These commands will not come, or not come again."""
         session = self.session
@@ -135,6 +137,7 @@ class ReceivedCommands:
         session.news = True
         session.note()
 
+    # Keeps 0-10/s054.
     def skip(self, low: int, high: int) -> None:
         """Remember a gap ahead of what is due."""
         skips = self.skips or []
@@ -161,6 +164,7 @@ class ReceivedCommands:
 
     # --- Commands -----------------------------------------------------------------------------
 
+    # Keeps 0-10/s037.
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A frame of the command track came that does not take the narrow path."""
         session = self.session
@@ -370,6 +374,7 @@ class ReceivedCommands:
                 (done.low - 1) & SERIAL_MASK,
             )
 
+    # Keeps 0-10/s045, 0-10/s046.
     def report(self) -> SequenceSet:
         """The complete commands of which the peer is not known to know."""
         found = SequenceSet()
@@ -396,6 +401,7 @@ class ReceivedCommands:
             self.sent.write_control(SessionCompleted(commands=self.report()))
             session.news = False
 
+    # Keeps 0-10/s047, 0-10/s051.
     def peer_knows(self, lo: int, hi: int) -> None:
         """The sender knows that these commands are complete."""
         if not self.known:

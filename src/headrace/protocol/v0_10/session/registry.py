@@ -40,6 +40,7 @@ class Sessions:
         self.keys: dict[Session, tuple[Hashable, bytes]] = {}
         self.waiting: dict[Session, float] = {}  # Detached ones, and when they end.
 
+    # Keeps 0-10/s035.
     def find(self, principal: Hashable, name: bytes, force: bool) -> Session:
         """Return the session of that name, or a new one, not attached.
 
@@ -63,6 +64,7 @@ class Sessions:
         self.waiting.pop(session, None)
         return session
 
+    # Keeps 0-10/s036.
     def grant(self, requested_s: int | None) -> int:
         """Return the timeout to grant: what was asked for, but at most ``timeout_max_s``."""
         if requested_s is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SERIAL_MASK = 0xFFFFFFFF
 
 
+# Keeps 0-10/s042, 0-10/s043.
 def resume(session: Session, control: SessionExpected) -> None:
     """The peer says what it expects; when the session resumes, that is sent again.
 

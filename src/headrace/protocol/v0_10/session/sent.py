@@ -165,6 +165,7 @@ class SentCommands:
 
     # --- What the peer completed --------------------------------------------------------------
 
+    # Keeps 0-10/s050, 0-10/s052.
     def peer_completed(self, lo: int, hi: int) -> None:
         """The peer says that it completed these commands of ours."""
         session = self.session
@@ -222,6 +223,7 @@ class SentCommands:
                 self.write_control(SessionKnownCompleted(commands=self.owed_more))
                 self.owed_more = SequenceSet([(lo, hi)])
 
+    # Keeps 0-10/s048, 0-10/s049.
     def tell_known(self) -> None:
         """Tell the peer that we know what it completed."""
         self.owed = False

@@ -118,6 +118,7 @@ class Session(SessionPort):
             self.news = True
             self.note()
 
+    # Keeps 0-10/s040, 0-10/s041.
     def begin(self) -> None:
         """Say where our commands go on, or ask when some may have been lost."""
         sent = self.sent
