@@ -21,7 +21,7 @@ from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.counters import Counters
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1

@@ -9,7 +9,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.events import INTERNAL_USER, LISTENERS_MAX, Event, Events
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
 
 

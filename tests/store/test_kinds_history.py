@@ -14,7 +14,7 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.crash_history import Run, number_of, numbered

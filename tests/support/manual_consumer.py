@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.message import Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 
 if TYPE_CHECKING:
     from headrace.model.host import Host

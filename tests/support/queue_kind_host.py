@@ -9,7 +9,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header

@@ -10,7 +10,7 @@ from headrace.gateway.v0_10.commands.message import watch_accepts
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.gateway.v0_x.methods.basic import watch_acks
-from headrace.model.queue.multi_queue import head_of
+from headrace.model.queue_kinds.multi_queue import head_of
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.model.keyvalue import Facts
     from headrace.model.message import Message
     from headrace.model.ports import Files, Store
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
     from headrace.model.transaction.dtx import Branches

@@ -198,7 +198,7 @@ class Store:
 
 
 class Files:
-    """Keeps the bodies of file messages, which may exceed memory; see model.queue.content_lanes.
+    """Keeps the bodies of file messages, which may exceed memory; see content_lanes.
 
     The data of such a message ends with a reference to its body. This base class keeps none.
     """

@@ -11,14 +11,14 @@ from headrace.gateway.content_classes.packets import Pace, PacketClass, StreamCo
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
-from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 START_MS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.gateway.messages.unsettled import Unsettled
 from headrace.model.message import Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 
 MASK_32 = 0xFFFFFFFF
 RING_SLACK = 65536  # As in the module: compiled, it has no such name.

@@ -20,7 +20,7 @@ from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT as LEASE
 from headrace.model.message import KIND_FILE, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.transaction.xid import Xid

@@ -11,7 +11,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 from headrace.model.scheduler import Scheduler
 from headrace.model.selector import compile_selector
@@ -169,7 +169,7 @@ def test_what_comes_back_is_looked_at_again_by_all(scene: Scene) -> None:
 
 
 def test_higher_priorities_are_chosen_first(scene: Scene) -> None:
-    scene.queue.max_priority = 9
+    scene.queue.ready.max_priority = 9
     for n in range(12):
         scene.enqueue(n, priority=n % 3)
     taker = attach(scene.queue, Taker(scene.queue, "n > 2"))
@@ -184,7 +184,7 @@ def test_no_local_takes_a_cursor_not_the_queue(scene: Scene) -> None:
     scene.enqueue(*range(100), publisher=7)
     scene.enqueue(100, publisher=8)
     assert taker.numbers == [100]
-    assert scene.queue.returned_within(0, 1 << 40) == []
+    assert scene.queue.ready.returned_within(0, 1 << 40) == []
     assert scene.left() == list(range(100))
 
 
@@ -241,7 +241,7 @@ def test_one_without_room_for_this_message_is_not_overtaken(scene: Scene) -> Non
 def test_nothing_is_lost_or_had_twice(scene: Scene, seed: int) -> None:
     """Random publishes, takers, returns and priorities: what is settled or left is what came."""
     chance = Random(seed)
-    scene.queue.max_priority = chance.choice([0, 3])
+    scene.queue.ready.max_priority = chance.choice([0, 3])
     takers: list[Taker] = []
     settled: list[int] = []
     offered = 0

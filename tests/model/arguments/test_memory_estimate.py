@@ -18,9 +18,9 @@ from headrace.model.message import new_message
 from headrace.model.operations.queue_view import view_of
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
-from headrace.model.queue.multi_queue import MultiQueue
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.multi_queue import MultiQueue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream

@@ -23,7 +23,7 @@ from headrace.model.lease.registry import SettleResult, TakeResult
 from headrace.model.lease.rejects import BLOCK
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream

@@ -14,7 +14,7 @@ from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations import jobs, move
 from headrace.model.operations.move import Errand
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import framed

@@ -276,7 +276,7 @@ WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "expires": (70, lambda q: q.expires_ms, 70),
     "max-length": (70, lambda q: q.max_length, 70),
     "max-length-bytes": (70, lambda q: getattr(q, "log", q).max_length_bytes, 70),
-    "overflow": ("reject-publish", lambda q: q.overflow, 1),
+    "overflow": ("reject-publish", lambda q: q.limits and q.limits.policy, 1),
     "dead-letter-exchange": ("x", lambda q: q.dead_letter_exchange, "x"),
     "dead-letter-routing-key": ("k", lambda q: q.dead_letter_routing_key, "k"),
     "dead-letter-strategy": ("at-least-once", lambda q: q.dead_letter_at_least_once, True),
@@ -299,6 +299,7 @@ WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "alternate-exchange": ("amq.fanout", lambda x: x.alternate, "amq.fanout"),
 }
 NEEDED: dict[str, dict[str, Any]] = {  # What a key says nothing without.
+    "overflow": {"max-length": 9},
     "dead-letter-strategy": {"dead-letter-exchange": ""},
     "delayed-retry-max": {"delayed-retry-type": "all"},
     "delayed-retry-multiplier": {"delayed-retry-type": "all"},

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 
 
@@ -33,7 +33,7 @@ class Looker(Consumer):
 
 def make(max_priority: int = 0) -> Queue:
     queue = Queue("q", store=Store(), counters=Counters(now_ms=1_000_000))
-    queue.max_priority = max_priority
+    queue.ready.max_priority = max_priority
     return queue
 
 
@@ -123,7 +123,7 @@ def test_settling_an_acquired_message_leaves_no_trace() -> None:
     assert queue.counters.memory_used == 2 * (4 + 200)
     assert queue.purge() == 2
     assert queue.ready_count == 0
-    assert queue.stale_count == 0
+    assert queue.ready.stale_count == 0
 
 
 def test_a_message_that_returns_before_the_cursor_is_shown_once() -> None:

@@ -19,7 +19,12 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.model.ports import Files, Store
-from headrace.model.queue.content_lanes import FILE_DELIVERIES, FileQueue, PacketQueue, lane_of
+from headrace.model.queue_kinds.content_lanes import (
+    FILE_DELIVERIES,
+    FileQueue,
+    PacketQueue,
+    lane_of,
+)
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.manual_consumer import Taker
 

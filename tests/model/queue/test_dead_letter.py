@@ -13,7 +13,7 @@ from headrace.model.message import Message, new_message
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (

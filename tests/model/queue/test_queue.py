@@ -8,9 +8,9 @@ import pytest
 from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED, Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
+from headrace.model.queue.overflow import OVERFLOW_REJECT, Overflow
 from headrace.model.queue.queue import Queue
-from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_REJECT
 from support.manual_consumer import Taker
 
 
@@ -130,7 +130,7 @@ def test_two_levels_of_priority_without_an_argument(queue: Queue) -> None:
 
 
 def test_as_many_levels_as_the_argument_asks_for(queue: Queue) -> None:
-    queue.max_priority = 10
+    queue.ready.max_priority = 10
     for priority in (3, 10, 0, 200, 7):
         enqueue(queue, str(priority).encode(), priority=priority)
     assert bodies_left(queue) == [b"10", b"200", b"7", b"3", b"0"]
@@ -250,7 +250,7 @@ def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
         sweeps.append(len(listed))
         heapify(listed)  # type: ignore[type-var]
 
-    monkeypatch.setattr("headrace.model.queue.retention.heapify", counting)
+    monkeypatch.setattr("headrace.model.queue.expiry.heapify", counting)
     many = 5000
     queue.dead_letter_exchange = None
     for n in range(many):
@@ -293,9 +293,7 @@ def test_the_time_to_live_of_the_queue_limits_that_of_the_message(
 
 
 def test_drop_head_drops_the_oldest(queue: Queue, letters: DeadLetters) -> None:
-    queue.limited = True
-    queue.max_length = 2
-    queue.overflow = OVERFLOW_DROP_HEAD
+    queue.limits = Overflow(2)
     for body in (b"a", b"b", b"c"):
         assert enqueue(queue, body) == 0
     assert letters.dead == [(b"a", "maxlen")]
@@ -303,9 +301,7 @@ def test_drop_head_drops_the_oldest(queue: Queue, letters: DeadLetters) -> None:
 
 
 def test_reject_publish_refuses_the_newest(queue: Queue) -> None:
-    queue.limited = True
-    queue.max_length_bytes = 3
-    queue.overflow = OVERFLOW_REJECT
+    queue.limits = Overflow(-1, 3, OVERFLOW_REJECT)
     assert enqueue(queue, b"aa") == 0
     assert enqueue(queue, b"bb") == 1
     assert enqueue(queue, b"c") == 0
@@ -313,9 +309,7 @@ def test_reject_publish_refuses_the_newest(queue: Queue) -> None:
 
 
 def test_a_full_queue_still_passes_messages_to_a_waiting_consumer(queue: Queue) -> None:
-    queue.limited = True
-    queue.max_length = 0
-    queue.overflow = OVERFLOW_REJECT
+    queue.limits = Overflow(0, -1, OVERFLOW_REJECT)
     taker = Taker(queue)
     attach(queue, taker)
     assert enqueue(queue, b"a") == 0
@@ -381,7 +375,7 @@ def test_many_expired_messages_leave_no_shells(queue: Queue, counters: Counters)
     while queue.expire(counters.now_ms + 1):
         pass
     assert queue.ready_count == 1
-    assert queue.stale_count == 0
+    assert queue.ready.stale_count == 0
     assert bodies_left(queue) == [b"last"]
 
 
@@ -393,7 +387,7 @@ def test_one_long_life_does_not_keep_the_shells_of_short_ones(
     for _ in range(5000):
         enqueue(queue, b"short", deadline_ms=counters.now_ms + 1)
     assert queue.expire(counters.now_ms + 1) == counters.now_ms + 1_000_000
-    assert (queue.ready_count, queue.stale_count) == (1, 0)
+    assert (queue.ready_count, queue.ready.stale_count) == (1, 0)
     assert bodies_left(queue) == [b"long"]
 
 
@@ -412,6 +406,7 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
         queue.add_waiter(stays)
         queue.add_waiter(leaves)
     queue.drop_waiter(leaves)
+    assert queue.waiters is not None
     assert list(queue.waiters) == [stays]
     queue.release_waiters()
     assert (stays.released, leaves.released, queue.waiters) == (1, 0, None)

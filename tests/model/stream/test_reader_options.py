@@ -11,7 +11,7 @@ import pytest
 from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.reader_options import BLOCK, BLOCKS_MAX, VALUES_MAX, Blocks
 from headrace.model.stream.stream import Stream

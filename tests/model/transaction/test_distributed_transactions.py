@@ -13,7 +13,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.transaction import dtx as branch_module
 from headrace.model.transaction.dtx import Branches, BranchState, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction

@@ -6,8 +6,8 @@ from typing import Any
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM
 from headrace.model.ports import Store
-from headrace.model.queue.content_lanes import lane_of
 from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
@@ -47,15 +47,18 @@ def test_settings_follow_the_effective_arguments() -> None:
         "x-delivery-limit": 2,
     }
     vhost.configure(queue)
-    assert (queue.max_length, queue.message_ttl_ms, queue.overflow) == (3, 10, 1)
-    assert (queue.limited, queue.delivery_limit) == (True, 2)
-    assert (lane.max_length, lane.delivery_limit, lane.overflow) == (3, 2, 0)
+    assert queue.limits is not None
+    assert (queue.max_length, queue.message_ttl_ms, queue.limits.policy) == (3, 10, 1)
+    assert queue.delivery_limit == 2
+    assert lane.limits is not None
+    assert (lane.max_length, lane.delivery_limit, lane.limits.policy) == (3, 2, 0)
     assert vhost.serves_as_alternate("amq.fanout")
     assert vhost.scheduler.next_ms == 1100
 
     vhost.rule = None
     vhost.configure(queue)
-    assert (queue.max_length, queue.message_ttl_ms, queue.overflow) == (5, -1, 0)
+    assert queue.limits is not None
+    assert (queue.max_length, queue.message_ttl_ms, queue.limits.policy) == (5, -1, 0)
     assert not vhost.serves_as_alternate("amq.fanout")
     assert vhost.scheduler.next_ms == 0
     assert queue.arguments == {"x-max-length": 5}

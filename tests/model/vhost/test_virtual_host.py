@@ -18,7 +18,7 @@ from headrace.model.errors import (
 )
 from headrace.model.message import new_message
 from headrace.model.ports import Store
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 from headrace.model.vhost.virtual_host import VirtualHost
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState, ModelError, NotAllowed, NotFound
 from headrace.model.message import Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.transaction.dtx import KEPT_MS, TIMEOUT_DEFAULT_S, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
 from headrace.model.transaction.xid import Xid

@@ -20,7 +20,7 @@ from headrace.model.errors import IllegalState
 from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations import move, prepared_copies
 from headrace.model.operations.move import Errand
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.selector import compile_selector
 from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
@@ -87,7 +87,7 @@ class ErrandLife(Life):
         queue = self.queues[name]
         if isinstance(queue, Stream):
             return [number_in(record[1]) for record in records_of(queue)]
-        there = queue.peek(0, 1 << 60, 1 << 60, queue.returned_within(0, 1 << 60))
+        there = queue.ready.peek(0, 1 << 60, 1 << 60, queue.ready.returned_within(0, 1 << 60))
         numbers = []
         for message in there:
             assert self.taken or not message.flags & REDELIVERED

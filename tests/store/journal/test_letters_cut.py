@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from headrace.model.queue.overflow import Overflow
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicNack,
@@ -124,7 +125,7 @@ def overflow(rig: Torn, client: Client) -> None:
 def shorten(rig: Torn, client: Client) -> None:
     """A policy makes the queue shorter."""
     queue = rig.queues["q"]
-    queue.max_length, queue.limited = 0, True
+    queue.limits = Overflow(0)
     queue.drain()
     rig.pass_time(1)
     rig.pass_time(1)

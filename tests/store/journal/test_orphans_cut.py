@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import LETTERS_MAX, Counters
 from headrace.model.message import new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1

@@ -10,7 +10,8 @@ import pytest
 from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.counters import Counters
 from headrace.model.message import PAGED, Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
+from headrace.model.queue.overflow import Overflow
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model.queue.queue import Queue
+
 
 QUEUES, MESSAGES, BODY = 12, 40, 10_000  # Octets.
 HELD = MESSAGES * BODY
@@ -90,7 +92,7 @@ def in_scratch(vhost: VirtualHost) -> int:
 
 
 def ready(queue: Queue) -> list[Message]:
-    return queue.peek(0, queue.counters.next_seq, 1 << 60, [])
+    return queue.ready.peek(0, queue.counters.next_seq, 1 << 60, [])
 
 
 def expire(vhost: VirtualHost, queue: Queue) -> None:
@@ -100,7 +102,7 @@ def expire(vhost: VirtualHost, queue: Queue) -> None:
 
 
 def shorten(vhost: VirtualHost, queue: Queue) -> None:
-    queue.max_length, queue.limited = 0, True
+    queue.limits = Overflow(0)
     queue.drain()
 
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.transaction.dtx import PreparedBranch, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.message import REDELIVERED, Message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
 from headrace.spec.tables import V0_9_1
 from support.crash_disk import FOREVER, Dead, DurableRig, Lives

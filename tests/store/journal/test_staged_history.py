@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model.message import new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.stream.stream import Stream
 from headrace.model.transaction import staged_batch
 from headrace.model.transaction.dtx import BranchState

@@ -17,8 +17,8 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.message import KIND_MASK, REDELIVERED
-from headrace.model.queue.content_lanes import lane_of
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.stream.lease_log import DiskLeaseLog
 from support.crash_history import Run, number_in, number_of, numbered

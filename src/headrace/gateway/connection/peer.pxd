@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
-from headrace.model.queue.dispatch cimport ServedMessages
+from headrace.model.queue.destination cimport Destination
 from headrace.protocol.v0_x.connection cimport Connection
 
 cdef class Peer(Connection):
@@ -16,7 +16,7 @@ cdef class Peer(Connection):
     cdef public bytes plain_to
 
     cpdef reply(self, unsigned int number, object method)
-    cpdef starve(self, ServedMessages queue)
+    cpdef starve(self, Destination queue)
     cpdef refresh_all(self)
     cpdef answer(self, object channel, unsigned long long token)
     cpdef consumer_cancelled(self, object consumer)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from headrace.gateway.content_classes.bodies import Body, Part
     from headrace.gateway.content_classes.files import FileClass
-    from headrace.model.queue.content_lanes import FileQueue
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue_kinds.content_lanes import FileQueue
     from headrace.spec.tables import Version
 
 FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.

@@ -10,7 +10,7 @@ from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
 
 if TYPE_CHECKING:
     from headrace.gateway.content_classes.bodies import Body
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 BODY_SIZE_AT = 4  # Where the body size stands in a content header.
 

@@ -25,7 +25,7 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.message import KIND_FILE, REDELIVERED, Message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 

@@ -10,7 +10,7 @@ from headrace.model.arguments.replay_period import REPLAY
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
-from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 

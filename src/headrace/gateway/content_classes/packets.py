@@ -16,7 +16,7 @@ from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import address_of, shortstr
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

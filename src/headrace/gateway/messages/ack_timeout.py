@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.number import number_of
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue.multi_queue import MultiQueue
+from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
     from headrace.model.vhost.virtual_host import VirtualHost

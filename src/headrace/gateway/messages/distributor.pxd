@@ -6,7 +6,7 @@ from headrace.gateway.messages.route cimport Route, will_last
 from headrace.model.counters cimport Counters
 from headrace.model.message cimport C_KIND_MASK, C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.queue.queue cimport Queue
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport C_SHARE_MIN

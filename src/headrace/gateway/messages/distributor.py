@@ -21,7 +21,7 @@ if not cython.compiled:
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import Message, new_message
     from headrace.model.ports import Store
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
@@ -131,7 +131,7 @@ class Distributor:
                 queue.dispatch_arrival(consumer, message)
             else:
                 refused += queue.enqueue(message)
-            if queue.ready_count > queue.pace_above:
+            if queue.ready.count > queue.pace_above:
                 self.pace(queue)
         self.position = position
         return refused
@@ -181,7 +181,7 @@ class Distributor:
             inside=inside,
         )
         for queue in queues:
-            if queue.ready_count > queue.pace_above:
+            if queue.ready.count > queue.pace_above:
                 self.pace(queue)
         return refused
 

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.message cimport Message
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.queue.ring cimport Ring
 
 cdef Py_ssize_t RING_SLACK

@@ -14,7 +14,7 @@ import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.

@@ -165,9 +165,9 @@ def snapshot(call: Call) -> Answered:
         "broker": call.context.identity,
         "queue": queue.name,
         "id": queue.id,
-        "first": queue.position_of_first(),
+        "first": queue.ready.first_position(queue.counters.next_seq),
         "last": call.vhost.counters.next_seq,
-        "bounds": queue.positions(parts),
+        "bounds": queue.ready.positions(parts),
         "messages": queue.ready_count,
         "octets": queue.ready_bytes,
     }

@@ -32,7 +32,7 @@ from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
 from headrace.model.contents import UnreadableError
 from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import (
     BasicProperties,

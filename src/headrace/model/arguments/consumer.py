@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 SELECTORS = ("x-filter-jms-selector", "x-apache-selector", "x-selector")
 NO_LOCAL = "x-qpid-no-local"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from headrace.model.arguments.queue_lifetime import connection_of, key_of
 
 if TYPE_CHECKING:
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 QUEUE_ARGUMENT = "no-local"
 

@@ -134,7 +134,7 @@ class ExchangeObserver:
     def _messages(self, kept: Queue) -> Iterator[Message]:
         """Yield copies of the kept messages, oldest first."""
         store = self.vhost.store
-        for message in kept.peek(0, self.vhost.counters.next_seq, KEPT_OCTETS_MAX << 4, []):
+        for message in kept.ready.peek(0, self.vhost.counters.next_seq, KEPT_OCTETS_MAX << 4, []):
             if message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
                 continue
             paged = message.flags & PAGED

@@ -19,7 +19,7 @@ from headrace.model.interceptor.interception import Source
 if TYPE_CHECKING:
     from headrace.model.host import RoutingHost
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import cython
 from headrace.model.message cimport (
     C_KIND_MASK, C_PERSISTENT, C_REDELIVERED, Message, new_message,
 )
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.log cimport StreamLog
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD
 

@@ -20,7 +20,7 @@ if not cython.compiled:
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.stream.log import StreamLog
 
 TAIL = 24  # Bytes.

@@ -27,9 +27,9 @@ from headrace.model.errors import (
 )
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 from headrace.model.operations.prepared_copies import PreparedCopies, SelectedMessage, begin_anew
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
+from headrace.model.queue.overflow import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
 from headrace.model.queue.queue import Queue
-from headrace.model.queue.retention import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
 from headrace.model.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -120,12 +120,12 @@ class Errand:
             first = max(first, source.log.first_offset)
             end = source.log.committed_offset
         else:
-            first = max(first, min(source.position_of_first(), end))
+            first = max(first, min(source.ready.first_position(source.counters.next_seq), end))
         self._first = self._next = first
         self._last = end if last is None else min(last, end)
         self._returned: list[Message] = []
         if not isinstance(source, Stream):
-            self._returned = source.returned_within(first, self._last)
+            self._returned = source.ready.returned_within(first, self._last)
         self._holder = Consumer(source, "", False)
         self._copies = PreparedCopies(vhost, source, self._holder)
         self._batch: list[SelectedMessage] = []
@@ -254,7 +254,7 @@ class Errand:
         last = self._last
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        found = source.peek(self._next, last, READ_OCTETS, returned)
+        found = source.ready.peek(self._next, last, READ_OCTETS, returned)
         if not found:
             self._next = last
         return found[:LOOKS_MAX]
@@ -394,11 +394,12 @@ class TargetRoom:
             ResourceError: it has no room for all.
         """
         queue = self.queue
-        if not queue.limited or queue.overflow in (OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK):
+        limits = queue.limits
+        if limits is None or limits.policy in (OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK):
             return
-        messages = queue.length() + queue.pending_count - self.prepared + self.messages
-        octets = queue.octets() + self.octets
-        if 0 <= queue.max_length < messages or 0 <= queue.max_length_bytes < octets:
+        messages = limits.length(queue) + queue.pending_count - self.prepared + self.messages
+        octets = limits.bytes(queue) + self.octets
+        if 0 <= limits.max_length < messages or 0 <= limits.max_length_bytes < octets:
             raise ResourceError(
                 f"queue '{queue.name}' has no room for {self.messages} more messages; "
                 "nothing was changed"

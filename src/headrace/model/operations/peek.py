@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model.arguments.replay_period import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from headrace.model.operations.move import loaded, record, seq_of
-from headrace.model.queue.dispatch import Consumer
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream
@@ -26,8 +25,8 @@ from headrace.model.stream.stream import Stream
 if TYPE_CHECKING:
     from headrace.model.host import Host
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Cursor
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue.ready_list import Cursor
     from headrace.model.selector import Selector
 
 OFFSET = "x-stream-offset"  # Argument of a browser: the position to start at.
@@ -42,14 +41,6 @@ class PeekedMessage(NamedTuple):
     message: Message  # In memory; read only.
     arrived_ms: int  # When it arrived; 0 if unknown.
     due_ms: int = 0  # When it will be routed, if delayed.
-
-
-class PeekConsumer(Consumer):
-    """The consumer of a peek's cursor; no queue lists it."""
-
-    def __init__(self, queue: Queue) -> None:
-        super().__init__(queue, "", True)
-        self.browses = True
 
 
 class Peek:
@@ -84,11 +75,11 @@ class Peek:
             self._next = max(self._next, source.log.first_offset)
             self._last = source.log.committed_offset
         elif first is None:
-            self._cursor = source.new_cursor(PeekConsumer(source))
+            self._cursor = source.ready.new_cursor(True)
             if isinstance(source, GroupedQueue):
                 self._later = AssignedGroups(source)
         else:
-            self._returned = source.returned_within(first, self._last)
+            self._returned = source.ready.returned_within(first, self._last)
 
     def run(self) -> Generator[PeekedMessage | None, None, None]:
         """Yield each selected message, and None for each other one."""
@@ -140,10 +131,10 @@ class Peek:
 
     def _coming(self, cursor: Cursor) -> list[Message]:
         """Return the next messages in delivery order."""
-        messages: list[Message] = self._source.coming(cursor, self._last, READ_OCTETS)
+        messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_OCTETS)
         later = self._later
         if not messages and later is not None and later.begin():
-            self._cursor = self._source.new_cursor(PeekConsumer(self._source))
+            self._cursor = self._source.ready.new_cursor(True)
         elif not messages:
             self._next = self._last
         return messages if later is None else [one for one in messages if later.shows(one)]
@@ -155,7 +146,7 @@ class Peek:
         returned = self._returned[at : at + RETURNED_MAX]
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        messages: list[Message] = source.peek(self._next, last, READ_OCTETS, returned)
+        messages: list[Message] = source.ready.peek(self._next, last, READ_OCTETS, returned)
         self._next = messages[-1].seq + 1 if messages else last
         return messages
 
@@ -254,15 +245,15 @@ class PositionSearch:
     """Reads single ready messages of a queue, for binary search among very many."""
 
     def __init__(self, source: Queue) -> None:
-        self.first = source.position_of_first()
+        self.first = source.ready.first_position(source.counters.next_seq)
         self.end = source.counters.next_seq
         self._source = source
-        self._returned = source.returned_within(self.first, self.end)
+        self._returned = source.ready.returned_within(self.first, self.end)
 
     def at(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
         back = bisect_left(self._returned, position, key=seq_of)
-        found = self._source.peek(position, self.end, 1, self._returned[back : back + 1])
+        found = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
         return found[0] if found else None
 
 

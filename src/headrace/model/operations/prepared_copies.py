@@ -27,7 +27,7 @@ from headrace.model.transaction.xid import ERRAND, Xid
 
 if TYPE_CHECKING:
     from headrace.model.host import Host
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)

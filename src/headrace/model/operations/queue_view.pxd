@@ -4,7 +4,7 @@ import cython
 from headrace.model.message cimport C_KIND_MASK, C_PAGED, C_REDELIVERED, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.stream cimport Stream
 from headrace.model.stream.log cimport StreamLog
 

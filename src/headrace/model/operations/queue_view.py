@@ -21,7 +21,7 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.log import StreamLog
     from headrace.model.stream.stream import Stream
@@ -29,7 +29,7 @@ if not cython.compiled:
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
 from headrace.model.operations.peek import beginning, place
-from headrace.model.queue.multi_queue import MultiQueue
+from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
 READ_OCTETS = 262144  # What is prepared for a reader at a time.
@@ -56,7 +56,7 @@ class QueueView(Stream):
         self.ahead: dict[Consumer, Any] = {}  # What had been returned to the queue by then.
 
     def message_count(self) -> int:
-        return self.source.ready_count
+        return self.source.ready.count
 
     def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
         """Give a reader its range: from x-stream-offset to before x-stream-last, or all there is.
@@ -80,7 +80,7 @@ class QueueView(Stream):
         last = place(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
-        self.ahead[consumer] = self.source.returned_within(first, last)
+        self.ahead[consumer] = self.source.ready.returned_within(first, last)
 
     def add_consumer(self, consumer: Consumer) -> None:
         if not consumer.browses:
@@ -107,10 +107,10 @@ class QueueView(Stream):
     def drain(self) -> None:
         """Show every reader that has room what is next for it."""
         self.waking = False
-        if self.source.browsers is not None:
+        if self.source.browsing is not None:
             self.source.wake()
-        if self.active is not None:
-            for consumer in list(self.active):
+        if self.round is not None:
+            for consumer in list(self.round.active):
                 if consumer in self.ends:
                     self.show_some(consumer)
 
@@ -130,8 +130,7 @@ class QueueView(Stream):
                     return
                 self.fetch(consumer, batch)
             if not consumer.can():
-                consumer.parked = True
-                self.active.remove(consumer)
+                self.deactivate(consumer)
                 if looking:
                     consumer.looked()
                 return
@@ -155,7 +154,7 @@ class QueueView(Stream):
             if consumer.selector is not None:
                 left -= octets
             first = self.cursors[consumer]
-            messages = source.peek(first, last, octets, self.ahead[consumer])
+            messages = source.ready.peek(first, last, octets, self.ahead[consumer])
             if not messages:
                 break
             for message in messages:

@@ -26,8 +26,7 @@ from headrace.model.message import KIND_FILE, KIND_MASK
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import ServedMessages
-    from headrace.model.queue.retention import ReadyMessages
+    from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,8 @@ COUNT_MAX = 255  # Times that a message can count to have come back.
 DEATHS = (deadletter.REJECTED, deadletter.EXPIRED, deadletter.MAXLEN, deadletter.DELIVERY_LIMIT)
 
 
-def tell(queue: ReadyMessages, message: Message) -> None:
-    """Write into the headers of a message, which is in memory, how often it came back."""
+def tell(queue: Queue, message: Message) -> None:
+    """Write into the headers of a message in memory how often it was requeued."""
     contents = None if queue.vhost is None else queue.vhost.contents
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
@@ -50,15 +49,15 @@ def tell(queue: ReadyMessages, message: Message) -> None:
 
 
 # Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
-def is_spent(queue: ServedMessages, message: Message) -> bool:
-    """Tell whether a message has come back too often to be tried again."""
+def is_spent(queue: Queue, message: Message) -> bool:
+    """Return True if a message was requeued too often to be tried again."""
     return 0 <= queue.delivery_limit < message.deliveries
 
 
-def restore(queue: ServedMessages, message: Message, arrived_ms: int) -> None:
-    """Take back a message that the store recovered: it is ready, waits, or is to be given up.
+def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
+    """Take back a recovered message: it is ready, waits for its retry, or is a dead letter.
 
-    ``queue`` is the one for its kind of content. All that is before any consumer comes.
+    ``queue`` is the one for its content class; it has no consumer yet.
     """
     when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
     if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:

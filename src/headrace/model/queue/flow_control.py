@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments.values import number
 from headrace.model.errors import InvalidArgument
-from headrace.model.queue.dispatch import PACE_ABOVE
+from headrace.model.queue.destination import PACE_ABOVE
+from headrace.model.queue.overflow import Overflow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
@@ -211,7 +212,7 @@ class Guard:
         marks = self.marks
         marks.append((queue.counters.next_seq, now_ms))
         if queue.ready_count:
-            first = queue.position_of_first()
+            first = queue.ready.first_position(queue.counters.next_seq)
             while len(marks) > 1 and marks[0][0] <= first:
                 marks.popleft()  # It came after that.
             if len(marks) > AGE_LOOKS + 2:
@@ -288,8 +289,8 @@ def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
     queue.traced = is_traced(queue)
-    if guard.watches:
-        queue.limited = True
+    if guard.watches and queue.limits is None:
+        queue.limits = Overflow()  # Without limits, the queue reports arrivals to its guard.
     if queue.stopped and not guard.flows:
         guard.resume()
     elif queue.stopped:

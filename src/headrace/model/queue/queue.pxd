@@ -1,81 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.message cimport C_GONE, C_PAGED, Message
-from headrace.model.queue.ready_list cimport STALE_MIN, Places
-from headrace.model.queue.ring cimport Ring
-from headrace.model.queue.dispatch cimport Consumer, Cursor, ServedMessages
-from headrace.model.counters cimport C_MESSAGE_OVERHEAD
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
+from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, Message
+from headrace.model.queue.delivery_mark cimport RESERVATION, DeliveryMark
+from headrace.model.queue.destination cimport Consumer, ConsumerRound, Destination
+from headrace.model.queue.ready_list cimport ReadyList
 
-cdef long long LOOKS_MAX
-cdef long long PAGED_LOOKS
-cdef long long LOOK_OCTETS
-cdef long long LOOK_PAUSE_MS
-cdef unsigned long long NO_SEQ
+# The parts that act on their queue cimport it: it is declared before they are.
+cdef class Queue(Destination)
 
-cdef class Queue(ServedMessages):
-    cdef public bint auto_delete
-    cdef public object exclusive_owner
-    cdef public dict arguments
-    cdef public str realm
-    cdef public bint is_hidden
-    cdef public str access_name
-    cdef public long long expires_ms
-    cdef list resting
-    cdef public int closing
-    cdef public object view
+from headrace.model.queue.browsing cimport Browsing
+from headrace.model.queue.dead_letter_sender cimport DeadLetterSender
+from headrace.model.queue.expiry cimport Expiry
+from headrace.model.queue.overflow cimport Overflow
+
+cdef int COUNT_MAX
+cdef long long RESIDENT_MIN
+cdef long long RESIDENT_BYTES
+cdef long long PACE_BELOW
+
+cdef class Queue(Destination):
+    cdef public bint ending
+    cdef public Overflow limits
+    cdef Expiry expiry
+    cdef public Browsing browsing
+    cdef readonly DeliveryMark mark
+    cdef DeadLetterSender sender
+    cdef public object guard
+    cdef public object backoff
     cdef public dict lanes
+    cdef public object view
+    cdef public long long message_ttl_ms
+    cdef public int delivery_limit
+    cdef public str dead_letter_exchange
+    cdef public str dead_letter_routing_key
+    cdef public str alternate_exchange
+    cdef public bint dead_letter_at_least_once
+    cdef public long long pending_count
+    cdef public object on_deadline
 
+    cpdef Consumer ready_consumer(self)
+    cpdef bint has_ready_consumer(self) except -1
+    cpdef bint is_full_for(self, unsigned int body_size) except -1
+    cpdef bint would_reject(self, unsigned int body_size) except -1
+    @cython.locals(consumer=Consumer)
+    cpdef int enqueue(self, Message message) except -1
+    cdef int push(self, Message message) except -1
+    cdef int reinsert(self, Message message) except -1
+    cdef int forget_arrival(self, Message message) except -1
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
+    cpdef dispatch_arrival(self, Consumer consumer, Message message)
+    cpdef restore(self, Message message, long long arrived_ms)
+    cpdef bint restore_unacked(self, Message message) except -1
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
+    cdef part(self, Consumer consumer)
     cpdef start_filtering(self, Consumer consumer)
-    cpdef Cursor new_cursor(self, Consumer consumer)
-    @cython.locals(consumer=Consumer, message=Message)
-    cdef int drain_selective(self) except -1
-    @cython.locals(other=Consumer, verdict=cython.int)
-    cdef Consumer choose(self, Consumer consumer, Message message)
-    @cython.locals(cursor=Cursor, message=Message, paged=cython.bint, verdict=cython.int)
-    cdef Message seek(self, Consumer consumer)
-    @cython.locals(looks=cython.longlong)
-    cdef long long trouble(self, Message message, bint paged) except -1
-    cdef int judge(self, Consumer consumer, Message message) except -1
-    cdef bint selects(self, object selector, Message message) except -1
-    @cython.locals(level=cython.int)
-    cdef int pass_over(self, Cursor cursor, Message message) except -1
-    @cython.locals(consumer=Consumer)
-    cdef rest(self, Cursor cursor, bint complete)
-    @cython.locals(consumer=Consumer)
-    cdef end_closing(self)
     cpdef add_browser(self, Consumer consumer)
-    @cython.locals(cursor=Cursor)
     cpdef browse_from(self, Consumer consumer, unsigned long long position)
-    @cython.locals(c=Cursor)
     cpdef remove_browser(self, Consumer consumer)
-    @cython.locals(cursor=Cursor)
-    cdef show_all(self)
-    @cython.locals(consumer=Consumer, message=Message, paged=cython.bint, verdict=cython.int,
-                   home=Queue)
-    cdef show(self, Cursor cursor)
-    cpdef present(self, Consumer consumer, Message message)
-    @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, found=Message, ring=Ring,
-                   at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
-                   ready=cython.bint, fresh=cython.bint)
-    cdef Message following(self, Cursor cursor)
-    @cython.locals(octets=cython.longlong, message=Message)
-    cpdef list coming(self, Cursor cursor, unsigned long long end, long long octets_max)
-    @cython.locals(cursor=Cursor)
-    cdef notify_cursors(self, tuple entry)
-    cdef add_ahead(self, Cursor cursor, tuple entry)
+    cdef Browsing browse(self)
+    cpdef unpark(self, Consumer consumer)
+    @cython.locals(consumer=Consumer, message=Message, consumers=ConsumerRound)
+    cpdef drain(self)
+    @cython.locals(message=Message)
+    cpdef Message dequeue(self)
+    cpdef dispatch(self, Consumer consumer, Message message)
+    @cython.locals(message=Message)
+    cpdef Message get(self, Consumer getter)
+    @cython.locals(mark=DeliveryMark, durable_at=cython.ulonglong)
+    cdef reserve_for(self, Consumer consumer, Message message)
+    cpdef unsigned long long note(
+        self, Message message, unsigned int count, unsigned long long when_ms
+    ) except? 0
+    cpdef bint acquire(self, Message message, Consumer consumer) except -1
+    cpdef bint acquire_quietly(self, Message message, Consumer consumer) except -1
+    cpdef int settle(self, Message message) except -1
+    cdef unassign(self, Message message)
+    cpdef requeue(self, Message message)
+    cpdef give_up(self, Message message)
+    cpdef release(self, Message message)
+    cdef requeue_or_delay(self, Message message, bint delayed)
+    cpdef requeue_now(self, Message message)
+    cpdef redeliver(self, Message message)
+    cpdef discard(self, Message message)
+    cpdef unconvertible(self, Message message, Consumer consumer, str text)
+    @cython.locals(deadline=cython.longlong)
+    cpdef set_deadline(self, Message message, long long arrived_ms)
+    @cython.locals(found=list, message=Message)
+    cpdef unsigned long long set_deadlines(
+        self, unsigned long long first, unsigned long long last, long long arrived_ms,
+        long long octets_max,
+    ) except? 0
+    cpdef schedule_expiry(self, Message message)
+    @cython.locals(following=cython.longlong)
+    cpdef long long expire(self, long long now_ms) except -1
+    @cython.locals(counters=Counters)
+    cdef int relieve(self, Message message) except -1
+    @cython.locals(gained=cython.longlong)
+    cdef int page_out(self, Message message) except -1
+    @cython.locals(before=cython.longlong)
+    cdef bint load(self, Message message) except -1
+    cpdef remove(self, Message message)
+    cdef int dead_letter(self, Message message, str reason) except -1
+    @cython.locals(sender=DeadLetterSender)
+    cdef dead_letter_soon(self, Message message, str reason)
+    cdef DeadLetterSender dead_letters(self)
+    cpdef bint publish_dead_letter(self, Message message, str reason) except -1
+    cpdef bint retry_dead_letter(self, Message message, str reason) except -1
+    cdef int orphan(self, Message message) except -1
+    cpdef int orphan_some(self, int most) except -1
+    @cython.locals(message=Message)
+    cdef int forget_ready(self, bint settle) except -1
+    cpdef release_waiters(self)
     cpdef long long message_count(self) except -1
     @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long lanes_ready(self) except -1
     @cython.locals(lane=Queue, count=Py_ssize_t)
     cpdef Py_ssize_t consumer_count(self) except -1
-    @cython.locals(lane=Queue, count=cython.longlong, held=cython.longlong, dropped=cython.bint)
+    @cython.locals(lane=Queue, count=cython.longlong, kept=cython.longlong, dropped=cython.bint)
     cpdef long long purge(self) except -1
     @cython.locals(lane=Queue)
     cpdef retire(self)
     @cython.locals(lane=Queue, count=cython.longlong)
     cpdef long long destroy(self) except -1
-    @cython.locals(consumers=list, consumer=Consumer, cursor=Cursor)
-    cdef dismiss(self)
+    @cython.locals(consumers=list, consumer=Consumer)
+    cdef int dismiss(self) except -1

@@ -1,487 +1,696 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues: their consumers, those that look at messages where they stand, and the whole of them.
+"""A queue: messages that wait for consumers.
 
-A queue is made up of four classes, each on top of the one before: the places of its ready messages
-(:mod:`headrace.model.queue.ready_list`), what it takes in and how long it keeps it
-(:mod:`headrace.model.queue.retention`), who takes it (:mod:`headrace.model.queue.dispatch`), and
-here who looks.
+A queue holds its parts:
 
-Browsing. A browser is shown messages where they stand. Its cursor is the last seq that it was
-shown, for each level; the next one is found by bisection.
+- :class:`~headrace.model.queue.ready_list.ReadyList`, the ready messages in order. Kinds of queue
+  have a list of another kind: sorted, by groups, fair share.
+- :class:`~headrace.model.queue.destination.ConsumerRound`, made with the first consumer.
+- :class:`~headrace.model.queue.overflow.Overflow`, where its length is limited.
+- :class:`~headrace.model.queue.expiry.Expiry`, while messages have deadlines.
+- :class:`~headrace.model.queue.browsing.Browsing`, while consumers browse or filter.
+- :class:`~headrace.model.queue.delivery_mark.DeliveryMark`, where the queue is durable.
+- :class:`~headrace.model.queue.dead_letter_sender.DeadLetterSender`, once a message is dead.
 
-Choosing. A consumer that passes messages over (a selector, no-local) has a cursor as well, and
-takes from the middle. It looks at each message once, and once more when that came back. It looks at
-``LOOKS_MAX`` messages in a row, fewer when they are large, and goes on a moment later.
+Settlement. A delivered message is unacked until it is settled, requeued or discarded. Before it is
+delivered the journal notes that it may have been; it does so for many at once, ahead of time.
+
+Ends. A message that is dropped, expires or is rejected becomes a dead letter where the queue has a
+dead-letter exchange. After that nothing of it is left, here or in the store.
 """
 
-from heapq import heapify, heappop, heappush
-from typing import Any
+import logging
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.counters import Counters
+    from headrace.model.counters import PAGED_WEIGHT as C_PAGED_WEIGHT
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import REDELIVERED as C_REDELIVERED
+    from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
-    from headrace.model.ports import Store
-    from headrace.model.queue.dispatch import Consumer, Cursor, ServedMessages
-    from headrace.model.queue.ready_list import STALE_MIN, Places
+    from headrace.model.queue.browsing import Browsing
+    from headrace.model.queue.dead_letter_sender import DeadLetterSender
+    from headrace.model.queue.delivery_mark import RESERVATION, DeliveryMark
+    from headrace.model.queue.destination import Consumer, Destination
+    from headrace.model.queue.expiry import Expiry
+    from headrace.model.queue.ready_list import ReadyList
 
-LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
-PAGED_LOOKS = 16  # of which one that has to be fetched from the disk counts for so many,
-LOOK_OCTETS = 1024  # and each so many octets of its properties and headers for one more,
-LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
-NO_SEQ = (1 << 63) - 1  # No message has a place behind this.
+from headrace.model.queue.delivery_count import COUNT_MAX as COUNTED_MAX
+from headrace.model.queue.delivery_count import tell as tell_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from headrace.model.operations.queue_view import QueueView
+    from headrace.model.queue.destination import Options
+    from headrace.model.queue.flow_control import Guard
+    from headrace.model.queue.overflow import Overflow
+    from headrace.model.queue.retry_backoff import Backoff
+    from headrace.model.queue_kinds.content_lanes import ContentClassQueue
+
+log = logging.getLogger(__name__)
+
+COUNT_MAX = COUNTED_MAX
+RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
+RESIDENT_BYTES = 65536  # unless they are larger than this, or there are too many such queues.
+PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE_ABOVE.
 
 
-class Queue(ServedMessages):
-    """One queue: ready messages in order, and who may take them or look at them."""
+class Queue(Destination):
+    """One queue."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        store: Store,
-        counters: Counters,
-        vhost: Any = None,
-        id: int = 0,  # noqa: A002 - the field has this name in every definition
-        durable: bool = False,
-        auto_delete: bool = False,
-        exclusive_owner: object = None,
-        arguments: dict[str, Any] | None = None,
-    ) -> None:
-        ServedMessages.__init__(self, name, store, counters, vhost, id, durable)
-        self.auto_delete = auto_delete
-        self.exclusive_owner = exclusive_owner
-        self.arguments = arguments if arguments is not None else {}
-        self.realm = ""  # The access realm of the ticket that it was made with.
-        self.is_hidden = False  # The broker's own: nobody publishes to it or binds it.
-        self.access_name = name  # Who may read the queue of this name may read this one.
-        self.expires_ms = -1  # Without consumers; the virtual host sets it from the arguments.
-        self.resting: Any = None  # Consumers that have looked at all there is, during a drain.
-        self.closing = 0  # Consumers that end when there is nothing more for them.
-        self.view: Any = None  # A View, once somebody looked; see model.view.
-        self.lanes: Any = None  # {kind: Queue}: file and stream content, see model.lanes.
+    def __init__(self, name: str, **options: "Unpack[Options]") -> None:
+        Destination.__init__(self, name, **options)
+        self.ending = False  # It is deleted, and its messages go to the alternate exchange.
+        # Parts.
+        self.ready = ReadyList()
+        self.limits: Overflow | None = None
+        self.expiry: Expiry | None = None
+        self.browsing: Browsing | None = None
+        self.sender: DeadLetterSender | None = None
+        self.mark: DeliveryMark | None = DeliveryMark(self.store, self.id) if self.durable else None
+        self.guard: Guard | None = None  # Thresholds; see model.queue.flow_control.
+        self.backoff: Backoff | None = None  # Delays of requeued messages; see retry_backoff.
+        self.lanes: dict[int, ContentClassQueue] | None = (
+            None  # Content of class file and stream, by kind.
+        )
+        self.view: QueueView | None = None  # The queue as a stream, once one browsed it so.
+        # What its arguments say; see model.queue_kinds.apply_arguments.
+        self.message_ttl_ms = -1
+        self.delivery_limit = -1  # How often a message may be requeued; below zero is for ever.
+        self.dead_letter_exchange: str | None = None
+        self.dead_letter_routing_key: str | None = None
+        self.alternate_exchange: str | None = None  # For rejected and orphaned messages.
+        self.dead_letter_at_least_once = False  # Keep a message until the target queue has it.
+        # State.
+        self.pending_count = 0  # Prepared messages for this queue, and dead letters under way.
+        self.on_deadline: Callable[[Queue, int], None] | None = None  # Has :meth:`expire` called.
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name!r} ready={self.ready_count} unacked={self.unacked_count}>"
+        return f"<Queue {self.name!r} ready={self.ready.count} unacked={self.unacked_count}>"
+
+    @property
+    def max_length(self) -> int:
+        """The length limit in messages; -1 is none."""
+        return -1 if self.limits is None else self.limits.max_length
+
+    @property
+    def max_length_bytes(self) -> int:
+        """The length limit in bytes of bodies; -1 is none."""
+        return -1 if self.limits is None else self.limits.max_length_bytes
+
+    # --- Arrivals ---------------------------------------------------------------------------------
+
+    def ready_consumer(self) -> Consumer | None:
+        """Return a consumer that may have the next arrival at once, if no message is ready."""
+        if self.ready.count or self.round is None or self.round.selective:
+            return None
+        return self.round.pick()
+
+    def has_ready_consumer(self) -> bool:
+        return self.ready_consumer() is not None
+
+    def is_full_for(self, body_size: int) -> bool:
+        """Return True if the overflow policy has no room for an arrival."""
+        return self.limits is not None and self.limits.is_full_for(self, body_size)
+
+    def would_reject(self, body_size: int) -> bool:
+        """Return True if the next arrival is rejected: no room, and no consumer with room."""
+        return (
+            self.limits is not None
+            and self.is_full_for(body_size)
+            and not self.has_ready_consumer()
+        )
+
+    def enqueue(self, message: Message) -> int:
+        if self.limits is not None and self.would_reject(message.body_size):
+            self.limits.reject(self, message)
+            return 1
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.set_deadline(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
+        if self.ready.count == 0 and self.round is not None and not self.round.selective:
+            consumer = self.round.pick()
+            if consumer is not None:
+                self.dispatch(consumer, message)
+                return 0
+        self.push(message)
+        if message.deadline_ms:
+            self.schedule_expiry(message)
+        if self.limits is not None:
+            self.limits.enforce(self, message)
+        if self.round is not None and self.round.selective:
+            self.drain()
+        return 0
+
+    def push(self, message: Message) -> None:
+        """Append an arrival to the ready messages; page it out when memory is short."""
+        self.ready.push(message)
+        if self.browsing is not None:
+            self.browsing.wake()
+        if self.counters.memory_used > self.counters.memory_max:
+            self.relieve(message)
+
+    def reinsert(self, message: Message) -> None:
+        """Return a message to its position among the ready ones."""
+        self.ready.reinsert(message)
+        if self.browsing is not None:
+            self.browsing.wake()
+
+    def forget_arrival(self, message: Message) -> None:
+        """Have the store forget an arrival that was rejected."""
+        if message.position and self.deleted and not self.ending:
+            self.store.forget(self.id, message.position)
+        elif message.position:
+            self.store.settle(self.id, message.seq, message.position)
+
+    def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
+        if not promised and self.limits is not None and self.would_reject(message.body_size):
+            self.limits.reject(self, message)
+            return
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.set_deadline(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
+        if self.ready.is_newest(message):
+            self.push(message)
+        else:
+            self.reinsert(message)
+        if message.deadline_ms:
+            self.schedule_expiry(message)
+        self.drain()
+
+    def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
+        self.published += 1
+        if self.message_ttl_ms >= 0:
+            self.set_deadline(message, self.counters.now_ms)
+        self.counters.memory_used += self.weight(message)
+        self.dispatch(consumer, message)
+
+    def restore(self, message: Message, arrived_ms: int) -> None:
+        if self.message_ttl_ms >= 0:
+            self.set_deadline(message, arrived_ms)
+        self.counters.memory_used += self.weight(message)
+        self.push(message)
+        if message.deadline_ms:
+            self.schedule_expiry(message)
+
+    def restore_unacked(self, message: Message) -> bool:
+        """Take back a recovered message that is unacked; return False if it is lost."""
+        self.counters.memory_used += self.weight(message)
+        self.unacked_count += 1
+        self.unacked_bytes += message.body_size
+        return True
 
     # --- Consumers --------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer take part; the caller drains the queue afterwards."""
         if self.vhost is not None:
             self.vhost.consumer_added(consumer)
         if consumer.browses:
-            self.add_browser(consumer)
+            self.browse().add_browser(consumer)
             return
         self.join(consumer)
-        if consumer.filters or consumer.no_local or consumer.selector is not None:
+        if self.mark is not None and not self.mark.reserving:
+            self.mark.reserve(self.counters.next_seq)
+        if (
+            consumer.filters
+            or consumer.no_local
+            or consumer.selector is not None
+            or (consumer.auto_close and not self.is_stream)
+        ):
             self.start_filtering(consumer)
-        if consumer.auto_close and not self.is_stream:
-            self.start_filtering(consumer)
-            self.closing += 1
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """End a consumer's part; what it holds unsettled stays its own."""
         if consumer.browses:
             self.remove_browser(consumer)
             return
-        if self.consumers is None or consumer not in self.consumers:
+        if self.round is None or consumer not in self.round.consumers:
             return
         if self.vhost is not None:
             self.vhost.consumer_removed(consumer)
-        if consumer.cursor is not None:
-            self.seekers = [c for c in self.seekers if c.consumer is not consumer] or None
-            consumer.cursor = None
-            if consumer.auto_close:
-                self.closing -= 1
+        if consumer.cursor is not None and self.browsing is not None:
+            self.browsing.remove_filter(consumer)
         self.part(consumer)
 
+    def part(self, consumer: Consumer) -> None:
+        Destination.part(self, consumer)
+        if self.round is None:
+            self.release_waiters()
+
     def start_filtering(self, consumer: Consumer) -> None:
-        """Let a consumer choose from now on; it looks at all that is ready."""
+        """Let a consumer pass messages over from now on; it reads all that are ready."""
         consumer.filters = True
-        if consumer.cursor is not None or self.is_stream or consumer.browses:
+        if consumer.cursor is not None or consumer.browses or self.is_stream:
             return
-        if self.consumers is None or consumer not in self.consumers:
+        if self.round is None or consumer not in self.round.consumers:
             return
-        if not consumer.selective:
-            consumer.selective = True
-            self.selective += 1
-        consumer.cursor = self.new_cursor(consumer)
-        if self.seekers is None:
-            self.seekers = []
-        self.seekers.append(consumer.cursor)
-
-    def new_cursor(self, consumer: Consumer) -> Cursor:
-        """Return a cursor before all that is ready."""
-        cursor = Cursor(consumer, self.max_priority + 1 if self.max_priority else 2)
-        if self.returned is not None:
-            cursor.ahead = list(self.returned)
-        return cursor
-
-    # --- Choosing ---------------------------------------------------------------------------------
-
-    def drain_selective(self) -> None:
-        """Hand out ready messages where some consumers do not take every message."""
-        consumer: Consumer | None
-        self.resting = None
-        while self.ready_count and self.active:
-            consumer = self.pick()
-            if consumer is None:
-                break
-            if consumer.cursor is not None:
-                message = self.seek(consumer)
-                if message is not None:
-                    self.ready_count -= 1
-                    self.ready_bytes -= message.body_size
-                    self.stale_count += 1
-                    self.dispatch(consumer, message)
-                continue
-            message = self.dequeue()
-            if message is None:
-                break
-            consumer = self.choose(consumer, message)
-            if consumer is None:
-                self.reinsert(message)
-            else:
-                self.dispatch(consumer, message)
-        if self.resting is not None:
-            for consumer in self.resting:
-                if consumer.parked and consumer.cursor is not None and self.active is not None:
-                    self.activate(consumer)
-            self.resting = None
-        if self.closing:
-            self.end_closing()
-        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
-            self.sweep()
-
-    def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
-        """Return the consumer whose turn it is, or another with room, that takes this message.
-
-        A consumer that lacks room for this message is parked: it must not be overtaken by smaller
-        ones for ever. Those that choose come for theirs by themselves.
-        """
-        other: Consumer
-        for other in [consumer, *self.active]:
-            if other.parked or other.cursor is not None:
-                continue
-            if not other.selective:
-                if other is consumer or other.can():
-                    return other
-                continue
-            verdict = other.accepts(message)
-            if verdict == 1 and (other is consumer or other.can()):
-                return other
-            if verdict == 0:
-                self.start_filtering(other)
-            if verdict == 2:
-                other.parked = True
-                self.active.remove(other)
-        return None
-
-    def seek(self, consumer: Consumer) -> Message | None:
-        """Return the next message that a consumer with a cursor takes, in memory, where it stands.
-
-        Without one the consumer leaves the round: parked for want of room, or resting.
-        """
-        cursor = consumer.cursor
-        while True:
-            message = self.following(cursor)
-            if message is None or cursor.looks >= LOOKS_MAX:
-                self.rest(cursor, message is None)
-                consumer.parked = True
-                self.active.remove(consumer)
-                if self.resting is None:
-                    self.resting = []
-                self.resting.append(consumer)
-                return None
-            if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
-                self.pass_over(cursor, message)  # It expires soon.
-                continue
-            paged = message.flags & C_PAGED
-            if paged and not self.load(message):
-                self.ready_count -= 1
-                self.ready_bytes -= message.body_size
-                self.stale_count += 1
-                continue
-            cursor.looks += self.trouble(message, paged)
-            verdict = self.judge(consumer, message)
-            if verdict == 1:
-                self.pass_over(cursor, message)
-                cursor.looks = 0
-                return message
-            if paged:
-                self.page_out(message)
-            if verdict == 2:
-                self.rest(cursor, True)
-                consumer.parked = True
-                self.active.remove(consumer)
-                return None
-            self.pass_over(cursor, message)
-
-    def trouble(self, message: Message, paged: int) -> int:
-        """How many looks it takes to look at a message."""
-        looks = PAGED_LOOKS if paged else 1
-        if message.data is not None and len(message.data) > message.body_size:
-            looks += (len(message.data) - message.body_size) // LOOK_OCTETS
-        return looks
-
-    def judge(self, consumer: Consumer, message: Message) -> int:
-        """Tell whether a message is one that a consumer wants: as :meth:`Consumer.accepts`."""
-        if consumer.no_local and consumer.publisher == message.publisher:
-            return 0
-        if consumer.selector is not None and not self.selects(consumer.selector, message):
-            return 0
-        return consumer.accepts(message)
-
-    def selects(self, selector: Any, message: Message) -> bool:
-        """Tell whether a selector is true of a message in memory."""
-        if self.vhost is None or self.vhost.contents is None:
-            return False
-        return bool(selector.matches(self.vhost.contents.values(message)))
-
-    def pass_over(self, cursor: Cursor, message: Message) -> None:
-        """A cursor has looked at the message that :meth:`following` gave it."""
-        level = self.level(message.priority)
-        if message.seq > cursor.seen[level]:
-            cursor.seen[level] = message.seq
-        if cursor.ahead and cursor.ahead[0][2] is message:
-            heappop(cursor.ahead)
-
-    def rest(self, cursor: Cursor, complete: bool) -> None:
-        """A cursor has looked at all there is, if it is ``complete``; or enough for this turn."""
-        cursor.looks = 0
-        consumer = cursor.consumer
-        if not complete:
-            consumer.looking = True
-            if self.vhost is None:
-                self.wake()
-            else:
-                when_ms = self.counters.now_ms + LOOK_PAUSE_MS
-                self.vhost.scheduler.put(("look", self), when_ms, self.go_on)
-        elif consumer.looking:
-            consumer.looking = False
-            consumer.looked()
-
-    def go_on(self, now_ms: int) -> int:
-        """Go on looking for what somebody wants."""
-        self.drain()
-        for cursor in list(self.seekers or ()):
-            if cursor.consumer.looking and not cursor.consumer.can():
-                self.rest(cursor, True)  # It has all that it has room for.
-        return 0
-
-    def end_closing(self) -> None:
-        """End the consumers that wanted what there is, and have it."""
-        consumer: Consumer
-        for consumer in list(self.consumers or ()):
-            if consumer.auto_close and self.following(consumer.cursor) is None:
-                self.remove_consumer(consumer)
-                consumer.ended()
-
-    # --- Browsing ---------------------------------------------------------------------------------
+        self.set_selective(consumer, True)
+        self.browse().add_filter(consumer)
 
     def add_browser(self, consumer: Consumer) -> None:
-        """Show a consumer all that is ready and all that comes; the caller drains the queue."""
-        if consumer.no_local or consumer.selector is not None:
-            consumer.filters = True
-        if self.browsers is None:
-            self.browsers = []
-        self.browsers.append(self.new_cursor(consumer))
-        if consumer.exclusive:
-            self.exclusive_consumer = consumer
+        """Show a consumer all ready messages and all arrivals; the caller drains the queue."""
+        self.browse().add_browser(consumer)
 
     def browse_from(self, consumer: Consumer, position: int) -> None:
         """Show a browser nothing before a position."""
-        cursor: Cursor
-        for cursor in self.browsers:
-            if cursor.consumer is consumer and position > 0:
-                cursor.seen = [position - 1] * len(cursor.seen)
+        if consumer.cursor is not None:
+            consumer.cursor.skip_to(position)
 
     def remove_browser(self, consumer: Consumer) -> None:
         """Show a consumer nothing more."""
         consumer.parked = False
         if self.vhost is not None and consumer.browses:
             self.vhost.consumer_removed(consumer)
-        if self.browsers is not None:
-            self.browsers = [c for c in self.browsers if c.consumer is not consumer] or None
+        if self.browsing is not None:
+            self.browsing.remove_browser(consumer)
         if consumer is self.exclusive_consumer:
             self.exclusive_consumer = None
         self.used_ms = self.counters.now_ms
 
-    def show_all(self) -> None:
-        """Show every browser with room what it has not seen."""
-        self.waking = False
-        cursor: Cursor
-        for cursor in list(self.browsers):
-            self.show(cursor)
+    def browse(self) -> Browsing:
+        """Return the part that serves browsers and filters, made when there is none."""
+        if self.browsing is None:
+            self.browsing = Browsing(self)
+        return self.browsing
 
-    def show(self, cursor: Cursor) -> None:
-        """Show one browser what it has not seen, while it has room."""
-        consumer = cursor.consumer
-        while not self.deleted:
-            if not consumer.can():
-                consumer.parked = True
-                self.rest(cursor, True)
-                return
-            message = self.following(cursor)
-            if message is None:
-                self.rest(cursor, True)
-                if consumer.auto_close:
-                    self.remove_browser(consumer)
-                    consumer.ended()
-                return
-            paged = message.flags & C_PAGED
-            if paged and not self.load(message):
-                self.ready_count -= 1
-                self.ready_bytes -= message.body_size
-                self.stale_count += 1
-                continue
-            verdict = 1
-            if consumer.selective or consumer.filters:
-                verdict = self.judge(consumer, message)
-                if verdict == 2:
-                    consumer.parked = True  # Until there is room for it.
-                    self.rest(cursor, True)
-                    return
-            self.pass_over(cursor, message)
-            if verdict == 0:
-                if paged:
-                    self.page_out(message)
-                cursor.looks += self.trouble(message, paged)
-                if cursor.looks >= LOOKS_MAX:
-                    self.rest(cursor, False)
-                    return
-                continue
-            cursor.looks = 0
-            self.delivered += 1
-            if consumer.queue is self:
-                consumer.deliver(message)
+    def unpark(self, consumer: Consumer) -> None:
+        if consumer.browses:
+            consumer.parked = False
+            self.wake()
+        elif consumer.parked:
+            self.activate(consumer)
+        if self.ready.count or self.waiters is not None:
+            self.drain()
+
+    # --- Deliveries -------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        if self.expiry is not None:
+            self.expire(self.counters.now_ms)  # First: dead letters may take room in other queues.
+        consumers = self.round
+        if consumers is not None:
+            if consumers.selective:
+                self.browse().drain_selective()
             else:
-                home = consumer.queue
-                home.present(consumer, message)
-            if paged and self.counters.memory_used > self.counters.memory_max:
-                self.page_out(message)
-
-    def present(self, consumer: Consumer, message: Message) -> None:
-        """Show a message of another queue to a consumer of this one."""
-        consumer.deliver(message)
-
-    # --- Looking ----------------------------------------------------------------------------------
-
-    def following(self, cursor: Cursor) -> Message | None:
-        """Return the next ready message that a browser has not seen."""
-        ahead = cursor.ahead
-        level = len(cursor.seen)
-        while level:
-            level -= 1
-            seen = cursor.seen[level]
-            found: Message | None = None
-            ring = self.ring if level == 0 else None
-            if level and self.rings is not None:
-                ring = self.rings[level]
-            if ring is not None and ring.count:
-                at = ring.after(seen)
-                while at < ring.count:
-                    message = ring.at(at)
-                    if not message.flags & C_GONE and message.consumer is None:
-                        found = message
+                while self.ready.count and consumers.active:
+                    consumer = consumers.pick()
+                    if consumer is None:
                         break
-                    seen = message.seq  # Not to be passed again.
-                    at += 1
-            while ahead:
-                back, seq, message = ahead[0]
-                if -back < level:
-                    break
-                ready = not message.flags & C_GONE and message.consumer is None
-                fresh = not cursor.browses or seq > cursor.seen[level]
-                if -back == level and fresh and ready:
-                    if found is None or seq < found.seq:
-                        found = message
-                    break
-                heappop(ahead)
-            if found is not None:
-                return found
-            cursor.seen[level] = seen
-        return None
+                    message = self.dequeue()
+                    if message is None:
+                        break
+                    self.dispatch(consumer, message)
+        if self.limits is not None:
+            self.limits.enforce(self, None)  # More may have been requeued than there is room for.
+        if self.waiters is not None:
+            self.release_waiters()
+        if self.browsing is not None:
+            self.browsing.show_all()
 
-    def coming(self, cursor: Cursor, end: int, octets_max: int) -> list[Message]:
-        """Return what would be handed out next of what a cursor has not looked at, in that order.
+    def dequeue(self) -> Message | None:
+        """Remove the first ready message that has not expired; bring its data into memory."""
+        while True:
+            message = self.ready.pop()
+            if message is None:
+                return None
+            if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
+                self.dead_letter_soon(message, "expired")
+                continue
+            if message.flags & C_PAGED and not self.load(message):
+                continue
+            return message
 
-        Only what has a place before ``end``, and about ``octets_max`` octets of it; at least one
-        message if there is one. The cursor has looked at all that then. It is nobody's who takes
-        part in the queue, so what returns to its place meanwhile is not sure to be there.
+    def dispatch(self, consumer: Consumer, message: Message) -> None:
+        """Deliver a message to a consumer with room."""
+        self.delivered += 1
+        if self.traced:
+            self.vhost.delivering(self, consumer, message)
+        if (
+            message.position
+            and self.mark is not None
+            and message.seq + (RESERVATION >> 1) > self.mark.reserved
+        ):
+            self.reserve_for(consumer, message)
+        if consumer.no_ack:
+            consumer.deliver(message)
+            self.remove(message)
+            return
+        self.unacked_count += 1
+        self.unacked_bytes += message.body_size
+        message.consumer = consumer
+        consumer.deliver(message)
+        if self.counters.memory_used > self.counters.memory_max and message.consumer is not None:
+            self.page_out(message)
+
+    def get(self, getter: Consumer) -> Message | None:
+        message = self.dequeue()
+        if message is None:
+            return None
+        self.delivered += 1
+        if self.traced:
+            self.vhost.delivering(self, getter, message)
+        self.reserve_for(getter, message)
+        if not getter.no_ack:
+            self.unacked_count += 1
+            self.unacked_bytes += message.body_size
+            message.consumer = getter
+        return message
+
+    def reserve_for(self, consumer: Consumer, message: Message) -> None:
+        """Have the journal note a delivery in time; else the consumer holds it back.
+
+        With a delivery limit each delivery is noted, for it counts as one until it is settled.
         """
-        found: list[Message] = []
-        octets = 0
-        while octets < octets_max:
-            message = self.following(cursor)
+        mark = self.mark
+        if mark is None or not message.position:
+            return
+        if message.seq + (RESERVATION >> 1) <= mark.reserved:
+            return
+        durable_at = mark.reserve_for(message.seq)
+        if durable_at:
+            consumer.hold(durable_at)
+        if self.delivery_limit >= 0 and not consumer.no_ack:
+            durable_at = self.note(message, min(message.deliveries + 1, COUNT_MAX), 0)
+            if durable_at and message.flags & C_REDELIVERED:
+                consumer.hold(durable_at)
+
+    def note(self, message: Message, count: int, when_ms: int) -> int:
+        """Have the store note how often a message was requeued, and until when it is to wait.
+
+        Returns:
+            The position of the log at which that is durable; 0 when it need not be, or cannot.
+        """
+        if not self.durable or not message.position or message.flags & C_SCRATCH:
+            return 0
+        return self.store.counted(self.id, message.seq, message.position, count, when_ms)
+
+    def acquire(self, message: Message, consumer: Consumer) -> bool:
+        if self.deleted or message.flags & C_GONE or message.consumer is not None:
+            return False
+        if self.browse_only:
+            return False
+        if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
+            return False
+        self.reserve_for(consumer, message)
+        return self.acquire_quietly(message, consumer)
+
+    def acquire_quietly(self, message: Message, consumer: Consumer) -> bool:
+        """As :meth:`acquire`, for the broker itself: no client sees the message."""
+        if self.deleted or message.flags & C_GONE or message.consumer is not None:
+            return False
+        message.consumer = consumer
+        self.ready.withdraw(message)
+        self.unacked_count += 1
+        self.unacked_bytes += message.body_size
+        return True
+
+    # --- Settlement -------------------------------------------------------------------------------
+
+    def settle(self, message: Message) -> None:
+        self.unacked_count -= 1
+        self.unacked_bytes -= message.body_size
+        self.acknowledged += 1
+        self.remove(message)
+
+    def unassign(self, message: Message) -> None:
+        """Take an unacked message from its consumer."""
+        self.unacked_count -= 1
+        self.unacked_bytes -= message.body_size
+        message.consumer = None
+
+    def requeue(self, message: Message) -> None:
+        message.flags |= C_REDELIVERED
+        if message.deliveries < COUNT_MAX:
+            message.deliveries += 1
+        if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
+            self.give_up(message)
+            return
+        if self.delivery_limit >= 0:
+            tell_count(self, message)
+        if self.round is not None and message.consumer is not None:
+            self.round.skip(message.consumer)  # Another one is to try it.
+        self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
+
+    def give_up(self, message: Message) -> None:
+        """Dead-letter an unacked message that was requeued too often."""
+        self.unassign(message)
+        self.dead_letter_soon(message, "delivery_limit")
+
+    def release(self, message: Message) -> None:
+        self.requeue_or_delay(message, self.backoff is not None and self.backoff.returned)
+
+    def requeue_or_delay(self, message: Message, delayed: bool) -> None:
+        """Return an unacked message to its position, at once or after the retry delay."""
+        if delayed and not self.deleted:
+            self.vhost.dead_letters.delay_retry(self, message)
+            return
+        if self.delivery_limit >= 0 and not self.deleted:
+            self.note(message, message.deliveries, 0)
+        self.requeue_now(message)
+
+    # Keeps 0-10/s084, 0-10/s085.
+    def requeue_now(self, message: Message) -> None:
+        """Return an unacked message to its position; remove it if the queue is deleted."""
+        self.unassign(message)
+        if self.deleted:
+            self.orphan(message)
+            return
+        self.reinsert(message)
+        if message.deadline_ms:
+            self.schedule_expiry(message)
+
+    # Keeps 0-9-1/s003, 0-9/redelivered#implementation, 0-10/s065, 0-10/s067.
+    def redeliver(self, message: Message) -> None:
+        message.flags |= C_REDELIVERED
+        if message.flags & C_PAGED and not self.load(message):
+            self.unassign(message)
+            return
+        message.consumer.deliver(message)
+
+    def discard(self, message: Message) -> None:
+        """A consumer rejected a message for good: dead-letter it."""
+        self.unassign(message)
+        if self.deleted:
+            self.remove(message)
+        else:
+            self.dead_letter_soon(message, "rejected")
+
+    def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
+        """Dead-letter a message that a consumer cannot be sent; a browser passes it over.
+
+        Called from :meth:`Consumer.deliver`.
+        """
+        log.warning("queue %r: message %d is not delivered: %s", self.name, message.seq, text)
+        if consumer.browses:
+            return
+        if message.consumer is not None:
+            self.unassign(message)
+        self.dead_letters().send_unconvertible(message, text)
+
+    # --- Expiry and paging ------------------------------------------------------------------------
+
+    def set_deadline(self, message: Message, arrived_ms: int) -> None:
+        """Apply the queue's time to live to a message that arrived at ``arrived_ms``."""
+        deadline = arrived_ms + self.message_ttl_ms
+        if not message.deadline_ms or deadline < message.deadline_ms:
+            message.deadline_ms = deadline
+
+    def set_deadlines(self, first: int, last: int, arrived_ms: int, octets_max: int) -> int:
+        """Apply the queue's time to live to ready messages at the positions ``[first, last)``.
+
+        They count as having arrived at ``arrived_ms``. Return the position to go on with when
+        there were more than about ``octets_max`` bytes of them, else ``last``.
+        """
+        message: Message
+        found = self.ready.peek(first, last, octets_max, [])
+        for message in found:
+            self.set_deadline(message, arrived_ms)
+            self.schedule_expiry(message)
+        if not found:
+            return last
+        message = found[len(found) - 1]
+        return message.seq + 1
+
+    def schedule_expiry(self, message: Message) -> None:
+        """Have a ready message expire on time."""
+        if self.expiry is None:
+            self.expiry = Expiry()
+        if self.expiry.add(message, self.ready.count) and self.on_deadline is not None:
+            self.on_deadline(self, message.deadline_ms)
+
+    def expire(self, now_ms: int) -> int:
+        """Dead-letter messages that are due; return the next deadline, 0 when there is none.
+
+        Some may be left for the next call, so that others do not wait long.
+        """
+        if self.expiry is None:
+            return 0
+        following = self.expiry.expire(self, now_ms)
+        if following == 0:
+            self.expiry = None
+        self.ready.sweep_if_stale()
+        return following
+
+    def relieve(self, message: Message) -> None:
+        """Page an arrival out, since memory is short, unless it is near the queue's head."""
+        counters = self.counters
+        if (
+            self.ready.count > RESIDENT_MIN
+            or self.ready.bytes > RESIDENT_BYTES
+            or counters.memory_used > counters.memory_max + (counters.memory_max >> 3)
+        ):
+            self.page_out(message)
+
+    # Keeps 0-9-1/basic#04, 0-9/basic#04, 0-9/message#04, 0-10/s060.
+    def page_out(self, message: Message) -> None:
+        """Move a message's data to the disk, if there is one."""
+        if not message.flags & C_PAGED and self.store.page_out(message):
+            gained = message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
+            self.counters.memory_used -= gained - C_PAGED_WEIGHT
+
+    def load(self, message: Message) -> bool:
+        """Load a paged message; one that cannot be read is removed, and False returned."""
+        before = self.weight(message)
+        try:
+            self.store.load(message)
+        except OSError as error:
+            log.error(
+                "queue %r: message %d cannot be read and is dropped: %s",
+                self.name,
+                message.seq,
+                error,
+            )
+            self.remove(message)
+            return False
+        if message.data is not None:
+            message.measure()
+        self.counters.memory_used += self.weight(message) - before
+        if message.deliveries and self.delivery_limit >= 0:
+            tell_count(self, message)
+        return True
+
+    # --- Departures -------------------------------------------------------------------------------
+
+    def remove(self, message: Message) -> None:
+        if message.flags & C_GONE:
+            return
+        self.counters.memory_used -= self.weight(message)
+        message.flags |= C_GONE
+        if message.position:
+            if message.flags & C_SCRATCH:
+                self.store.release(message)
+            elif self.deleted and not self.ending:
+                self.store.forget(self.id, message.position)
+            else:
+                self.store.settle(self.id, message.seq, message.position)
+        message.data = None
+        message.parts = None
+        message.consumer = None
+
+    def dead_letter(self, message: Message, reason: str) -> None:
+        """Remove a message that becomes a dead letter, at once or once it has arrived elsewhere."""
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            self.remove(message)
+        else:
+            self.dead_letters().dead_letter(message, reason)
+
+    def dead_letter_soon(self, message: Message, reason: str) -> None:
+        """As :meth:`dead_letter`, put off for a moment when very many are."""
+        if self.dead_letter_exchange is None and self.alternate_exchange is None:
+            self.remove(message)
+            return
+        sender = self.dead_letters()
+        if not sender.defer(message, reason):
+            sender.dead_letter(message, reason)
+
+    def dead_letters(self) -> DeadLetterSender:
+        """Return the part that sends dead letters, made when there is none."""
+        if self.sender is None:
+            self.sender = DeadLetterSender(self)
+        return self.sender
+
+    def publish_dead_letter(self, message: Message, reason: str) -> bool:
+        """Publish a dead letter; return False if it must arrive, and has not yet."""
+        return self.dead_letters().publish(message, reason)
+
+    def retry_dead_letter(self, message: Message, reason: str) -> bool:
+        """Publish a dead letter that was kept; return True if it has arrived."""
+        return self.dead_letters().retry(message, reason)
+
+    def orphan(self, message: Message) -> None:
+        """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
+        self.dead_letters().orphan(message)
+
+    def orphan_some(self, most: int) -> int:
+        """Pass up to ``most`` ready messages on to the alternate exchange, in one transaction.
+
+        Return how many more it could have been.
+        """
+        return self.dead_letters().orphan_some(most)
+
+    def forget_ready(self, settle: bool) -> None:
+        """Remove all ready messages; ``settle`` tells the store of each one."""
+        while True:
+            message = self.ready.pop_oldest()
             if message is None:
                 break
-            if message.seq >= end:  # It came later, and so did all behind it.
-                cursor.seen[self.level(message.priority)] = NO_SEQ
-                continue
-            self.pass_over(cursor, message)
-            octets += message.body_size + C_MESSAGE_OVERHEAD
-            found.append(message)
-        return found
+            if not settle and message.position and not message.flags & C_SCRATCH:
+                self.store.forget(self.id, message.position)
+                message.position = 0
+            self.remove(message)
+        self.ready.clear()
+        self.expiry = None
 
-    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
-        """A message returned to its place: let those browsers know that are still before it."""
-        cursor: Cursor
-        if self.seekers is not None:
-            for cursor in self.seekers:
-                self.add_ahead(cursor, entry)
-        if self.browsers is not None:
-            for cursor in self.browsers:
-                if entry[1] > cursor.seen[-entry[0]]:
-                    self.add_ahead(cursor, entry)
-            self.wake()
+    # --- Publishers that wait ---------------------------------------------------------------------
 
-    def add_ahead(self, cursor: Cursor, entry: tuple[Any, int, Message]) -> None:
-        """A cursor is to look at a message that returned to its place."""
-        if cursor.ahead is None:
-            cursor.ahead = []
-        elif len(cursor.ahead) > 2 * self.ready_count + STALE_MIN:
-            kept = {
-                e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
-            }
-            cursor.ahead = list(kept.values())
-            heapify(cursor.ahead)
-        heappush(cursor.ahead, entry)
+    def release_waiters(self) -> None:
+        """Let waiting publishers read again when the queue is short enough."""
+        if self.stopped and not self.deleted:
+            return
+        if self.waiters is not None and (
+            self.ready.count < PACE_BELOW or self.round is None or self.guard is not None
+        ):
+            waiters = self.waiters
+            self.waiters = None
+            for publisher in waiters:
+                publisher.unpace()
 
     # --- The whole queue --------------------------------------------------------------------------
 
     def message_count(self) -> int:
-        """How many messages a declare reports: the ready ones, of every class."""
+        """Return the number of ready messages, of every content class."""
         if self.lanes is not None:
-            return self.ready_count + self.lanes_ready()
-        return self.ready_count
+            return self.ready.count + self.lanes_ready()
+        return self.ready.count
 
     def lanes_ready(self) -> int:
-        """How many ready messages of the classes file and stream there are."""
+        """Return the number of ready messages of the classes file and stream."""
         lane: Queue
         count = 0
         if self.lanes is not None:
             for lane in self.lanes.values():
-                count += lane.ready_count
+                count += lane.ready.count
         return count
 
     def consumer_count(self) -> int:
-        """How many consumers there are, of every class."""
+        """Return the number of consumers and browsers, of every content class."""
         lane: Queue
-        count = 0 if self.consumers is None else len(self.consumers)
+        count = 0 if self.round is None else len(self.round.consumers)
         if self.lanes is not None:
             for lane in self.lanes.values():
                 count += lane.consumer_count()
-        return count if self.browsers is None else count + len(self.browsers)
+        return count if self.browsing is None else count + len(self.browsing.browsers)
 
     def redelivered(self) -> list[int]:
-        """Return the seqs of the ready messages, of every class, that were handed out before."""
-        found = Places.redelivered(self)
+        """Return the seqs of ready messages, of every content class, that were delivered before."""
+        found = self.ready.redelivered()
         if self.lanes is not None:
             for lane in self.lanes.values():
                 found += lane.redelivered()
@@ -489,14 +698,14 @@ class Queue(ServedMessages):
 
     # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.
     def purge(self) -> int:
-        """Drop every ready message; return how many there were."""
+        """Remove every ready message; return their number."""
         lane: Queue
         count = self.message_count()
-        held = self.unacked_count + self.pending_count
+        kept = self.unacked_count + self.pending_count
         if self.lanes is not None:
             for lane in self.lanes.values():
-                held += lane.unacked_count
-        dropped = held == 0 and self.durable and count > 0
+                kept += lane.unacked_count
+        dropped = kept == 0 and self.durable and count > 0
         if dropped:
             self.store.drop(self.id, self.counters.next_seq - 1)
         self.forget_ready(not dropped)
@@ -508,7 +717,7 @@ class Queue(ServedMessages):
         return count
 
     def retire(self) -> None:
-        """Take the queue out of use, with what is in it; :meth:`destroy` is to come."""
+        """Take the queue out of use, with its messages; :meth:`destroy` follows later."""
         lane: Queue
         self.deleted = True
         self.ending = True
@@ -518,7 +727,10 @@ class Queue(ServedMessages):
         self.dismiss()
 
     def destroy(self) -> int:
-        """End the queue: drop all, cancel its consumers; return how many were ready."""
+        """Delete the queue: remove all messages, cancel all consumers.
+
+        Return how many messages were ready.
+        """
         lane: Queue
         count = self.message_count()
         if self.durable:
@@ -535,19 +747,20 @@ class Queue(ServedMessages):
         return count
 
     def dismiss(self) -> None:
-        """Cancel the consumers, and whoever looks."""
+        """Cancel all consumers and browsers."""
         if self.view is not None:
             self.view.destroy()
             self.view = None
-        consumers = self.consumers or []
-        if self.browsers is not None:
-            consumers = consumers + [cursor.consumer for cursor in self.browsers]
-        self.browsers = None
-        self.consumers = None
-        self.active = None
+        consumers: list[Consumer] = []
+        if self.round is not None:
+            consumers += self.round.consumers
+            self.round.clear()
+            self.round = None
+        if self.browsing is not None:
+            consumers += self.browsing.browsers
+            self.browsing.clear()
+            self.browsing = None
         self.exclusive_consumer = None
-        self.single_active_consumer = None
-        self.seekers = None
         self.release_waiters()
         for consumer in consumers:
             consumer.parked = False

@@ -3,45 +3,56 @@ import cython
 
 from headrace.model.message cimport C_GONE, C_REDELIVERED, Message
 from headrace.model.queue.ring cimport Ring
-from headrace.model.counters cimport C_MESSAGE_OVERHEAD, Counters
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD
 
 cdef long long STALE_MIN
 cdef int DEFAULT_HIGH_PRIORITY
+cdef unsigned long long NO_SEQ
 
-cdef class Places:
-    cdef public Counters counters
+cdef class Cursor:
+    cdef public bint browses
+    cdef list seen
+    cdef list ahead
+    cdef long long looks
+
+    cpdef skip_to(self, unsigned long long position)
+
+cdef class ReadyList:
     cdef public int max_priority
     cdef public int priority_base
-    cdef public long long ready_count
-    cdef public long long ready_bytes
+    cdef public long long count
+    cdef public long long bytes
     cdef public long long stale_count
     cdef Ring ring
     cdef list rings
     cdef list returned
-    cdef public list browsers
-    cdef list seekers
-    cdef public bint waking
+    cdef public list cursors
 
     cdef int level(self, int priority) except -1
-    @cython.locals(level=cython.int, ring=Ring)
+    @cython.locals(level=cython.int, ring=Ring, found=Ring)
     cdef int push(self, Message message) except -1
-    cdef relieve(self, Message message)
-    cpdef wake(self)
     @cython.locals(ring=Ring, last=Message)
     cdef bint is_newest(self, Message message) except -1
     @cython.locals(entry=tuple)
-    cdef reinsert(self, Message message)
-    cdef notify_cursors(self, tuple entry)
+    cdef int reinsert(self, Message message) except -1
     @cython.locals(message=Message, ring=Ring)
-    cdef Message next_ready(self)
+    cdef Message pop(self)
+    cdef Message pop_oldest(self)
+    cdef int withdraw(self, Message message) except -1
     @cython.locals(message=Message, first=Message, ring=Ring, level=cython.int, back=cython.int, seq=cython.ulonglong)
-    cdef Message next_by_rank(self)
+    cdef Message pop_by_priority(self)
+    @cython.locals(message=Message, ring=Ring, level=Py_ssize_t)
+    cdef Message pop_lowest(self)
     cdef sweep(self)
+    cdef bint is_gone(self, Message message) except -1
     cdef bint is_stale(self, Message message) except -1
     @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
     cdef bint is_listed(self, Message message) except -1
     @cython.locals(message=Message, fresh=Ring)
     cdef Ring swept(self, Ring ring)
+    cdef int sweep_if_stale(self) except -1
+    cdef int forget(self, Message message) except -1
+    cdef int clear(self) except -1
     @cython.locals(found=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
                    octets=cython.longlong, at=Py_ssize_t, message=Message)
     cpdef list peek(
@@ -49,7 +60,21 @@ cdef class Places:
         list returned,
     )
     cpdef list returned_within(self, unsigned long long first, unsigned long long last)
-    @cython.locals(first=cython.ulonglong, ring=Ring, seq=cython.ulonglong)
-    cpdef unsigned long long position_of_first(self) except? 0
+    @cython.locals(ring=Ring, seq=cython.ulonglong)
+    cpdef unsigned long long first_position(self, unsigned long long first) except? 0
     @cython.locals(ring=Ring, step=Py_ssize_t, at=Py_ssize_t)
     cpdef list positions(self, Py_ssize_t parts)
+    cpdef Cursor new_cursor(self, bint browses)
+    cdef int watch(self, Cursor cursor) except -1
+    cdef int unwatch(self, Cursor cursor) except -1
+    @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, found=Message, ring=Ring,
+                   at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
+                   ready=cython.bint, fresh=cython.bint)
+    cdef Message following(self, Cursor cursor)
+    @cython.locals(level=cython.int)
+    cdef int pass_over(self, Cursor cursor, Message message) except -1
+    @cython.locals(octets=cython.longlong, message=Message)
+    cpdef list coming(self, Cursor cursor, unsigned long long end, long long octets_max)
+    @cython.locals(cursor=Cursor)
+    cdef int notify_cursors(self, tuple entry) except -1
+    cdef int add_ahead(self, Cursor cursor, tuple entry) except -1

@@ -1,55 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ready messages at their places in a queue: coming in, coming back, going, and being looked at.
+"""The ready messages of a queue, in the order in which they leave.
 
-Order. A message's place is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted by
-itself; a message that comes back waits in the heap ``returned``, and the next to go is the smaller
-of both heads. So a message returns to its place whatever came in meanwhile, at a cost that depends
-on how many messages are out of place, never on the depth of the queue. Higher priorities have rings
-of their own, made when the first such message comes.
+Order. A message's position is its ``seq``. Arrivals are pushed on a ring, so the ring is sorted by
+itself. A message that was requeued waits in the heap ``returned``; the next to leave is the smaller
+of both heads. So a message returns to its position whatever arrived meanwhile, at a cost that
+depends on how many messages are out of order, never on the depth of the queue. Higher priorities
+have rings of their own, made when the first such message arrives.
 
-Shells. A message that expires or is dropped from the middle is flagged GONE and stays in its ring
-as an empty shell until it is met there, or until shells outnumber the living. One that is acquired
-from the middle has a ``consumer`` and stays listed as well; when it comes back it is listed twice,
-which does no harm: whichever entry is met first counts, the other is met as a shell.
+Stale entries. A message that expires or is dropped from the middle is flagged GONE, and its entry
+stays in the ring until it is popped, or until stale entries outnumber ready messages. A message
+that is acquired from the middle has a ``consumer`` and stays listed as well. When it is requeued it
+is listed twice, which does no harm: the entry popped first counts, the other one is stale.
+
+Cursors. A browser, or a consumer with a selector, reads the list without popping. Its cursor is the
+last seq that it has seen on each level; the next message is found by bisection.
 
 Cost. Nothing that happens for each message looks at more than one of them.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 import cython
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.counters import Counters
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue.ring import Ring
 
-STALE_MIN = 1024  # Below this many shells a ring is not swept.
-SAMPLES = 64  # Looks at each ring, for each part that a queue is to be cut into.
+STALE_MIN = 1024  # Below this many stale entries the list is not swept.
+SAMPLES = 64  # Messages sampled of each ring, for each part that a queue is cut into.
 DEFAULT_HIGH_PRIORITY = 5  # Without x-max-priority: 0..4 are one level, 5..9 another (0-9-1/basic).
+NO_SEQ = (1 << 63) - 1  # No message has a position behind this.
 
 
-class Places:
-    """Ready messages in order; the first of the four classes that make up a queue."""
+class Cursor:
+    """How far a browser, or a consumer with a selector, has read a queue."""
 
-    def __init__(self, counters: Counters) -> None:
-        self.counters = counters
+    def __init__(self, browses: bool, levels: int) -> None:
+        self.browses = browses  # A message requeued behind a browser's cursor is not shown again.
+        self.seen = [0] * levels  # The last seq that it has seen, by level.
+        self.ahead: list[tuple[int, int, Message]] | None = None  # Entries of ``returned`` to see.
+        self.looks = 0  # Messages passed over in a row.
+
+    def skip_to(self, position: int) -> None:
+        """Show nothing before a position."""
+        if position > 0:
+            self.seen = [position - 1] * len(self.seen)
+
+
+class ReadyList:
+    """Ready messages: first in, first out, with a ring for each priority."""
+
+    def __init__(self) -> None:
         self.max_priority = 0
         self.priority_base = 0  # Priorities up to this one share the lowest level.
-        self.ready_count = 0
-        self.ready_bytes = 0
-        self.stale_count = 0
-        self.ring: Any = None  # The lowest priority, which is all that most queues have.
-        self.rings: Any = None  # The higher ones by level; [0] is unused.
-        self.returned: Any = None  # (-level, seq, message)
-        # Who looks at messages where they stand; see Queue.
-        self.browsers: Any = None  # Cursors.
-        self.seekers: Any = None  # Those of consumers.
-        self.waking = False  # Served at the end of this turn.
+        self.count = 0
+        self.bytes = 0  # Of bodies.
+        self.stale_count = 0  # Entries that no longer stand for a ready message.
+        self.ring: Ring | None = None  # The lowest priority, the only one of most queues.
+        self.rings: list[Ring | None] | None = None  # The higher ones by level; [0] is unused.
+        self.returned: list[tuple[int, int, Message]] | None = None  # (-level, seq, message)
+        self.cursors: list[Cursor] | None = None
 
     # --- Coming in --------------------------------------------------------------------------------
 
@@ -65,7 +78,7 @@ class Places:
 
     # Keeps 0-9-1/basic#08, 0-9/basic#08, 0-9/message#08, 0-10/s064.
     def push(self, message: Message) -> None:
-        """Append to the ring of the message's level; page it out when memory is short."""
+        """Append an arrival to the ring of its level."""
         level = self.level(message.priority)
         if level == 0:
             ring = self.ring
@@ -74,29 +87,17 @@ class Places:
         else:
             if self.rings is None:
                 self.rings = [None] * (self.max_priority + 1 if self.max_priority else 2)
-            ring = self.rings[level]
-            if ring is None:
-                ring = Ring()
-                self.rings[level] = ring
+            found = self.rings[level]
+            if found is None:
+                found = Ring()
+                self.rings[level] = found
+            ring = found
         ring.push(message)
-        self.ready_count += 1
-        self.ready_bytes += message.body_size
-        if self.browsers is not None:
-            self.wake()
-        if self.counters.memory_used > self.counters.memory_max:
-            self.relieve(message)
-
-    def relieve(self, message: Message) -> None:
-        """Memory is short, and a message was pushed."""
-
-    def wake(self) -> None:
-        """Have the queue drained at the end of this turn."""
-        if not self.waking:
-            self.waking = True
-            self.counters.waking.append(self)  # type: ignore[arg-type] # Queue has drain.
+        self.count += 1
+        self.bytes += message.body_size
 
     def is_newest(self, message: Message) -> bool:
-        """Tell whether a message's place is behind all that wait in the lowest level's ring."""
+        """Return True if a message's position is behind all others of the lowest level."""
         if self.level(message.priority) != 0:
             return False
         ring = self.ring
@@ -106,24 +107,20 @@ class Places:
         return last is not None and last.seq < message.seq
 
     def reinsert(self, message: Message) -> None:
-        """Return a message to its place among the ready ones."""
+        """Return a message to its position."""
         if self.returned is None:
             self.returned = []
         entry = (-self.level(message.priority), message.seq, message)
         heappush(self.returned, entry)
-        self.ready_count += 1
-        self.ready_bytes += message.body_size
-        if self.browsers is not None or self.seekers is not None:
+        self.count += 1
+        self.bytes += message.body_size
+        if self.cursors is not None:
             self.notify_cursors(entry)
-
-    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
-        """A message returned to its place, and somebody looks."""
 
     # --- Going ------------------------------------------------------------------------------------
 
-    def next_ready(self) -> Message | None:
+    def pop(self) -> Message | None:
         """Remove and return the first ready message; its data may be paged out."""
-        message: Message | None
         while True:
             if self.returned is None and self.rings is None:
                 ring = self.ring
@@ -131,18 +128,28 @@ class Places:
                     return None
                 message = ring.pop()
             else:
-                message = self.next_by_rank()
-                if message is None:
-                    return None
+                message = self.pop_by_priority()
+            if message is None:
+                return None
             if message.flags & C_GONE or message.consumer is not None:
                 self.stale_count -= 1
                 continue
-            self.ready_count -= 1
-            self.ready_bytes -= message.body_size
+            self.count -= 1
+            self.bytes -= message.body_size
             return message
 
-    def next_by_rank(self) -> Message | None:
-        """Remove and return the first of all rings and the heap, shells included."""
+    def pop_oldest(self) -> Message | None:
+        """As :meth:`pop`, by position, in whichever order messages leave otherwise."""
+        return ReadyList.pop(self)
+
+    def withdraw(self, message: Message) -> None:
+        """Count a message out that leaves from its position; its entry there is stale from now."""
+        self.count -= 1
+        self.bytes -= message.body_size
+        self.stale_count += 1
+
+    def pop_by_priority(self) -> Message | None:
+        """Remove and return the first entry of all rings and the heap, stale ones included."""
         message: Message | None
         ring = None
         level = 0
@@ -170,8 +177,28 @@ class Places:
         message = ring.pop()
         return message
 
+    def pop_lowest(self) -> Message | None:
+        """Remove and return the oldest ready message of the lowest priority."""
+        level = 0
+        while level == 0 or (self.rings is not None and level < len(self.rings)):
+            ring = self.ring
+            if level and self.rings is not None:
+                ring = self.rings[level]
+            while ring is not None and ring.count:
+                message = ring.pop()
+                if message is None:
+                    continue
+                if message.flags & C_GONE:
+                    self.stale_count -= 1
+                    continue
+                self.count -= 1
+                self.bytes -= message.body_size
+                return message
+            level += 1
+        return self.pop()
+
     def sweep(self) -> None:
-        """Rebuild the rings without shells."""
+        """Rebuild the rings without stale entries."""
         self.ring = self.swept(self.ring)
         if self.rings is not None:
             self.rings = [self.swept(ring) for ring in self.rings]
@@ -182,14 +209,18 @@ class Places:
                 heapify(self.returned)
         self.stale_count = 0
 
+    def is_gone(self, message: Message) -> bool:
+        """Return True if a message is removed, or unacked: it is not ready."""
+        return bool(message.flags & C_GONE) or message.consumer is not None
+
     def is_stale(self, message: Message) -> bool:
-        """Tell whether an entry of ``returned`` stands for nothing."""
+        """Return True if an entry of ``returned`` is stale, or doubles one of a ring."""
         if message.flags & C_GONE or message.consumer is not None:
             return True
         return self.is_listed(message)
 
     def is_listed(self, message: Message) -> bool:
-        """Tell whether a message stands in its ring, if only as a shell."""
+        """Return True if a message has an entry in its ring, stale or not."""
         level = self.level(message.priority)
         ring = self.ring if level == 0 else None
         if level and self.rings is not None:
@@ -199,32 +230,49 @@ class Places:
         at = ring.after(message.seq - 1)
         return at < ring.count and ring.at(at) is message
 
-    def swept(self, ring: Any) -> Any:
-        """Return a ring with the living messages of another."""
+    def swept(self, ring: Ring | None) -> Ring | None:
+        """Return a ring with the ready messages of another."""
         if ring is None:
             return None
         fresh = Ring()
         while ring.count:
             message = ring.pop()
-            if not message.flags & C_GONE and message.consumer is None:
+            if message is not None and not self.is_gone(message):
                 fresh.push(message)
         return fresh
 
-    # --- Looking ----------------------------------------------------------------------------------
+    def sweep_if_stale(self) -> None:
+        """Rebuild the rings when stale entries outnumber ready messages."""
+        if self.stale_count > STALE_MIN and self.stale_count > self.count:
+            self.sweep()
+
+    def forget(self, message: Message) -> None:
+        """Called when a message has left the queue for good."""
+
+    def clear(self) -> None:
+        """Drop all entries; the queue has popped every message."""
+        self.ring = None
+        self.rings = None
+        self.returned = None
+        self.stale_count = 0
+
+    # --- Reading ----------------------------------------------------------------------------------
 
     def peek(
         self, first: int, last: int, octets_max: int, returned: list[Message]
     ) -> list[Message]:
         """Return ready messages at the positions ``[first, last)``, in order of these.
 
-        At least one, if there is one, and about ``octets_max`` octets at most. ``returned`` are
-        those of the messages that came back, in order, which are looked at as well.
+        At least one, if there is one, and about ``octets_max`` bytes at most. ``returned`` are
+        requeued messages as :meth:`returned_within` returned them, which are included.
         """
         found: list[Message] = []
         limit = last
         level = 0
-        while (self.rings is not None and level < len(self.rings)) or level == 0:
-            ring = self.ring if level == 0 else self.rings[level]
+        while level == 0 or (self.rings is not None and level < len(self.rings)):
+            ring = self.ring
+            if level and self.rings is not None:
+                ring = self.rings[level]
             level += 1
             if ring is None or not ring.count:
                 continue
@@ -233,7 +281,7 @@ class Places:
             while at < ring.count:
                 message = ring.at(at)
                 at += 1
-                if message.seq >= limit:
+                if message is None or message.seq >= limit:
                     break
                 if message.flags & C_GONE or message.consumer is not None:
                     continue
@@ -253,16 +301,16 @@ class Places:
         return [by_seq[seq] for seq in sorted(by_seq)]
 
     def returned_within(self, first: int, last: int) -> list[Message]:
-        """Return the messages that came back and wait at ``[first, last)``, in order."""
+        """Return the requeued messages at ``[first, last)``, in order of position."""
         returned = [entry for entry in self.returned or () if first <= entry[1] < last]
         by_seq = {entry[1]: entry[2] for entry in returned}  # Some are listed twice.
         return [by_seq[seq] for seq in sorted(by_seq)]
 
-    def position_of_first(self) -> int:
-        """Return the lowest position at which a message may be ready; the next one of all when
-        there is none.
+    def first_position(self, first: int) -> int:
+        """Return the lowest position at which a message may be ready, or ``first`` if it is lower.
+
+        ``first`` is the next seq of all, which is returned when the list is empty.
         """
-        first = self.counters.next_seq
         for ring in [self.ring, *(self.rings or ())]:
             if ring is not None and ring.count and ring.at(0).seq < first:
                 first = ring.at(0).seq
@@ -272,7 +320,7 @@ class Places:
         return first
 
     def positions(self, parts: int) -> list[int]:
-        """Return positions that cut what is ready into about equal parts: the inner bounds."""
+        """Return the inner bounds of about equal parts of the ready messages."""
         samples: list[tuple[int, int]] = []
         for ring in [self.ring, *(self.rings or ())]:
             if ring is None or not ring.count:
@@ -293,7 +341,7 @@ class Places:
         return bounds
 
     def redelivered(self) -> list[int]:
-        """Return the seqs of the ready messages that were handed out before."""
+        """Return the seqs of the ready messages that were delivered before."""
         found = []
         message: Message | None
         for ring in [self.ring, *(self.rings or ())]:
@@ -305,3 +353,108 @@ class Places:
             if not message.flags & C_GONE:
                 found.append(message.seq)
         return found
+
+    # --- Cursors ----------------------------------------------------------------------------------
+
+    def new_cursor(self, browses: bool) -> Cursor:
+        """Return a cursor before the first ready message."""
+        cursor = Cursor(browses, self.max_priority + 1 if self.max_priority else 2)
+        if self.returned is not None:
+            cursor.ahead = list(self.returned)
+        return cursor
+
+    def watch(self, cursor: Cursor) -> None:
+        """Keep a cursor up to date about messages that return to their positions."""
+        if self.cursors is None:
+            self.cursors = []
+        self.cursors.append(cursor)
+
+    def unwatch(self, cursor: Cursor) -> None:
+        """Keep a cursor up to date no longer."""
+        if self.cursors is not None and cursor in self.cursors:
+            self.cursors.remove(cursor)
+            self.cursors = self.cursors or None
+
+    def following(self, cursor: Cursor) -> Message | None:
+        """Return the next ready message that a cursor has not seen."""
+        ahead = cursor.ahead
+        level = len(cursor.seen)
+        while level:
+            level -= 1
+            seen = cursor.seen[level]
+            found: Message | None = None
+            ring = self.ring if level == 0 else None
+            if level and self.rings is not None:
+                ring = self.rings[level]
+            if ring is not None and ring.count:
+                at = ring.after(seen)
+                while at < ring.count:
+                    message = ring.at(at)
+                    if message is None or not self.is_gone(message):
+                        found = message
+                        break
+                    seen = message.seq  # Not to be passed again.
+                    at += 1
+            while ahead:
+                back, seq, message = ahead[0]
+                if -back < level:
+                    break
+                ready = not message.flags & C_GONE and message.consumer is None
+                fresh = not cursor.browses or seq > cursor.seen[level]
+                if -back == level and fresh and ready:
+                    if found is None or seq < found.seq:
+                        found = message
+                    break
+                heappop(ahead)
+            if found is not None:
+                return found
+            cursor.seen[level] = seen
+        return None
+
+    def pass_over(self, cursor: Cursor, message: Message) -> None:
+        """Move a cursor behind the message that :meth:`following` returned."""
+        level = self.level(message.priority)
+        if message.seq > cursor.seen[level]:
+            cursor.seen[level] = message.seq
+        if cursor.ahead and cursor.ahead[0][2] is message:
+            heappop(cursor.ahead)
+
+    def coming(self, cursor: Cursor, end: int, octets_max: int) -> list[Message]:
+        """Return the next messages that a cursor has not seen, in order of delivery.
+
+        Only messages before the position ``end``, about ``octets_max`` bytes of them, and at least
+        one if there is one. The cursor moves behind them. Unless the list keeps it up to date
+        (:meth:`watch`), it may miss messages that are requeued meanwhile.
+        """
+        found: list[Message] = []
+        octets = 0
+        while octets < octets_max:
+            message = self.following(cursor)
+            if message is None:
+                break
+            if message.seq >= end:  # It arrived later, and so did all behind it.
+                cursor.seen[self.level(message.priority)] = NO_SEQ
+                continue
+            self.pass_over(cursor, message)
+            octets += message.body_size + C_MESSAGE_OVERHEAD
+            found.append(message)
+        return found
+
+    def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
+        """Show a message that returned to its position to the cursors that are to see it."""
+        cursor: Cursor
+        for cursor in self.cursors or ():
+            if not cursor.browses or entry[1] > cursor.seen[-entry[0]]:
+                self.add_ahead(cursor, entry)
+
+    def add_ahead(self, cursor: Cursor, entry: tuple[int, int, Message]) -> None:
+        """Let a cursor see a message that returned to its position."""
+        if cursor.ahead is None:
+            cursor.ahead = []
+        elif len(cursor.ahead) > 2 * self.count + STALE_MIN:
+            kept = {
+                e[1]: e for e in cursor.ahead if not e[2].flags & C_GONE and e[2].consumer is None
+            }
+            cursor.ahead = list(kept.values())
+            heapify(cursor.ahead)
+        heappush(cursor.ahead, entry)

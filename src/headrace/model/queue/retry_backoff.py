@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.model.queue.delivery_count import is_spent
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.not_before import Later
 
 if TYPE_CHECKING:

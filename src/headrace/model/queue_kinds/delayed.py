@@ -108,7 +108,7 @@ class DelayedQueue(Queue):
 
     def message_count(self) -> int:
         """How many messages wait."""
-        return self.ready_count
+        return self.ready.count
 
     def redelivered(self) -> list[int]:
         """None of them was ever handed out."""
@@ -206,7 +206,7 @@ class DelayedQueue(Queue):
 
     def purge(self) -> int:
         """Drop all that waits; return how many there were."""
-        count = self.ready_count
+        count = self.ready.count
         for message in self._drain():
             self.remove(message)
         return count
@@ -220,8 +220,8 @@ class DelayedQueue(Queue):
     # --- Inside -----------------------------------------------------------------------------------
 
     def _add(self, message: Message) -> None:
-        self.ready_count += 1
-        self.ready_bytes += message.body_size
+        self.ready.count += 1
+        self.ready.bytes += message.body_size
         message.flags &= ~REDELIVERED
         due = message.deadline_ms
         far = due > self.counters.now_ms + NEAR_MS
@@ -273,8 +273,8 @@ class DelayedQueue(Queue):
                 messages.append(_unpacked(row))
                 self.counters.memory_used += PAGED_WEIGHT - PACKED.size
         self._far, self._starts = {}, []
-        self.ready_count = 0
-        self.ready_bytes = 0
+        self.ready.count = 0
+        self.ready.bytes = 0
         return messages
 
     def _next_ms(self) -> int:
@@ -285,8 +285,8 @@ class DelayedQueue(Queue):
         return due
 
     def _route(self, message: Message) -> None:
-        self.ready_count -= 1
-        self.ready_bytes -= message.body_size
+        self.ready.count -= 1
+        self.ready.bytes -= message.body_size
         if message.flags & PAGED:
             before = weight_of(message)
             try:

@@ -1,131 +1,126 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Priorities of which the high ones do not starve the low: fair share, as in qpidd.
+"""A ready list whose high priorities do not starve the low ones: fair share, as in qpidd.
 
 ``qpid.fairshare`` is how many messages in a row may leave from one level while a lower one waits;
 ``qpid.fairshare-N`` says it for level N alone; 0 is no limit. When a level has had its share, or is
-empty, the next lower one has its turn, and behind the lowest the highest again.
+empty, the next lower one follows, and after the lowest the highest again.
 
-Whoever looks, or chooses, goes through the levels in the same way, with a turn of his own that
-begins with that of the queue.
+A cursor goes through the levels in the same way, from where the queue was when it was made.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer, Cursor
-    from headrace.model.queue.ready_list import STALE_MIN
-    from headrace.model.queue_kinds.ordered import OrderedQueue
+    from headrace.model.queue.ready_list import STALE_MIN, Cursor
+    from headrace.model.queue_kinds.ordered import OrderedList
 
 from headrace.model.arguments.values import number
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-class FairCursor(Cursor):
-    """How far somebody has looked, by shares."""
+
+class FairShareCursor(Cursor):
+    """How far a cursor has read, by shares."""
 
     def __init__(
-        self, consumer: Consumer, lines: list[list[tuple[int, Message]]], turn_of: int, had: int
+        self, browses: bool, lines: list[list[tuple[int, Message]]], current: int, served: int
     ) -> None:
-        Cursor.__init__(self, consumer, len(lines))
-        self.lines = lines  # What it has not looked at, as the queue's own.
-        self.turn_of = turn_of
-        self.had = had
+        Cursor.__init__(self, browses, len(lines))
+        self.lines = lines  # The messages that it has not seen, as the list's own.
+        self.current = current
+        self.served = served
 
 
-class FairShareQueue(OrderedQueue):
-    """A queue whose levels take turns."""
+class FairShareList(OrderedList):
+    """Ready messages whose priority levels alternate."""
 
-    def __init__(self, name: str, **options: Any) -> None:
-        OrderedQueue.__init__(self, name, **options)
-        self.level_count = 0
+    def __init__(self, arguments: "Mapping[str, object]") -> None:
+        OrderedList.__init__(self)
+        self.level_count = max(2, number(arguments["qpid.priorities"]))
         self.shares: list[int] = []  # By level; 0 is no limit.
         self.lines: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
-        self.turn_of = 0  # The level whose turn it is,
-        self.had = 0  # and how many it had in this turn.
-
-    def shape(self, arguments: dict[str, Any]) -> None:
-        OrderedQueue.shape(self, arguments)
-        self.level_count = max(2, number(arguments["qpid.priorities"]))
         share = arguments.get("qpid.fairshare", arguments.get("x-qpid-fairshare", 0))
         for level in range(self.level_count):
             self.shares.append(number(arguments.get(f"qpid.fairshare-{level}", share)))
             self.lines.append([])
-        self.turn_of = self.level_count - 1
+        self.current = self.level_count - 1  # The level that is served now,
+        self.served = 0  # and how many messages of it in a row.
 
     def line_up(self, message: Message) -> None:
         heappush(self.lines[self.level(message.priority)], (message.seq, message))
 
     def next_in_line(self) -> Message | None:
-        tries = self.level_count + 1  # The level whose turn it is may be the only one.
+        tries = self.level_count + 1  # The current level may be the only one with messages.
         while tries:
-            share = self.shares[self.turn_of]
-            if not share or self.had < share:
-                line = self.lines[self.turn_of]
+            share = self.shares[self.current]
+            if not share or self.served < share:
+                line = self.lines[self.current]
                 while line:
                     message: Message = heappop(line)[1]
                     if self.is_ready(message):
-                        self.had += 1
+                        self.served += 1
                         return message
-            self.had = 0
-            self.turn_of = (self.turn_of or self.level_count) - 1
+            self.served = 0
+            self.current = (self.current or self.level_count) - 1
             tries -= 1
         return None
 
-    # --- Looking ----------------------------------------------------------------------------
+    # --- Cursors ----------------------------------------------------------------------------
 
     def push(self, message: Message) -> None:
-        OrderedQueue.push(self, message)
-        cursor: FairCursor
-        if self.browsers is not None or self.seekers is not None:
+        OrderedList.push(self, message)
+        if self.cursors is not None:
             level = self.level(message.priority)
-            for cursor in (self.browsers or []) + (self.seekers or []):
-                self.list_ahead(cursor, level, message)
+            for cursor in self.cursors:
+                assert isinstance(cursor, FairShareCursor)
+                own = cursor
+                self.add_unseen(own, level, message)
 
     def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
-        cursor: FairCursor
         level = -entry[0]
-        for cursor in self.seekers or ():
-            self.list_ahead(cursor, level, entry[2])
-        for cursor in self.browsers or ():
-            if entry[1] > cursor.seen[level]:
-                self.list_ahead(cursor, level, entry[2])
-        if self.browsers is not None:
-            self.wake()
+        for cursor in self.cursors or ():
+            assert isinstance(cursor, FairShareCursor)
+            own = cursor
+            if not own.browses or entry[1] > own.seen[level]:
+                self.add_unseen(own, level, entry[2])
 
-    def list_ahead(self, cursor: FairCursor, level: int, message: Message) -> None:
-        """A cursor is to look at a message that came, or came back."""
+    def add_unseen(self, cursor: FairShareCursor, level: int, message: Message) -> None:
+        """Let a cursor see a message that arrived, or returned to its position."""
         line = cursor.lines[level]
-        if len(line) > 2 * self.ready_count + STALE_MIN:
+        if len(line) > 2 * self.count + STALE_MIN:
             line = list({entry[0]: entry for entry in line if self.is_ready(entry[1])}.values())
             heapify(line)
             cursor.lines[level] = line
         heappush(line, (message.seq, message))
 
-    def new_cursor(self, consumer: Consumer) -> Cursor:
-        return FairCursor(consumer, [list(line) for line in self.lines], self.turn_of, self.had)
+    def new_cursor(self, browses: bool) -> Cursor:
+        lines = [list(line) for line in self.lines]
+        return FairShareCursor(browses, lines, self.current, self.served)
 
     def following(self, cursor: Cursor) -> Message | None:
-        assert isinstance(cursor, FairCursor)
+        assert isinstance(cursor, FairShareCursor)
         own = cursor
-        turn = own.turn_of
-        had = own.had
+        current = own.current
+        served = own.served
         tries = self.level_count + 1
         while tries:
-            share = self.shares[turn]
-            if not share or had < share:
-                message = self.first_of(own, turn)
+            share = self.shares[current]
+            if not share or served < share:
+                message = self.first_unseen(own, current)
                 if message is not None:
                     return message
-            had = 0
-            turn = (turn or self.level_count) - 1
+            served = 0
+            current = (current or self.level_count) - 1
             tries -= 1
         return None
 
-    def first_of(self, cursor: FairCursor, level: int) -> Message | None:
-        """Return the first message of a level that a cursor has not looked at."""
+    def first_unseen(self, cursor: FairShareCursor, level: int) -> Message | None:
+        """Return the first message of a level that a cursor has not seen."""
         line = cursor.lines[level]
         seen = cursor.seen[level] if cursor.browses else 0
         while line:
@@ -136,24 +131,24 @@ class FairShareQueue(OrderedQueue):
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
-        assert isinstance(cursor, FairCursor)
+        assert isinstance(cursor, FairShareCursor)
         own = cursor
         level = self.level(message.priority)
         line = own.lines[level]
-        while line and line[0][1] is message:  # One that came back may be there twice.
+        while line and line[0][1] is message:  # One that was requeued may be there twice.
             heappop(line)
         if message.seq > own.seen[level]:
             own.seen[level] = message.seq
         share = self.shares[level]
-        if level != own.turn_of or (share and own.had >= share):
-            own.turn_of = level
-            own.had = 0
-        own.had += 1
+        if level != own.current or (share and own.served >= share):
+            own.current = level
+            own.served = 0
+        own.served += 1
 
     # --- The line ---------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        OrderedQueue.sweep(self)
+        OrderedList.sweep(self)
         for level in range(self.level_count):
             line = [entry for entry in self.lines[level] if self.is_ready(entry[1])]
             heapify(line)

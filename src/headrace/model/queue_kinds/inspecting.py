@@ -1,57 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues that look at what arrives: at a header, before they know what to do with it.
+"""Queues that inspect a header of each arrival.
 
-An ordinary queue hands octets from one socket to the next without a look. The kinds of queue that
-depend on a header are subclasses of :class:`InspectingQueue`: there every arrival becomes a message
-first (``looks``). This class itself serves what goes with most kinds:
+An ordinary queue passes bytes from one socket to the next without reading them. Where the order or
+the contents of a queue depend on a header, every arrival becomes a message first (``inspects``):
+in sorted and fair-share queues, which are this class with a ready list of that kind, and in the
+kinds that derive from it. This class itself serves two options that go with most kinds:
 
-Later. With ``holdOnPublishEnabled`` a message whose header ``x-qpid-not-valid-before`` says a time
-is not ready before it; others pass. It keeps its place, and goes to it when its time has come.
+Not valid before. With ``holdOnPublishEnabled`` a message whose header ``x-qpid-not-valid-before``
+names a time is not ready before it, while others pass it. It keeps its position.
 
-Limits by Qpid's names. What somebody holds unsettled counts for these, so nothing is handed out at
-once that there would be no room for.
+Limits by Qpid's names. Unacked messages count for these, so no arrival is delivered at once for
+which there would be no room.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 if not cython.compiled:
-    from headrace.model.message import GONE as C_GONE
-    from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 from headrace.model.arguments.values import number
+from headrace.model.message import PAGED
 from headrace.model.queue.not_before import Later, due_ms
+from headrace.model.queue_kinds.fair_share import FairShareList
+from headrace.model.queue_kinds.sorted import SortedList
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from headrace.model.host import Host
+    from headrace.model.ports import Store
+    from headrace.model.queue.destination import Options
 
 NOT_VALID_BEFORE = "x-qpid-not-valid-before"  # Milliseconds since 1970.
-LOOK_OVERHEAD = 200  # Octets of memory that the kinds remember of each message.
+SORT_KEY = "qpid.queue_sort_key"
+SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
+INSPECTION_OVERHEAD = 200  # Bytes of memory that the kinds use for each message.
 DUE_MAX = 4096  # Messages that become ready in one go.
 
 
-class InspectingQueue(Queue):
-    """A queue that looks at each arrival when ``looks`` is set."""
+class HeaderReader:
+    """Reads headers of the messages of one queue, paged out or not."""
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, store: "Store", host: "Host | None") -> None:
+        self._store = store
+        self._host = host
+
+    def read(self, message: Message, name: str) -> object:
+        """Return the value of a header; None when it is absent or cannot be read."""
+        contents = None if self._host is None else self._host.contents
+        if contents is None:
+            return None
+        paged = message.flags & PAGED
+        if paged:
+            try:
+                self._store.load(message)
+            except OSError:
+                return None  # The queue finds out, and reports it, when it loads the message.
+        value: object = contents.header(message, name)
+        if paged:
+            self._store.page_out(message)
+        return value
+
+
+class InspectingQueue(Queue):
+    """A queue that inspects each arrival when ``inspects`` is set."""
+
+    def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         Queue.__init__(self, name, **options)
-        self.looks = False
-        self.later: Any = None  # A Later, if messages may wait for their time.
+        self.inspects = False
+        self.reader = HeaderReader(self.store, self.vhost)
+        self.later: Later | None = None  # Messages that are not valid yet.
 
     def shape(self, arguments: dict[str, Any]) -> None:
-        """Learn, before any message, what the queue's arguments make of it."""
+        """Set up the queue, before any message, as its arguments say."""
         if number(arguments.get("holdOnPublishEnabled", False)):
             self.later = Later()
-            self.looks = True
+            self.inspects = True
         if number(arguments.get("x-qpid-maximum-message-size", 0)):
-            self.looks = True
+            self.inspects = True
+        if number(arguments.get(SORT_KEY, 0)):
+            self.ready = SortedList(self.reader, str(arguments[SORT_KEY]))
+            self.inspects = True
+        for name in SHARES:
+            if number(arguments.get(name, 0)):
+                self.ready = FairShareList(arguments)
+                self.inspects = True
+                break
 
     # --- Arrivals ---------------------------------------------------------------------------
 
     def ready_consumer(self) -> Consumer | None:
-        """Return a consumer that may have the next arrival unseen: none where it is looked at."""
-        if self.looks or self.counts_unacked:
+        """Return a consumer that may have the next arrival uninspected; None if there is none."""
+        if self.inspects or (self.limits is not None and self.limits.counts_unacked):
             return None
         return Queue.ready_consumer(self)
 
@@ -59,36 +103,17 @@ class InspectingQueue(Queue):
         return Queue.ready_consumer(self) is not None
 
     def would_reject(self, body_size: int) -> bool:
-        if self.counts_unacked:  # It would count whoever takes it.
-            return self.limited and self.is_full_for(body_size)
+        if self.limits is not None and self.limits.counts_unacked:  # Delivered, it would count.
+            return self.is_full_for(body_size)
         return Queue.would_reject(self, body_size)
 
     def weight(self, message: Message) -> int:
-        if self.looks:
-            return Queue.weight(self, message) + LOOK_OVERHEAD
+        if self.inspects:
+            return Queue.weight(self, message) + INSPECTION_OVERHEAD
         return Queue.weight(self, message)
 
-    def header(self, message: Message, name: str) -> Any:
-        """Return what a message says in a header; None when it says nothing, or is unreadable."""
-        contents = None if self.vhost is None else self.vhost.contents
-        if contents is None:
-            return None
-        paged = message.flags & C_PAGED
-        if paged:
-            try:
-                self.store.load(message)
-            except OSError:
-                return None  # Whoever is to have it will find out.
-        value = contents.header(message, name)
-        if paged:
-            self.store.page_out(message)
-        return value
-
     def enqueue(self, message: Message) -> int:
-        if self.guard is not None:
-            self.guard.weigh(message)
-        if self.later is not None and self.postpone(message, self.counters.now_ms):
-            self.published += 1
+        if self.postpones(message):
             return 0
         return Queue.enqueue(self, message)
 
@@ -102,11 +127,26 @@ class InspectingQueue(Queue):
         if self.later is None or not self.postpone(message, arrived_ms):
             Queue.restore(self, message, arrived_ms)
 
-    # --- Later ------------------------------------------------------------------------------
+    def remove(self, message: Message) -> None:
+        self.ready.forget(message)
+        Queue.remove(self, message)
+
+    # --- Not valid before -------------------------------------------------------------------
+
+    def postpones(self, message: Message) -> bool:
+        """Show an arrival to the guard; return True if it is not valid yet."""
+        if self.guard is not None:
+            self.guard.weigh(message)
+        if self.later is None or not self.postpone(message, self.counters.now_ms):
+            return False
+        self.published += 1
+        return True
 
     def postpone(self, message: Message, arrived_ms: int) -> bool:
-        """Let a message wait, if it says that it is not valid yet."""
-        due = due_ms(self.header(message, NOT_VALID_BEFORE))
+        """Let a message wait if it is not valid yet; return True if so."""
+        if self.later is None:
+            return False
+        due = due_ms(self.reader.read(message, NOT_VALID_BEFORE))
         if due <= self.counters.now_ms:
             return False
         if self.message_ttl_ms >= 0:
@@ -115,44 +155,36 @@ class InspectingQueue(Queue):
         if self.counters.memory_used > self.counters.memory_max:
             self.page_out(message)
         self.later.add(due, message)
-        self.vhost.scheduler.put(("later", self), self.later.next_ms, self.come)
+        self.vhost.scheduler.put(("later", self), self.later.next_ms, self.make_valid)
         return True
 
-    def come(self, now_ms: int) -> int:
-        """Let messages be ready whose time has come; return when the next one is due."""
-        if self.deleted:
+    def make_valid(self, now_ms: int) -> int:
+        """Make messages ready whose time has come; return when the next one is due."""
+        if self.deleted or self.later is None:
             return 0
         for message in self.later.take(now_ms, DUE_MAX):
             self.reinsert(message)
             if message.deadline_ms:
                 self.schedule_expiry(message)
         self.drain()
-        due: int = self.later.next_ms
-        return due
+        return self.later.next_ms
 
-    def hasten(self) -> None:
-        """Let all be ready that wait for their time: the queue is purged, or ends."""
+    def make_all_valid(self) -> None:
+        """Make all messages ready: the queue is purged, or deleted."""
         if self.later is not None:
             for message in self.later.take_all():
                 self.reinsert(message)
 
     def purge(self) -> int:
-        """Drop every message that nobody holds; return how many there were."""
-        self.hasten()
+        self.make_all_valid()
         return Queue.purge(self)
 
     def retire(self) -> None:
-        self.hasten()
+        self.make_all_valid()
         Queue.retire(self)
 
     def destroy(self) -> int:
         if self.later is not None:
-            self.hasten()
+            self.make_all_valid()
             self.vhost.scheduler.remove(("later", self))
         return Queue.destroy(self)
-
-    # --- For the kinds ----------------------------------------------------------------------
-
-    def is_ready(self, message: Message) -> bool:
-        """Tell whether a message that is listed somewhere stands there for something."""
-        return not message.flags & C_GONE and message.consumer is None

@@ -2,8 +2,7 @@
 import cython
 
 from headrace.model.queue_kinds.inspecting cimport InspectingQueue
-from headrace.model.message cimport Message
-from headrace.model.queue.ready_list cimport STALE_MIN
+from headrace.model.message cimport C_GONE, Message
 
 cdef class LastValueQueue(InspectingQueue):
     cdef public str key
@@ -24,6 +23,7 @@ cdef class LastValueQueue(InspectingQueue):
     cdef bint claim(self, Message message) except -1
     cdef replace(self, Message message)
     cdef supersede(self, Message message)
-    cdef reinsert(self, Message message)
+    cdef int reinsert(self, Message message) except -1
+    cdef bint is_ready(self, Message message) except -1
     @cython.locals(alike=dict)
     cpdef remove(self, Message message)

@@ -15,36 +15,41 @@ Cost. Two dictionary entries a message, and of a long value a digest; what is re
 the ring as a shell.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
 if not cython.compiled:
+    from headrace.model.message import GONE as C_GONE
     from headrace.model.message import Message
-    from headrace.model.queue.ready_list import STALE_MIN
     from headrace.model.queue_kinds.inspecting import InspectingQueue
 
 from headrace.model.arguments.canonical import short
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from headrace.model.queue.destination import Options
 
 
 class LastValueQueue(InspectingQueue):
     """A queue with at most one ready message for each value of a header."""
 
-    def __init__(self, name: str, **options: Any) -> None:
+    def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         InspectingQueue.__init__(self, name, **options)
-        self.looks = True
+        self.inspects = True
         self.key = ""  # The name of the header.
-        self.alike: dict[Any, dict[int, Message]] = {}  # By value and seq; the newest is last.
-        self.keys: dict[int, Any] = {}  # The value, by seq, of each message that has one.
+        self.alike: dict[object, dict[int, Message]] = {}  # By value and seq; the newest is last.
+        self.keys: dict[int, object] = {}  # The value, by seq, of each message that has one.
 
     def shape(self, arguments: dict[str, Any]) -> None:
         InspectingQueue.shape(self, arguments)
         named = arguments.get("qpid.LVQ_key", "qpid.LVQ_key")
-        self.key = arguments.get("qpid.last_value_queue_key", named)
+        self.key = str(arguments.get("qpid.last_value_queue_key", named))
 
     def enqueue(self, message: Message) -> int:
-        if not self.has_room(message):
-            self.reject_overflow(message)
+        if self.limits is not None and not self.has_room(message):
+            self.limits.reject(self, message)
             return 1
         if not self.claim(message):
             self.supersede(message)
@@ -52,8 +57,8 @@ class LastValueQueue(InspectingQueue):
         return InspectingQueue.enqueue(self, message)
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        if not promised and not self.has_room(message):
-            self.reject_overflow(message)
+        if self.limits is not None and not promised and not self.has_room(message):
+            self.limits.reject(self, message)
         elif not self.claim(message):
             self.supersede(message)
         else:
@@ -81,19 +86,19 @@ class LastValueQueue(InspectingQueue):
         older = self.newest(self.key_of(message))
         if older is None or not self.is_ready(older):
             return False
-        self.ready_count -= 1
-        self.ready_bytes -= older.body_size
+        self.ready.count -= 1
+        self.ready.bytes -= older.body_size
         refused = self.is_full_for(message.body_size)
-        self.ready_count += 1
-        self.ready_bytes += older.body_size
+        self.ready.count += 1
+        self.ready.bytes += older.body_size
         return not refused
 
-    def key_of(self, message: Message) -> Any:
+    def key_of(self, message: Message) -> object:
         """Return the value of the header; None when a message has none that compares."""
         key = self.keys.get(message.seq)
-        return short(self.header(message, self.key)) if key is None else key
+        return short(self.reader.read(message, self.key)) if key is None else key
 
-    def newest(self, key: Any) -> Message | None:
+    def newest(self, key: object) -> Message | None:
         """Return the newest message of a key, held or ready; None when there is none."""
         alike = None if key is None else self.alike.get(key)
         if alike is None:
@@ -121,12 +126,9 @@ class LastValueQueue(InspectingQueue):
 
     def replace(self, message: Message) -> None:
         """A ready message makes way for a newer one."""
-        self.ready_count -= 1
-        self.ready_bytes -= message.body_size
-        self.stale_count += 1
+        self.ready.withdraw(message)
         self.remove(message)
-        if self.stale_count > STALE_MIN and self.stale_count > self.ready_count:
-            self.sweep()
+        self.ready.sweep_if_stale()
 
     def supersede(self, message: Message) -> None:
         """A message that is counted nowhere comes too late."""
@@ -138,6 +140,10 @@ class LastValueQueue(InspectingQueue):
             InspectingQueue.reinsert(self, message)
         else:
             self.remove(message)
+
+    def is_ready(self, message: Message) -> bool:
+        """Return True if a message is neither unacked nor gone."""
+        return not message.flags & C_GONE and message.consumer is None
 
     def remove(self, message: Message) -> None:
         key = self.keys.pop(message.seq, None)

@@ -2,31 +2,34 @@
 import cython
 
 from headrace.model.message cimport Message
-from headrace.model.queue_kinds.ordered cimport OrderedQueue
-from headrace.model.queue.dispatch cimport Consumer, Cursor
+from headrace.model.queue.ready_list cimport STALE_MIN, Cursor
+from headrace.model.queue_kinds.ordered cimport OrderedList
 
 @cython.final
 cdef class SortedCursor(Cursor):
+    cdef list line
     cdef tuple reach
 
-cdef class SortedQueue(OrderedQueue):
+cdef class SortedList(OrderedList):
+    cdef object reader
     cdef public str key
     cdef list line
     cdef dict values
 
     cdef int level(self, int priority) except -1
-    cdef line_up(self, Message message)
+    cdef int line_up(self, Message message) except -1
     @cython.locals(line=list, message=Message)
     cdef Message next_in_line(self)
     cdef int push(self, Message message) except -1
-    cdef notify_cursors(self, tuple entry)
-    @cython.locals(cursor=SortedCursor, entry=tuple)
-    cdef announce(self, Message message, bint fresh)
-    cpdef Cursor new_cursor(self, Consumer consumer)
-    @cython.locals(ahead=list, message=Message, first=cython.ulonglong)
+    cdef int notify_cursors(self, tuple entry) except -1
+    @cython.locals(own=SortedCursor, entry=tuple, unseen=cython.bint)
+    cdef int announce(self, Message message, bint fresh) except -1
+    cdef int add_unseen(self, SortedCursor cursor, tuple entry) except -1
+    cpdef Cursor new_cursor(self, bint browses)
+    @cython.locals(own=SortedCursor, line=list, message=Message, first=cython.ulonglong)
     cdef Message following(self, Cursor cursor)
-    @cython.locals(own=SortedCursor, ahead=list, reach=tuple)
+    @cython.locals(own=SortedCursor, line=list, reach=tuple)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
-    cpdef remove(self, Message message)
+    cdef int forget(self, Message message) except -1
     cdef sweep(self)
-    cdef clear_line(self)
+    cdef int clear_line(self) except -1

@@ -1,65 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue that is sorted by a header's value: what is ready leaves in lexical order.
+"""A ready list sorted by a header: messages leave in lexical order of its value.
 
 As in Broker-J (``qpid.queue_sort_key``): the value counts as text, whatever it is, compared
 character by character, the first ``SORTED_BY`` of them; messages without the header come first;
-equal ones leave as they came. A message that comes later and sorts before others overtakes them.
+equal ones leave as they arrived. A message that arrives later and sorts before others overtakes
+them.
 
-Whoever looks, or chooses, goes by the header as well. A browser is shown each message once: one
-that comes later and sorts before what it has been shown is the next.
+Cursors go by the header as well. A browser is shown each message once: one that arrives later and
+sorts before what it has been shown is the next.
 
 Cost. A heap: the logarithm of the depth for each message. Each cursor has a heap of its own, of
-what it has not looked at: eight octets for each message.
+what it has not seen: eight bytes for each message.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer, Cursor
-    from headrace.model.queue_kinds.ordered import OrderedQueue
+    from headrace.model.queue.ready_list import STALE_MIN, Cursor
+    from headrace.model.queue_kinds.ordered import OrderedList
 
 from headrace.model.arguments.values import shown
+
+if TYPE_CHECKING:
+    from headrace.model.queue_kinds.inspecting import HeaderReader
 
 SORTED_BY = 255  # Characters of each value, which are in memory wherever the message is.
 
 
 class SortedCursor(Cursor):
-    """How far somebody has looked, by the header."""
+    """How far a cursor has read, in order of the header."""
 
-    def __init__(self, consumer: Consumer, line: list[tuple[str, int, Message]]) -> None:
-        Cursor.__init__(self, consumer, 1)
-        self.ahead = line  # A heap.
-        self.reach: Any = None  # Value and seq of the last in order that it has looked at.
+    def __init__(self, browses: bool, line: list[tuple[str, int, Message]]) -> None:
+        Cursor.__init__(self, browses, 1)
+        self.line = line  # The messages that it has not seen; a heap.
+        self.reach: tuple[str, int] | None = None  # Value and seq of the last one, in order.
 
 
-class SortedQueue(OrderedQueue):
-    """A queue whose ready messages leave in the order of a header."""
+class SortedList(OrderedList):
+    """Ready messages that leave in the order of a header."""
 
-    def __init__(self, name: str, **options: Any) -> None:
-        OrderedQueue.__init__(self, name, **options)
-        self.key = ""  # The name of the header.
+    def __init__(self, reader: "HeaderReader", key: str) -> None:
+        OrderedList.__init__(self)
+        self.reader = reader
+        self.key = key  # The name of the header.
         self.line: list[tuple[str, int, Message]] = []  # Value, seq; a heap.
         self.values: dict[int, str] = {}  # The value, by seq, of each message that has one.
 
-    def shape(self, arguments: dict[str, Any]) -> None:
-        OrderedQueue.shape(self, arguments)
-        self.key = arguments["qpid.queue_sort_key"]
-
     def level(self, priority: int) -> int:
-        """All go by the header, whatever their priority."""
+        """Return 0: messages leave by the header, whatever their priority."""
         return 0
 
     def line_up(self, message: Message) -> None:
         text = self.values.get(message.seq)
         if text is None:
-            value = self.header(message, self.key)
+            value = self.reader.read(message, self.key)
             text = ""
             if value is not None:
-                text = "=" + (value if type(value) is str else shown(value))[:SORTED_BY]
+                text = "=" + (value if isinstance(value, str) else shown(value))[:SORTED_BY]
             self.values[message.seq] = text
         heappush(self.line, (text, message.seq, message))
 
@@ -72,54 +73,60 @@ class SortedQueue(OrderedQueue):
         return None
 
     def push(self, message: Message) -> None:
-        OrderedQueue.push(self, message)
-        if self.browsers is not None or self.seekers is not None:
+        OrderedList.push(self, message)
+        if self.cursors is not None:
             self.announce(message, True)
 
     def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         self.announce(entry[2], False)
 
     def announce(self, message: Message, fresh: bool) -> None:
-        """Let those know who look: a message came, or came back to its place."""
-        cursor: SortedCursor
+        """Show the cursors a message that arrived (``fresh``), or returned to its position."""
         entry = (self.values[message.seq], message.seq, message)
-        for cursor in self.seekers or ():
-            self.add_ahead(cursor, entry)
-        for cursor in self.browsers or ():
-            if fresh or cursor.reach is None or entry[:2] > cursor.reach:
-                self.add_ahead(cursor, entry)
-        if self.browsers is not None:
-            self.wake()
+        for cursor in self.cursors or ():
+            assert isinstance(cursor, SortedCursor)
+            own = cursor
+            unseen = fresh or own.reach is None or entry[:2] > own.reach
+            if unseen or not own.browses:
+                self.add_unseen(own, entry)
 
-    def new_cursor(self, consumer: Consumer) -> Cursor:
-        return SortedCursor(consumer, list(self.line))
+    def add_unseen(self, cursor: SortedCursor, entry: tuple[str, int, Message]) -> None:
+        """Let a cursor see a message."""
+        if len(cursor.line) > 2 * self.count + STALE_MIN:
+            cursor.line = list({e[1]: e for e in cursor.line if self.is_ready(e[2])}.values())
+            heapify(cursor.line)
+        heappush(cursor.line, entry)
+
+    def new_cursor(self, browses: bool) -> Cursor:
+        return SortedCursor(browses, list(self.line))
 
     def following(self, cursor: Cursor) -> Message | None:
-        ahead = cursor.ahead
-        first = cursor.seen[0]  # Nothing up to this place is wanted.
-        while ahead:
-            message: Message = ahead[0][2]
+        assert isinstance(cursor, SortedCursor)
+        own = cursor
+        line = own.line
+        first = own.seen[0]  # Nothing up to this position is wanted.
+        while line:
+            message: Message = line[0][2]
             if message.seq > first and self.is_ready(message):
                 return message
-            heappop(ahead)
+            heappop(line)
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
         assert isinstance(cursor, SortedCursor)
         own = cursor
-        ahead = own.ahead
+        line = own.line
         reach = (self.values[message.seq], message.seq)
-        while ahead and ahead[0][2] is message:  # One that came back may be there twice.
-            heappop(ahead)
+        while line and line[0][2] is message:  # One that was requeued may be there twice.
+            heappop(line)
         if own.reach is None or reach > own.reach:
             own.reach = reach
 
-    def remove(self, message: Message) -> None:
+    def forget(self, message: Message) -> None:
         self.values.pop(message.seq, None)
-        OrderedQueue.remove(self, message)
 
     def sweep(self) -> None:
-        OrderedQueue.sweep(self)
+        OrderedList.sweep(self)
         self.line = [entry for entry in self.line if self.is_ready(entry[2])]
         heapify(self.line)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD
 
 cdef unsigned long long MARK_STEP

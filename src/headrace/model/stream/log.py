@@ -11,7 +11,7 @@ import cython
 
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from headrace.model.errors import ResourceError
 
 if TYPE_CHECKING:
     from headrace.model.keyvalue import Facts
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 ARGUMENT = "x-stream-automatic-offset-tracking"
 GENERATED = "amq.ctag-"  # Prefix of generated tags, which change every time.

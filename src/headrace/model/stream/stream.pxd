@@ -3,7 +3,7 @@ import cython
 
 from headrace.model.message cimport C_KIND_MASK, Message, new_message
 from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.log cimport StreamLog
 
 cdef Py_ssize_t READ_OCTETS_MAX

@@ -16,7 +16,7 @@ import cython
 if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import Message, new_message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.log import StreamLog
 
@@ -88,7 +88,7 @@ class Stream(Queue):
             message.data, message.address_len, message.body_size, self.counters.now_ms
         )
         self.counters.memory_used += self.log.held - before
-        if self.consumers is not None:
+        if self.round is not None:
             if self.choosy is not None:
                 self.note_own(message.publisher, offset)
             self.wake()
@@ -266,9 +266,8 @@ class Stream(Queue):
         self.waking = False
         if self.tracking is not None:
             self.tracking.write()
-        active = self.active
-        if active is not None:
-            for consumer in list(active):
+        if self.round is not None:
+            for consumer in list(self.round.active):
                 if consumer in self.readings:
                     looking = consumer.looking
                     self.serve_reading(consumer)
@@ -276,15 +275,14 @@ class Stream(Queue):
                         consumer.looked()
                 elif consumer in self.cursors:
                     self.serve(consumer)
-        if self.log.committed_offset < self.log.next_offset and self.consumers is not None:
+        if self.log.committed_offset < self.log.next_offset and self.round is not None:
             self.wake()
 
     def serve(self, consumer: Consumer) -> None:
         """Hand a reader what it may have."""
         while True:
             if not consumer.can():
-                consumer.parked = True
-                self.active.remove(consumer)
+                self.deactivate(consumer)
                 return
             batch = self.fetched.get(consumer)
             if not batch:
@@ -350,8 +348,7 @@ class Stream(Queue):
                 consumer.ended()
                 return
             if not consumer.can():
-                consumer.parked = True
-                self.active.remove(consumer)
+                self.deactivate(consumer)
                 return
             if not batch:
                 if looked >= SCAN_OCTETS_MAX:

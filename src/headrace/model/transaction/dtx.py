@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.model.counters import weight_of
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
 from headrace.model.message import KIND_FILE, KIND_MASK, SCRATCH
-from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.transaction.publishes import TransactionPublishes
 from headrace.model.transaction.transaction import REQUEUE, Settle, Transaction, settle_all
 from headrace.model.transaction.xid import STAGED, Xid
@@ -519,7 +519,7 @@ class Branches:
         for message, queues, _ in branch.transaction.publishes:
             for queue in queues:
                 if (
-                    queue.limited
+                    queue.limits is not None
                     and not queue.deleted
                     and message.flags & KIND_MASK < KIND_FILE
                     and queue.would_reject(message.body_size)

@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
 
-from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import lane_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -31,6 +31,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
+from headrace.model.queue.overflow import OVERFLOW_DROP_HEAD
 from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.transaction import settle_all
 from headrace.model.transaction.xid import STAGED, Xid
@@ -248,7 +249,7 @@ class Sinks:
                 f"{count} messages were published, {transaction.seen} have come"
             )
         limited = any(
-            queue.limited and queue.overflow
+            queue.limits is not None and queue.limits.policy
             for queues in transaction.publishes.routes()
             for queue in queues
         )
@@ -257,13 +258,14 @@ class Sinks:
         room: dict[Queue, list[int]] = {}
         for place, (message, queues, _) in enumerate(transaction.publishes):
             for queue in queues:
-                if not queue.limited or not queue.overflow:
+                limits = queue.limits
+                if limits is None or limits.policy == OVERFLOW_DROP_HEAD:
                     continue  # These drop the oldest message, or nothing.
                 counted = room.setdefault(queue, [queue.pending_count, 0])
                 counted[0] += 1
                 counted[1] += message.body_size
-                too_many = 0 <= queue.max_length < queue.ready_count + counted[0]
-                too_much = 0 <= queue.max_length_bytes < queue.ready_bytes + counted[1]
+                too_many = 0 <= limits.max_length < queue.ready_count + counted[0]
+                too_much = 0 <= limits.max_length_bytes < queue.ready_bytes + counted[1]
                 if too_many or too_much:
                     raise PreconditionFailed(f"message {place}: queue '{queue.name}' is full")
 

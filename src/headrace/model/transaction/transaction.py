@@ -14,7 +14,7 @@ import cython
 
 from headrace.model.arguments.values import keeps_all
 from headrace.model.errors import IllegalState, ResourceError
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.transaction.publishes import TransactionPublishes
 
 if not cython.compiled:

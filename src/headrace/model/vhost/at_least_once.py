@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 
 if TYPE_CHECKING:
     from headrace.model.message import Message

@@ -19,8 +19,8 @@ from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.counters import LETTERS_MAX
 from headrace.model.message import KIND_MASK
 from headrace.model.queue import delivery_count
-from headrace.model.queue.content_lanes import lane_of
 from headrace.model.queue.retry_backoff import Waiting
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.vhost.at_least_once import Undelivered
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
@@ -398,6 +398,7 @@ class DeadLetters:
 
     def delay_retry(self, queue: Queue, message: Message) -> None:
         """Delay the next delivery of a message by its queue's retry backoff."""
+        assert queue.backoff is not None
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note(message, message.deliveries, due_ms)
         waiting = self._waiting(queue)

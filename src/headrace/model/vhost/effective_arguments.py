@@ -15,7 +15,7 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.events import SERVICES
 from headrace.model.policy.policy import EXCHANGE, QUORUM, STREAM, Policies, merged
 from headrace.model.queue import flow_control
-from headrace.model.queue.apply_arguments import apply_arguments
+from headrace.model.queue_kinds.apply_arguments import apply_arguments
 from headrace.model.stream.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def configure(vhost: QueueRegistry, queue: Queue) -> None:
     message_ttl_ms = queue.message_ttl_ms
     apply_arguments(queue, arguments)
     if (
-        queue.limited
+        queue.limits is not None
         and not queue.dead_letter_at_least_once
         and arguments.get(STRATEGY) == "at-least-once"
     ):
@@ -156,7 +156,7 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
 
 def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
     """Apply a new or shorter message TTL to the messages in a queue, counted from now."""
-    at = queue.position_of_first()
+    at = queue.ready.first_position(queue.counters.next_seq)
     end = vhost.counters.next_seq
     began_ms = vhost.counters.now_ms
 
@@ -167,7 +167,7 @@ def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
         at = queue.set_deadlines(at, end, began_ms, LIVES_OCTETS)
         return now_ms + 1 if at < end else 0
 
-    returned = queue.returned_within(0, end)
+    returned = queue.ready.returned_within(0, end)
     for message in returned:
         queue.set_deadline(message, began_ms)
         queue.schedule_expiry(message)

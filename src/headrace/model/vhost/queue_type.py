@@ -12,11 +12,10 @@ from headrace.model.arguments.values import number
 from headrace.model.errors import InvalidArgument
 from headrace.model.queue import flow_control
 from headrace.model.queue.queue import Queue
-from headrace.model.queue_kinds.fair_share import FairShareQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
-from headrace.model.queue_kinds.inspecting import InspectingQueue
+from headrace.model.queue_kinds.inspecting import SHARES, InspectingQueue
+from headrace.model.queue_kinds.inspecting import SORT_KEY as SORT
 from headrace.model.queue_kinds.last_value import LastValueQueue
-from headrace.model.queue_kinds.sorted import SortedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,12 +27,10 @@ LAST_VALUE = (
     "qpid.last_value_queue",
     "qpid.last_value_queue_no_browse",
 )
-SORT = "qpid.queue_sort_key"
 GROUP = "qpid.group_header_key"
 PRIORITIES = ("qpid.priorities", "x-max-priority")
 HOLD = "holdOnPublishEnabled"
 DEDUPLICATION = "x-message-deduplication"  # Deduplicating queues are a kind of their own.
-SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
 
 _FAMILIES = (LAST_VALUE, (SORT,), (GROUP,), PRIORITIES)
 _NEEDS = (
@@ -87,12 +84,8 @@ def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:
     """Return the class of a queue with these checked arguments."""
     if wants(arguments, LAST_VALUE):
         return LastValueQueue
-    if wants(arguments, (SORT,)):
-        return SortedQueue
     if wants(arguments, (GROUP,)):
         return GroupedQueue
-    if wants(arguments, SHARES):
-        return FairShareQueue
-    if wants(arguments, (HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)):
+    if wants(arguments, (SORT, *SHARES, HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)):
         return InspectingQueue
     return Queue

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from headrace.model.counters import Counters
     from headrace.model.ports import Store
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from headrace.model.message import KIND_MASK
 from headrace.model.policy.accounts import Account, Permission
 from headrace.model.ports import Store
 from headrace.model.queue import delivery_count
-from headrace.model.queue.content_lanes import lane_of
 from headrace.model.queue.queue import Queue
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import Definitions, NoDefinitions

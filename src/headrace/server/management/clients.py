@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
@@ -329,7 +329,8 @@ def consumers_of(queue: Queue) -> Iterator[Consumer]:
     lanes = [] if queue.lanes is None else list(queue.lanes.values())
     for one in (queue, *lanes):
         yield from list(one.consumers or ())
-        yield from [cursor.consumer for cursor in one.browsers or ()]
+        if one.browsing is not None:
+            yield from list(one.browsing.browsers)
 
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:

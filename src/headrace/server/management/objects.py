@@ -137,7 +137,7 @@ def show_queue(call: Call) -> Answered:
         "max_length_bytes": queue.max_length_bytes,
         "message_ttl_ms": queue.message_ttl_ms,
         "expires_ms": queue.expires_ms,
-        "max_priority": queue.max_priority,
+        "max_priority": queue.ready.max_priority,
         "delivery_limit": queue.delivery_limit,
         "dead_letter_exchange": queue.dead_letter_exchange,
         "dead_letter_routing_key": queue.dead_letter_routing_key,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.log cimport StreamLog
 from headrace.store.journal.journal cimport Journal
 from headrace.store.segment.record cimport C_BEGIN, C_GROUP, C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, seal

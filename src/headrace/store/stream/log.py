@@ -35,7 +35,7 @@ from headrace.store.stream.recovery import StreamRecovery
 from headrace.store.stream.scan import GOES_ON
 
 if not cython.compiled:
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.stream.log import StreamLog
     from headrace.store.journal.journal import Journal
     from headrace.store.segment.record import BEGIN as C_BEGIN

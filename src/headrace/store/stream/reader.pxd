@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.store.segment.record cimport (
     C_HEAD, C_MESSAGE, C_MESSAGE_HEAD, intact, next_intact, plausible,
 )

@@ -16,7 +16,7 @@ from headrace.store.stream.files import StreamFiles
 if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
     from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD

@@ -23,8 +23,8 @@ from headrace.model.errors import ModelError
 from headrace.model.operations.peek import beginning
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
-from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue.multi_queue import MultiQueue, holders_of, names_in
+from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
+from headrace.model.queue_kinds.multi_queue import MultiQueue, holders_of, names_in
 from headrace.protocol.codec_0_10 import (
     Acquired,
     MessageAccept,

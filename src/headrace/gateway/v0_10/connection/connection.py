@@ -22,7 +22,7 @@ from headrace.gateway.connection.context import CHANGES, waits
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_kin, is_reticent
 from headrace.model.errors import ModelError
-from headrace.model.queue.multi_queue import holders_of, parts_of
+from headrace.model.queue_kinds.multi_queue import holders_of, parts_of
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionOpen,

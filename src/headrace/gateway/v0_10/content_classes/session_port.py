@@ -14,7 +14,7 @@ from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
 from headrace.gateway.v0_10.queue_names import queue_of
 from headrace.model.errors import ModelError
-from headrace.model.queue.content_lanes import home_of, lane_of
+from headrace.model.queue_kinds.content_lanes import home_of, lane_of
 from headrace.protocol import codec_0_10
 from headrace.protocol.codec_0_10 import Command, FileConsume, StreamConsume
 from headrace.protocol.errors import AmqpError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.gateway.content_classes.port import ConsumeMethod
     from headrace.gateway.v0_10.connection.connection import Connection010
     from headrace.gateway.v0_10.session.session import Session010
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.model.message cimport Message
-from headrace.model.queue.dispatch cimport Consumer, ServedMessages
+from headrace.model.queue.destination cimport Consumer, Destination
 from headrace.model.queue.ring cimport Ring
 
 cdef Py_ssize_t RING_SLACK
@@ -39,10 +39,10 @@ cdef class Deliveries:
     @cython.locals(ring=Ring, number=cython.uint, end=Py_ssize_t, at=Py_ssize_t, message=Message,
                    size=cython.uint)
     cpdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
-    @cython.locals(consumer=Consumer, queue=ServedMessages)
+    @cython.locals(consumer=Consumer, queue=Destination)
     cdef apply(self, unsigned int number, Message message, int outcome)
     cpdef settle_in_transaction(
-        self, unsigned int number, Message message, ServedMessages queue, int outcome
+        self, unsigned int number, Message message, Destination queue, int outcome
     )
     cpdef drain_touched(self)
     cpdef forget_browsed(self, unsigned int first, unsigned int last)

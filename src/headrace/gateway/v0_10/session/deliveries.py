@@ -14,7 +14,7 @@ import cython
 if not cython.compiled:
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.wire.memory import cut, same
 

@@ -26,14 +26,14 @@ if not cython.compiled:
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.v0_10.errors import translate
 from headrace.model.errors import ModelError
-from headrace.model.queue.multi_queue import parts_of
+from headrace.model.queue_kinds.multi_queue import parts_of
 from headrace.protocol.codec_0_10 import MessageCancel, Struct
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.connection.connection import Connection010
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.

@@ -8,7 +8,7 @@ from headrace.gateway.conversion.convert cimport Converter, body_of_frames
 from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.protocol.v0_10.attachment cimport Carrier
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 from headrace.wire.memory cimport cut, get32

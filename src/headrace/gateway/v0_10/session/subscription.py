@@ -19,7 +19,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message, new_message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.wire.memory import cut, get32
 
@@ -158,11 +158,7 @@ class Subscription(Consumer):
     def select(self, selective: bool) -> None:
         """Have the queue ask before each message whether it fits."""
         selective = selective or self.filters
-        if selective != self.selective:
-            self.selective = selective
-            queue = self.queue
-            if queue.consumers is not None and self in queue.consumers:
-                queue.selective += 1 if selective else -1
+        self.queue.set_selective(self, selective)
 
     def restore(self, count: int, octets: int, window: int) -> None:
         """Transfers were completed: what they cost may be spent again, in window mode."""

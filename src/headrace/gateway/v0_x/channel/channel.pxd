@@ -9,7 +9,7 @@ from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, Getter
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.dispatch cimport Consumer, ServedMessages
+from headrace.model.queue.destination cimport Consumer, Destination
 
 cdef enum:
     C_ACCEPT = 0
@@ -45,19 +45,19 @@ cdef class Channel(Deliveries):
     cpdef settle_one(self, unsigned long long tag, int outcome)
     @cython.locals(unsettled=Unsettled, message=Message, consumer=Consumer, last=Consumer)
     cpdef settle_range(self, unsigned long long tag, int outcome)
-    @cython.locals(queue=ServedMessages, fed=cython.bint)
+    @cython.locals(queue=Destination, fed=cython.bint)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
     cpdef refresh(self, Consumer consumer)
     cdef note_settles(self, unsigned long long tag, bint multiple, int outcome)
-    @cython.locals(message=Message, queue=ServedMessages, tag=cython.ulonglong)
+    @cython.locals(message=Message, queue=Destination, tag=cython.ulonglong)
     cpdef return_late(self, Consumer consumer, unsigned long long last)
     cdef settle_late(self, unsigned long long tag)
     @cython.locals(consumer=BasicConsumer)
     cdef BasicConsumer forget_late(self, unsigned long long tag)
     @cython.locals(message=Message, consumer=Consumer, entries=list)
     cpdef list take_back(self)
-    @cython.locals(queue=ServedMessages, message=Message, consumer=Consumer)
+    @cython.locals(queue=Destination, message=Message, consumer=Consumer)
     cpdef requeue_all(self)
     cdef int publish_seen(self) except -1
     cpdef publish_refused(self)

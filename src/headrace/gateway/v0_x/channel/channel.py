@@ -18,10 +18,10 @@ if not cython.compiled:
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
 
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue.multi_queue import give_credit, go_on, head_of
+from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
@@ -155,7 +155,7 @@ class Channel(Deliveries):
             unpark_in_turn([self], consumer)
         elif consumer.parked:
             consumer.queue.unpark(consumer)
-        if consumer.queue.ready_count:
+        if consumer.queue.ready.count:
             consumer.queue.drain()
 
     def note_settles(self, tag: int, multiple: bool, outcome: int) -> None:

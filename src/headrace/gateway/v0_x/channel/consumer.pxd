@@ -6,7 +6,7 @@ from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.messages.stream_headers cimport with_offset
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
-from headrace.model.queue.dispatch cimport Consumer
+from headrace.model.queue.destination cimport Consumer
 from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32, put64
 from headrace.wire.property_bits cimport (

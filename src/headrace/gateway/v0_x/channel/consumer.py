@@ -12,7 +12,7 @@ if not cython.compiled:
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64

@@ -8,7 +8,7 @@ from headrace.gateway.v0_x.connection.owner cimport ConnectionOwner
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
 from headrace.model.counters cimport Counters
 from headrace.model.ports cimport Store
-from headrace.model.queue.dispatch cimport Consumer, ServedMessages
+from headrace.model.queue.destination cimport Consumer, Destination
 from headrace.protocol.v0_x.connection cimport Connection
 from headrace.protocol.v0_x.channel cimport C_CLOSING
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
@@ -43,7 +43,7 @@ cdef class GatewayConnection(Peer):
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)
     cpdef consumer_cancelled(self, object consumer)
-    cpdef starve(self, ServedMessages queue)
+    cpdef starve(self, Destination queue)
     cpdef fed(self)
     @cython.locals(channel=Channel, consumer=Consumer)
     cpdef refresh_all(self)

@@ -18,7 +18,7 @@ from headrace.gateway.v0_x.methods.basic import (
     queue_of,
 )
 from headrace.model.errors import ResourceLocked
-from headrace.model.queue.content_lanes import lane_of
+from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
     FileCancel,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.gateway.content_classes.port import CancelMethod, ConsumeMethod
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
 
 

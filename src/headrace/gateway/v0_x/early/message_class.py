@@ -26,7 +26,7 @@ from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
-from headrace.model.queue.multi_queue import head_of
+from headrace.model.queue_kinds.multi_queue import head_of
 from headrace.protocol.codec_0_x import (
     MessageAppend,
     MessageCancel,

@@ -19,9 +19,15 @@ from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
-from headrace.model.queue.content_lanes import home_of
-from headrace.model.queue.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue.multi_queue import MultiQueue, head_of, holders_of, names_in, parts_of
+from headrace.model.queue_kinds.content_lanes import home_of
+from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
+from headrace.model.queue_kinds.multi_queue import (
+    MultiQueue,
+    head_of,
+    holders_of,
+    names_in,
+    parts_of,
+)
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -57,7 +63,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.permissions import Rights
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.methods.table import Handler
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
@@ -168,11 +174,7 @@ def limit_octets(channel: Channel, octets: int) -> None:
     channel.prefetch_size = octets
     for consumer in (channel.consumers or {}).values():
         selective = consumer.filters or octets > 0
-        if consumer.selective != selective:
-            consumer.selective = selective
-            queue = consumer.queue
-            if queue.consumers is not None and consumer in queue.consumers:
-                queue.selective += 1 if selective else -1
+        consumer.queue.set_selective(consumer, selective)
 
 
 # Keeps 0-9-1/s098, 0-9-1/s100, 0-9/basic.consume.consumer-tag#01, 0-9/basic.consume.exclusive#01.

@@ -25,17 +25,18 @@ if not cython.compiled:
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_FILE as C_KIND_FILE
     from headrace.model.message import Message
-    from headrace.model.queue.dispatch import Consumer
+    from headrace.model.queue.destination import Consumer
+    from headrace.model.queue.overflow import Overflow
     from headrace.model.queue.queue import Queue
 
 from headrace.model.errors import NotImplementedHere
-from headrace.model.queue.apply_arguments import apply_arguments
+from headrace.model.queue_kinds.apply_arguments import apply_arguments
 
 log = logging.getLogger(__name__)
 
 FILE_DELIVERIES = 5  # Without x-delivery-limit, in queues with a dead-letter exchange.
-STREAM_OCTETS_MAX = 16 << 20  # Of stream packets in one queue, unless its arguments say else.
-STREAM_LEVELS = 9  # The highest priority; every one is a level of its own.
+PACKET_BYTES_MAX = 16 << 20  # Of stream packets in one queue, unless its arguments say else.
+PACKET_LEVELS = 9  # The highest priority; every one is a level of its own.
 
 
 class ContentClassQueue(Queue):
@@ -73,6 +74,14 @@ class ContentClassQueue(Queue):
         self.parent.used_ms = self.counters.now_ms
 
 
+class FileOverflow(Overflow):
+    """Rejects and drops no file (0-9/file#02): publishers wait instead."""
+
+    def enforce(self, queue: Queue, message: Message | None) -> None:
+        if queue.guard is not None:
+            queue.guard.look()
+
+
 # Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
 class FileQueue(ContentClassQueue):
     """The files of one queue."""
@@ -85,6 +94,8 @@ class FileQueue(ContentClassQueue):
         ContentClassQueue.apply(self, arguments)
         if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
             self.delivery_limit = FILE_DELIVERIES
+        if self.limits is not None:
+            self.limits = FileOverflow(self.limits.max_length, self.limits.max_length_bytes)
 
     def hold(self, message: Message) -> None:
         """The message refers to its body."""
@@ -138,18 +149,14 @@ class FileQueue(ContentClassQueue):
     def page_out(self, message: Message) -> None:
         """There is nothing to gain."""
 
-    def is_full_for(self, body_size: int) -> bool:
-        """No file is turned away (0-9/file#02)."""
-        return False
-
-    def drop_head(self) -> None:
-        """No file is dropped (0-9/file#02)."""
-
     def full(self) -> bool:
-        """Tell whether publishers should wait: the queue holds what its arguments allow."""
-        if self.max_length >= 0 and self.ready_count >= self.max_length:
+        """Return True if publishers should wait: the queue is at its limits."""
+        limits = self.limits
+        if limits is None:
+            return False
+        if 0 <= limits.max_length <= self.ready.count:
             return True
-        return 0 <= self.max_length_bytes <= self.ready_bytes
+        return 0 <= limits.max_length_bytes <= self.ready.bytes
 
     def release_waiters(self) -> None:
         """Let publishers go on when the queue is below its limits again."""
@@ -158,6 +165,17 @@ class FileQueue(ContentClassQueue):
             self.waiters = None
             for publisher in waiters:
                 publisher.unpace()
+
+
+class PacketOverflow(Overflow):
+    """Takes every packet: the oldest of the lowest priority make room for it."""
+
+    def drop_head(self, queue: Queue) -> None:
+        assert isinstance(queue, PacketQueue)
+        packets = queue
+        while packets.ready.count and self.exceeds(packets, 0, 0):
+            if not packets.give_way():
+                return
 
 
 # Keeps 0-9/stream#01, 0-9/stream#02, 0-10/s234, 0-10/s235, 0-10/s236, 0-10/s239.
@@ -170,58 +188,26 @@ class PacketQueue(ContentClassQueue):
 
     def apply(self, arguments: dict[str, Any]) -> None:
         ContentClassQueue.apply(self, arguments)
-        self.max_priority = self.max_priority or STREAM_LEVELS
-        if self.max_length_bytes < 0:
-            self.max_length_bytes = STREAM_OCTETS_MAX
-        self.limited = True
-        self.overflow = 0
-
-    def is_full_for(self, body_size: int) -> bool:
-        """Every packet is taken; others make room for it."""
-        return False
+        self.ready.max_priority = self.ready.max_priority or PACKET_LEVELS
+        max_length = max_bytes = -1
+        if self.limits is not None:
+            max_length, max_bytes = self.limits.max_length, self.limits.max_length_bytes
+        self.limits = PacketOverflow(max_length, PACKET_BYTES_MAX if max_bytes < 0 else max_bytes)
 
     def page_out(self, message: Message) -> None:
         """Memory is short: let packets go instead of writing them to the disk."""
         if not message.flags & C_GONE:
             self.give_way()
 
-    def drop_head(self) -> None:
-        """Let packets go, those of the lowest priority first, until the limits hold."""
-        while self.ready_count and (
-            (self.max_length >= 0 and self.ready_count > self.max_length)
-            or self.ready_bytes > self.max_length_bytes
-        ):
-            if not self.give_way():
-                return
-
     def give_way(self) -> bool:
-        """Drop the oldest packet of the lowest priority; False when there is none."""
-        message = self.lowest()
+        """Drop the oldest packet of the lowest priority; return False if there is none."""
+        message = self.ready.pop_lowest()
         if message is None:
             return False
         self.discarded += 1
         self.publish_dead_letter(message, "maxlen")
         self.remove(message)
         return True
-
-    def lowest(self) -> Message | None:
-        """Remove and return the first ready packet of the lowest priority."""
-        message: Message | None
-        level = 0
-        while (self.rings is not None and level < len(self.rings)) or level == 0:
-            ring = self.ring if level == 0 else self.rings[level]
-            while ring is not None and ring.count:
-                message = ring.pop()
-                if message is None:
-                    continue
-                if message.flags & C_GONE:
-                    self.stale_count -= 1
-                    continue
-                self.ready_count -= 1
-                self.ready_bytes -= message.body_size
-                return message
-            level += 1
-        return self.next_ready()
 
 
 # Keeps 0-9/queue#any-content, 0-10/s175.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments.values import as_list
 from headrace.model.errors import PreconditionFailed
-from headrace.model.queue.dispatch import Consumer
+from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@ import cython
 
 from headrace.model.message cimport C_GONE, C_KIND_FILE, Message
 from headrace.model.queue.queue cimport Queue
-from headrace.model.queue.dispatch cimport Consumer
-from headrace.model.queue.ring cimport Ring
+from headrace.model.queue.destination cimport Consumer
+from headrace.model.queue.overflow cimport Overflow
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD
 
 cdef class ContentClassQueue(Queue):
@@ -12,6 +12,10 @@ cdef class ContentClassQueue(Queue):
 
     cpdef add_consumer(self, Consumer consumer)
     cpdef remove_consumer(self, Consumer consumer)
+
+cdef class FileOverflow(Overflow):
+    cdef int enforce(self, Queue queue, Message message) except -1
+
 
 cdef class FileQueue(ContentClassQueue):
     cdef public object files
@@ -27,21 +31,20 @@ cdef class FileQueue(ContentClassQueue):
     cpdef remove(self, Message message)
     cdef long long weight(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
-    cpdef bint is_full_for(self, unsigned int body_size) except -1
-    cdef drop_head(self)
+    @cython.locals(limits=Overflow)
     cpdef bint full(self) except -1
     cpdef release_waiters(self)
 
 cdef class PacketQueue(ContentClassQueue):
     cdef public unsigned long long discarded
 
-    cpdef bint is_full_for(self, unsigned int body_size) except -1
     cdef int page_out(self, Message message) except -1
-    cdef drop_head(self)
     @cython.locals(message=Message)
     cdef bint give_way(self) except -1
-    @cython.locals(message=Message, ring=Ring, level=Py_ssize_t)
-    cdef Message lowest(self)
+
+cdef class PacketOverflow(Overflow):
+    @cython.locals(packets=PacketQueue)
+    cdef drop_head(self, Queue queue)
 
 cpdef Queue lane_of(Queue queue, int kind)
 cpdef Queue home_of(Queue queue)

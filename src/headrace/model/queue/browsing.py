@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers that read a queue without popping its head: browsers, and consumers that filter.
+
+Browsing. A browser is shown messages at their positions, and acquires none.
+
+Filtering. A consumer that passes messages over (a selector, no-local) acquires from the middle. It
+sees each message once, and once more when that was requeued. It passes over ``LOOKS_MAX`` messages
+in a row, fewer when they are large, and goes on a moment later.
+
+Each has a cursor, which the ready list keeps up to date.
+"""
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import Message
+    from headrace.model.queue.destination import Consumer
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+
+LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
+PAGED_LOOKS = 16  # of which one that has to be loaded from the disk counts for so many,
+LOOK_BYTES = 1024  # and each so many bytes of its properties and headers for one more,
+LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
+
+
+class Browsing:
+    """The browsers and filters of one queue."""
+
+    def __init__(self, queue: "Queue") -> None:
+        self.queue = queue
+        self.browsers: list[Consumer] = []
+        self.filters: list[Consumer] = []
+        self.resting: list[Consumer] = []  # Filters at the end of the queue, during a drain.
+        self.closing = 0  # Filters that end at the end of the queue.
+
+    def clear(self) -> None:
+        """Forget all consumers."""
+        self.browsers = []
+        self.filters = []
+
+    def wake(self) -> None:
+        """Drain the queue at the end of this turn, if browsers wait for messages."""
+        if self.browsers:
+            self.queue.wake()
+
+    # --- Filters ----------------------------------------------------------------------------------
+
+    def add_filter(self, consumer: Consumer) -> None:
+        """Let a consumer filter, from the first ready message on."""
+        ready = self.queue.ready
+        consumer.cursor = ready.new_cursor(False)
+        ready.watch(consumer.cursor)
+        self.filters.append(consumer)
+        if consumer.auto_close:
+            self.closing += 1
+
+    def remove_filter(self, consumer: Consumer) -> None:
+        """Forget a consumer that filters."""
+        if consumer.cursor is not None:
+            self.queue.ready.unwatch(consumer.cursor)
+        self.filters.remove(consumer)
+        consumer.cursor = None
+        if consumer.auto_close:
+            self.closing -= 1
+
+    def drain_selective(self) -> None:
+        """Deliver ready messages where some consumers do not take every message."""
+        queue = self.queue
+        ready = queue.ready
+        consumers = queue.round
+        assert consumers is not None
+        self.resting = []
+        while ready.count and consumers.active:
+            consumer = consumers.pick()
+            if consumer is None:
+                break
+            if consumer.cursor is not None:
+                message = self.seek(consumer)
+                if message is not None:
+                    ready.withdraw(message)
+                    queue.dispatch(consumer, message)
+                continue
+            message = queue.dequeue()
+            if message is None:
+                break
+            consumer = self.choose(consumer, message)
+            if consumer is None:
+                queue.reinsert(message)
+            else:
+                queue.dispatch(consumer, message)
+        for consumer in self.resting:
+            if consumer.parked and consumer.cursor is not None and queue.round is not None:
+                queue.activate(consumer)
+        self.resting = []
+        if self.closing:
+            self.end_closing()
+        ready.sweep_if_stale()
+
+    def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
+        """Return the consumer that comes next, or another with room, that takes this message.
+
+        A consumer that has no room for this message is parked: smaller ones must not overtake it
+        for ever. Filters come for theirs by themselves.
+        """
+        other: Consumer
+        consumers = self.queue.round
+        assert consumers is not None
+        for other in [consumer, *consumers.active]:
+            if other.parked or other.cursor is not None:
+                continue
+            if not other.selective:
+                if other is consumer or other.can():
+                    return other
+                continue
+            verdict = other.accepts(message)
+            if verdict == 1 and (other is consumer or other.can()):
+                return other
+            if verdict == 0:
+                self.queue.start_filtering(other)
+            if verdict == 2:
+                consumers.deactivate(other)
+        return None
+
+    def seek(self, consumer: Consumer) -> Message | None:
+        """Return the next message that a filter takes, in memory, without popping it.
+
+        If there is none the consumer leaves the round: parked for want of room, or resting.
+        """
+        queue = self.queue
+        ready = queue.ready
+        consumers, cursor = queue.round, consumer.cursor
+        assert consumers is not None
+        assert cursor is not None
+        while True:
+            message = ready.following(cursor)
+            if message is None or cursor.looks >= LOOKS_MAX:
+                self.rest(consumer, message is None)
+                consumers.deactivate(consumer)
+                self.resting.append(consumer)
+                return None
+            if message.deadline_ms and message.deadline_ms <= queue.counters.now_ms:
+                ready.pass_over(cursor, message)  # It expires soon.
+                continue
+            paged = message.flags & C_PAGED
+            if paged and not queue.load(message):
+                ready.withdraw(message)
+                continue
+            cursor.looks += self.effort(message, paged)
+            verdict = self.judge(consumer, message)
+            if verdict == 1:
+                ready.pass_over(cursor, message)
+                cursor.looks = 0
+                return message
+            if paged:
+                queue.page_out(message)
+            if verdict == 2:
+                self.rest(consumer, True)
+                consumers.deactivate(consumer)
+                return None
+            ready.pass_over(cursor, message)
+
+    def effort(self, message: Message, paged: int) -> int:
+        """Return how many looks a message counts for."""
+        looks = PAGED_LOOKS if paged else 1
+        if message.data is not None and len(message.data) > message.body_size:
+            looks += (len(message.data) - message.body_size) // LOOK_BYTES
+        return looks
+
+    def judge(self, consumer: Consumer, message: Message) -> int:
+        """Return 1 if a consumer takes a message, 0 if never, 2 if it has no room for it now."""
+        if consumer.no_local and consumer.publisher == message.publisher:
+            return 0
+        if consumer.selector is not None:
+            vhost = self.queue.vhost
+            if vhost is None or vhost.contents is None:
+                return 0
+            if not consumer.selector.matches(vhost.contents.values(message)):
+                return 0
+        return consumer.accepts(message)
+
+    def rest(self, consumer: Consumer, complete: bool) -> None:
+        """Note that a cursor is at the end of the queue (``complete``), or goes on later."""
+        queue = self.queue
+        if consumer.cursor is not None:
+            consumer.cursor.looks = 0
+        if not complete:
+            consumer.looking = True
+            if queue.vhost is None:
+                queue.wake()
+            else:
+                when_ms = queue.counters.now_ms + LOOK_PAUSE_MS
+                queue.vhost.scheduler.put(("look", queue), when_ms, self.go_on)
+        elif consumer.looking:
+            consumer.looking = False
+            consumer.looked()
+
+    def go_on(self, now_ms: int) -> int:
+        """Let the filters pass over more messages."""
+        self.queue.drain()
+        for consumer in list(self.filters):
+            if consumer.looking and not consumer.can():
+                self.rest(consumer, True)  # It has all that it has room for.
+        return 0
+
+    def end_closing(self) -> None:
+        """End auto-close consumers that have reached the end of the queue."""
+        for consumer in list(self.filters):
+            cursor = consumer.cursor
+            if (
+                consumer.auto_close
+                and cursor is not None
+                and self.queue.ready.following(cursor) is None
+            ):
+                self.queue.remove_consumer(consumer)
+                consumer.ended()
+
+    # --- Browsers ---------------------------------------------------------------------------------
+
+    def add_browser(self, consumer: Consumer) -> None:
+        """Show a consumer all ready messages and all arrivals; the caller drains the queue."""
+        if consumer.no_local or consumer.selector is not None:
+            consumer.filters = True
+        ready = self.queue.ready
+        consumer.cursor = ready.new_cursor(True)
+        ready.watch(consumer.cursor)
+        self.browsers.append(consumer)
+        if consumer.exclusive:
+            self.queue.exclusive_consumer = consumer
+
+    def remove_browser(self, consumer: Consumer) -> None:
+        """Show a consumer nothing more."""
+        if consumer in self.browsers:
+            self.browsers.remove(consumer)
+            if consumer.cursor is not None:
+                self.queue.ready.unwatch(consumer.cursor)
+                consumer.cursor = None
+
+    def show_all(self) -> None:
+        """Show every browser with room the messages that it has not seen."""
+        if self.browsers:
+            self.queue.waking = False
+            for consumer in list(self.browsers):
+                if consumer.cursor is not None:
+                    self.show(consumer)
+
+    def show(self, consumer: Consumer) -> None:
+        """Show one browser the messages that it has not seen, while it has room."""
+        queue = self.queue
+        ready = queue.ready
+        cursor = consumer.cursor
+        assert cursor is not None
+        while not queue.deleted:
+            if not consumer.can():
+                consumer.parked = True
+                self.rest(consumer, True)
+                return
+            message = ready.following(cursor)
+            if message is None:
+                self.rest(consumer, True)
+                if consumer.auto_close:
+                    queue.remove_browser(consumer)
+                    consumer.ended()
+                return
+            paged = message.flags & C_PAGED
+            if paged and not queue.load(message):
+                ready.withdraw(message)
+                continue
+            verdict = 1
+            if consumer.selective or consumer.filters:
+                verdict = self.judge(consumer, message)
+                if verdict == 2:
+                    consumer.parked = True  # Until there is room for it.
+                    self.rest(consumer, True)
+                    return
+            ready.pass_over(cursor, message)
+            if verdict == 0:
+                if paged:
+                    queue.page_out(message)
+                cursor.looks += self.effort(message, paged)
+                if cursor.looks >= LOOKS_MAX:
+                    self.rest(consumer, False)
+                    return
+                continue
+            cursor.looks = 0
+            queue.delivered += 1
+            if consumer.queue is queue:
+                consumer.deliver(message)
+            else:
+                consumer.queue.present(consumer, message)
+            if paged and queue.counters.memory_used > queue.counters.memory_max:
+                queue.page_out(message)

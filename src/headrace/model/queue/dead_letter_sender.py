@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the dead letters of a queue to its dead-letter or alternate exchange.
+
+A dead letter and the settlement of the message that it was are one transaction of the store;
+without it the journal, torn between the two, would have the message in both places.
+"""
+
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import GONE as C_GONE
+    from headrace.model.message import PAGED as C_PAGED
+    from headrace.model.message import SCRATCH as C_SCRATCH
+    from headrace.model.message import Message
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+
+
+class DeadLetterSender:
+    """The dead letters of one queue; those that must arrive are kept until they have."""
+
+    def __init__(self, queue: "Queue") -> None:
+        self.queue = queue
+
+    def has_exchange(self) -> bool:
+        """Return True if dead letters of the queue go anywhere."""
+        queue = self.queue
+        if queue.dead_letter_exchange is None and queue.alternate_exchange is None:
+            return False
+        return queue.vhost is not None
+
+    def begin(self, message: Message) -> bool:
+        """Begin a transaction, if one is needed; the caller calls :meth:`end` if true."""
+        if not self.has_exchange() or not message.position or message.flags & C_SCRATCH:
+            return False
+        return bool(self.queue.vhost.dead_letters.begin())
+
+    def begin_batch(self) -> bool:
+        """Let the dead letters that follow share a transaction; :meth:`end` follows if true."""
+        return self.has_exchange() and bool(self.queue.vhost.dead_letters.join_transaction())
+
+    def end(self) -> None:
+        """End the transaction."""
+        self.queue.vhost.dead_letters.end()
+
+    def defer(self, message: Message, reason: str) -> bool:
+        """Put a dead letter off for a moment when there are very many; return True if so.
+
+        The message is held aside then. In the journal it stays the queue's until it is sent.
+        """
+        if not self.has_exchange():
+            return False
+        return bool(self.queue.vhost.dead_letters.postpone(self.queue, message, reason))
+
+    def dead_letter(self, message: Message, reason: str) -> None:
+        """Send a dead letter and remove the message; keep it if it must arrive and has not yet."""
+        queue = self.queue
+        begun = self.begin(message)
+        try:
+            if self.publish(message, reason):
+                queue.remove(message)
+            elif not message.flags & C_GONE:
+                queue.pending_count += 1
+                message.consumer = queue.vhost.dead_letters.keep_undelivered(queue, message, reason)
+        finally:
+            if begun:
+                self.end()
+
+    def retry(self, message: Message, reason: str) -> bool:
+        """Send a dead letter that was kept; return True if it has arrived."""
+        begun = self.begin(message)
+        try:
+            if not self.publish(message, reason):
+                return False
+            self.queue.remove(message)
+        finally:
+            if begun:
+                self.end()
+        return True
+
+    def publish(self, message: Message, reason: str) -> bool:
+        """Publish a dead letter; return False if it must arrive, and has not yet."""
+        if not self.has_exchange():
+            return True
+        queue = self.queue
+        wanted = message.flags & C_PAGED != 0 and queue.vhost.dead_letters.has_target(queue, reason)
+        if wanted and not queue.load(message):
+            return True
+        arrived: bool = queue.vhost.dead_letters.dead_letter(message, queue, reason)
+        return arrived or not queue.dead_letter_at_least_once
+
+    def send_unconvertible(self, message: Message, text: str) -> None:
+        """Dead-letter a message that a consumer could not be sent, with the reason."""
+        queue = self.queue
+        begun = self.begin(message)
+        try:
+            if queue.vhost is not None and not queue.deleted:
+                queue.vhost.dead_letters.dead_letter(message, queue, "unconvertible", text)
+            queue.remove(message)
+        finally:
+            if begun:
+                self.end()
+
+    def orphan(self, message: Message) -> None:
+        """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
+        queue = self.queue
+        begun = self.begin(message)
+        try:
+            if queue.alternate_exchange is not None:
+                self.publish(message, "orphaned")
+            queue.remove(message)
+        finally:
+            if begun:
+                self.end()
+
+    def orphan_some(self, most: int) -> int:
+        """Pass up to ``most`` ready messages on to the alternate exchange, in one transaction.
+
+        Return how many more it could have been.
+        """
+        queue = self.queue
+        batch = self.begin_batch()
+        try:
+            while most > 0:
+                message = queue.ready.pop_oldest()
+                if message is None:
+                    break
+                most -= 1
+                if message.deadline_ms and message.deadline_ms <= queue.counters.now_ms:
+                    queue.dead_letter(message, "expired")
+                elif not message.flags & C_PAGED or queue.load(message):
+                    self.orphan(message)
+        finally:
+            if batch:
+                self.end()
+        return most

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.ports cimport Store
+
+cdef unsigned long long RESERVATION
+
+@cython.final
+cdef class DeliveryMark:
+    cdef Store store
+    cdef unsigned int queue_id
+    cdef bint each
+    cdef readonly unsigned long long reserved
+    cdef readonly unsigned long long reserving
+    cdef unsigned long long reserving_at
+
+    cpdef note_each(self, bint each)
+    cdef int reserve(self, unsigned long long seq) except -1
+    @cython.locals(reserved=cython.ulonglong)
+    cdef unsigned long long reserve_for(self, unsigned long long seq) except? 0

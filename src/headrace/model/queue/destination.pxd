@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
+from headrace.model.message cimport C_PAGED, Message
+from headrace.model.ports cimport Store
+from headrace.model.queue.ready_list cimport Cursor, ReadyList
+
+cdef ReadyList NOTHING_READY
+
+cdef class Consumer:
+    cdef public Destination queue
+    cdef public str tag
+    cdef public bint no_ack
+    cdef public bint exclusive
+    cdef public bint no_local
+    cdef public bint selective
+    cdef public bint filters
+    cdef public bint auto_close
+    cdef public object selector
+    cdef public Cursor cursor
+    cdef public bint looking
+    cdef public bint parked
+    cdef public bint browses
+    cdef public int priority
+    cdef public int family
+    cdef public unsigned int publisher
+    cdef public dict arguments
+
+    cpdef bint can(self) except -1
+    cpdef int accepts(self, Message message) except -1
+    cpdef deliver(self, Message message)
+    cdef int put(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        int redelivered,
+    ) except -1
+    cpdef bint lags(self) except -1
+    cpdef bint pours(self) except -1
+    cdef int put_record(
+        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        unsigned long long offset, unsigned long long arrived_ms,
+    ) except -1
+    cpdef hold(self, unsigned long long position)
+    cpdef cancelled(self)
+    cpdef looked(self)
+    cpdef ended(self)
+    cpdef failed(self, object error)
+
+@cython.final
+cdef class ConsumerRound:
+    cdef public list consumers
+    cdef public list active
+    cdef Py_ssize_t next_index
+    cdef bint has_priorities
+    cdef public int selective
+    cdef public Consumer single_active_consumer
+
+    cdef int add(self, Consumer consumer, bint single_active) except -1
+    @cython.locals(at=Py_ssize_t, other=Consumer)
+    cdef activate(self, Consumer consumer, bint single_active)
+    cdef int deactivate(self, Consumer consumer) except -1
+    @cython.locals(at=Py_ssize_t)
+    cdef Consumer remove(self, Consumer consumer)
+    cdef int clear(self) except -1
+    @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
+    cdef Consumer pick(self)
+    @cython.locals(active=list, last=Py_ssize_t, consumer=Consumer)
+    cdef Consumer pick_by_priority(self)
+    @cython.locals(at=Py_ssize_t)
+    cdef int skip(self, Consumer consumer) except -1
+
+cdef class Destination:
+    cdef public str name
+    cdef public Store store
+    cdef public Counters counters
+    cdef public object vhost
+    cdef public unsigned int id
+    cdef public bytes id_bytes
+    cdef public bint durable
+    cdef public bint auto_delete
+    cdef public object exclusive_owner
+    cdef public dict arguments
+    cdef public str realm
+    cdef public bint is_hidden
+    cdef public bint is_stream
+    cdef public str access_name
+    cdef public long long expires_ms
+    cdef public long long used_ms
+    cdef public bint deleted
+    cdef public ReadyList ready
+    cdef public ConsumerRound round
+    cdef public Consumer exclusive_consumer
+    cdef public bint exclusive_only
+    cdef public bint browse_only
+    cdef public bint single_active
+    cdef public bint traced
+    cdef public bint waking
+    cdef public long long pace_above
+    cdef public bint stopped
+    cdef public dict waiters
+    cdef public unsigned long long published
+    cdef public unsigned long long delivered
+    cdef public unsigned long long acknowledged
+    cdef public long long unacked_count
+    cdef public long long unacked_bytes
+
+    cpdef Consumer ready_consumer(self)
+    cpdef bint has_ready_consumer(self) except -1
+    cpdef bint would_reject(self, unsigned int body_size) except -1
+    cpdef int enqueue(self, Message message) except -1
+    cpdef enqueue_in_place(self, Message message, bint promised=*)
+    cpdef dispatch_arrival(self, Consumer consumer, Message message)
+    cpdef restore(self, Message message, long long arrived_ms)
+    cpdef add_consumer(self, Consumer consumer)
+    cpdef remove_consumer(self, Consumer consumer)
+    cpdef start_filtering(self, Consumer consumer)
+    cpdef set_selective(self, Consumer consumer, bint selective)
+    cpdef present(self, Consumer consumer, Message message)
+    cdef join(self, Consumer consumer)
+    cdef activate(self, Consumer consumer)
+    cdef deactivate(self, Consumer consumer)
+    cdef part(self, Consumer consumer)
+    cpdef unpark(self, Consumer consumer)
+    cpdef drain(self)
+    cpdef wake(self)
+    cpdef Message get(self, Consumer getter)
+    cpdef bint acquire(self, Message message, Consumer consumer) except -1
+    cpdef int settle(self, Message message) except -1
+    cpdef requeue(self, Message message)
+    cpdef release(self, Message message)
+    cpdef discard(self, Message message)
+    cpdef redeliver(self, Message message)
+    cpdef unconvertible(self, Message message, Consumer consumer, str text)
+    cpdef remove(self, Message message)
+    cdef long long weight(self, Message message) except -1
+    cpdef add_waiter(self, object publisher)
+    cpdef drop_waiter(self, object publisher)
+    cpdef long long message_count(self) except -1
+    cpdef Py_ssize_t consumer_count(self) except -1
+    cpdef long long purge(self) except -1
+    cpdef long long destroy(self) except -1

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The length limits of a queue, and its policy for messages beyond them.
+
+Queues drop their oldest messages, reject arrivals, keep the surplus on disk only, or are deleted.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import cython
+
+if not cython.compiled:
+    from headrace.model.message import Message
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+
+log = logging.getLogger(__name__)
+
+OVERFLOW_DROP_HEAD = 0
+OVERFLOW_REJECT = 1
+OVERFLOW_REJECT_DEAD_LETTER = 2
+OVERFLOW_RING_STRICT = 3  # Drop the oldest, but reject arrivals while messages are unacked.
+OVERFLOW_SELF_DESTRUCT = 4  # Delete the queue.
+OVERFLOW_TO_DISK = 5  # Keep messages beyond the limits on disk only.
+
+if not cython.compiled:
+    C_DROP_HEAD = OVERFLOW_DROP_HEAD
+    C_REJECT_DEAD_LETTER = OVERFLOW_REJECT_DEAD_LETTER
+    C_RING_STRICT = OVERFLOW_RING_STRICT
+    C_SELF_DESTRUCT = OVERFLOW_SELF_DESTRUCT
+    C_TO_DISK = OVERFLOW_TO_DISK
+
+
+class Overflow:
+    """Limits in messages and in bytes of their bodies; -1 is no limit."""
+
+    def __init__(
+        self,
+        max_length: int = -1,
+        max_length_bytes: int = -1,
+        policy: int = OVERFLOW_DROP_HEAD,
+        counts_unacked: bool = False,
+    ) -> None:
+        self.max_length = max_length
+        self.max_length_bytes = max_length_bytes
+        self.policy = policy
+        self.counts_unacked = counts_unacked  # Unacked messages count, too (Qpid's rule).
+
+    def is_full_for(self, queue: "Queue", body_size: int) -> bool:
+        """Return True if the policy rejects an arrival with a body of this size."""
+        policy = self.policy
+        if policy in (C_DROP_HEAD, C_TO_DISK):
+            return False
+        if policy == C_RING_STRICT:
+            if not queue.unacked_count:
+                return False
+            if 0 <= self.max_length <= queue.ready.count + queue.unacked_count:
+                return True
+            return self.exceeds(queue, 1, body_size)
+        if 0 <= self.max_length <= self.length(queue):
+            return True
+        return 0 <= self.max_length_bytes < self.bytes(queue) + body_size
+
+    def length(self, queue: "Queue") -> int:
+        """Return how many messages count for the limit."""
+        if self.counts_unacked:
+            return queue.ready.count + queue.unacked_count
+        return queue.ready.count
+
+    def bytes(self, queue: "Queue") -> int:
+        """Return how many bytes count for the limit."""
+        if self.counts_unacked:
+            return queue.ready.bytes + queue.unacked_bytes
+        return queue.ready.bytes
+
+    def exceeds(self, queue: "Queue", more: int, more_bytes: int) -> bool:
+        """Return True if the queue, with so many messages and bytes more, is beyond a limit."""
+        if 0 <= self.max_length < self.length(queue) + more:
+            return True
+        return 0 <= self.max_length_bytes < self.bytes(queue) + more_bytes
+
+    def reject(self, queue: "Queue", message: Message) -> None:
+        """Reject an arrival."""
+        if self.policy == C_REJECT_DEAD_LETTER:
+            sender = queue.dead_letters()
+            begun = sender.begin(message)
+            try:
+                sender.publish(message, "maxlen")
+                queue.forget_arrival(message)
+            finally:
+                if begun:
+                    sender.end()
+            return
+        if self.policy == C_SELF_DESTRUCT and not queue.deleted:
+            log.warning("queue %r: it is full, and deleted, as its policy has it", queue.name)
+            queue.vhost.destruct(queue)
+        queue.forget_arrival(message)
+
+    # Keeps 0-9-1/basic#02, 0-9/basic#02, 0-9/message#02, 0-10/s058.
+    def enforce(self, queue: "Queue", message: Message | None) -> None:
+        """Apply the policy after ``message`` arrived; with None, after others were requeued."""
+        policy = self.policy
+        if policy == C_TO_DISK:
+            if message is not None and message.consumer is None and self.exceeds(queue, 0, 0):
+                queue.page_out(message)
+        elif message is not None:
+            self.drop_head(queue)
+        elif policy in (C_DROP_HEAD, C_RING_STRICT):
+            self.drop_head_in_batch(queue)
+        if queue.guard is not None:
+            queue.guard.look()
+
+    # Keeps 0-9-1/basic#05, 0-9/basic#05, 0-9/message#05, 0-10/s061.
+    def drop_head(self, queue: "Queue") -> None:
+        """Drop the oldest messages while the queue is beyond a limit."""
+        while queue.ready.count and self.exceeds(queue, 0, 0):
+            message = queue.ready.pop_oldest()
+            if message is None:
+                return
+            queue.dead_letter(message, "maxlen")
+
+    def drop_head_in_batch(self, queue: "Queue") -> None:
+        """Drop messages that may be very many: a policy changed, or many were requeued."""
+        if not queue.ready.count or not self.exceeds(queue, 0, 0):
+            return
+        sender = queue.dead_letters()
+        batch = sender.begin_batch()
+        try:
+            while queue.ready.count and self.exceeds(queue, 0, 0):
+                message = queue.ready.pop()
+                if message is None:
+                    return
+                queue.dead_letter_soon(message, "maxlen")
+        finally:
+            if batch:
+                sender.end()

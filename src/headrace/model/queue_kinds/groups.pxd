@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+
+from headrace.model.message cimport Message
+from headrace.model.queue.destination cimport Consumer, Destination
+from headrace.model.queue_kinds.ordered cimport OrderedList
+
+cdef Py_ssize_t IDLE_MAX
+
+@cython.final
+cdef class Group:
+    cdef public object name
+    cdef list line
+    cdef public Consumer owner
+    cdef public Py_ssize_t unacked
+    cdef public unsigned long long listed
+
+cdef class GroupList(OrderedList):
+    cdef object reader
+    cdef Destination queue
+    cdef str key
+    cdef bint shared
+    cdef object otherwise
+    cdef public dict groups
+    cdef dict group_of
+    cdef dict unacked
+    cdef list free
+    cdef dict owned
+    cdef dict eager
+    cdef dict alive
+    cdef dict owns
+    cdef dict idle
+    cdef bint dirty
+
+    cdef int level(self, int priority) except -1
+    @cython.locals(group=Group)
+    cdef Group find_group(self, Message message)
+    @cython.locals(group=Group)
+    cdef int line_up(self, Message message) except -1
+    @cython.locals(first=cython.ulonglong, owner=Consumer, heap=list)
+    cdef list_group(self, Group group)
+    @cython.locals(seq=cython.ulonglong, group=Group, line=list)
+    cdef Group first_group(self, list heap, Consumer owner)
+    @cython.locals(heap=list, own=Group)
+    cdef Group first_for(self, Consumer consumer, Group free)
+    cdef Group known_group(self, Message message)
+    @cython.locals(message=Message)
+    cdef Message take_first(self, Group group)
+    @cython.locals(group=Group)
+    cdef Message next_in_line(self)
+    cdef int withdraw(self, Message message) except -1
+    cdef int reinsert(self, Message message) except -1
+    @cython.locals(group=Group)
+    cdef int forget(self, Message message) except -1
+    @cython.locals(group=Group)
+    cdef sweep(self)
+    @cython.locals(group=Group)
+    cdef int clear_line(self) except -1
+    @cython.locals(oldest=Group)
+    cdef end_group(self, Group group)
+    @cython.locals(owns=dict, owner=Consumer)
+    cdef bind_group(self, Group group, Consumer consumer)
+    @cython.locals(owner=Consumer)
+    cdef int free_group(self, Group group) except -1
+    @cython.locals(owns=dict)
+    cdef int disown(self, Group group, Consumer owner) except -1
+    @cython.locals(group=Group)
+    cdef int assign(self, Message message, Consumer consumer) except -1
+    @cython.locals(group=Group, owner=Consumer)
+    cdef unassign(self, Message message)
+    @cython.locals(group=Group)
+    cpdef object place(self, Message message)
+    cdef add_consumer(self, Consumer consumer)
+    @cython.locals(group=Group)
+    cdef remove_consumer(self, Consumer consumer)
