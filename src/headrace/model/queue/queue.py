@@ -140,7 +140,11 @@ class Queue(Destination):
             if consumer is not None:
                 self.dispatch(consumer, message)
                 return 0
-        self.push(message)
+        self.ready.push(message)  # As in ``push``, without a call.
+        if self.browsing is not None:
+            self.browsing.wake()
+        if self.counters.memory_used > self.counters.memory_max:
+            self.relieve(message)
         if message.deadline_ms:
             self.schedule_expiry(message)
         if self.limits is not None:
