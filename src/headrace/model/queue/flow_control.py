@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import number
 from headrace.model.errors import InvalidArgument
@@ -67,7 +67,7 @@ NAMES = (
 )
 
 
-def threshold(arguments: Mapping[str, Any], names: tuple[str, ...]) -> int:
+def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
     """Return the least of these thresholds that are set; 0, which is none, when no one is."""
     return min(
         (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
@@ -77,13 +77,13 @@ def threshold(arguments: Mapping[str, Any], names: tuple[str, ...]) -> int:
 class Guard:
     """The thresholds of one queue; 0 is none."""
 
-    def __init__(self, queue: Queue, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, queue: Queue, arguments: Mapping[str, object]) -> None:
         self.queue = queue
         self.stop_count = threshold(arguments, STOP_COUNT)
         self.stop_size = threshold(arguments, STOP_SIZE)
         if arguments.get("x-overflow") == "flow-control":
-            self.stop_count = self.stop_count or arguments.get("x-max-length", 0)
-            self.stop_size = self.stop_size or arguments.get("x-max-length-bytes", 0)
+            self.stop_count = self.stop_count or number(arguments.get("x-max-length", 0))
+            self.stop_size = self.stop_size or number(arguments.get("x-max-length-bytes", 0))
         tenths = RESUME_TENTHS
         self.resume_count = threshold(arguments, RESUME_COUNT) or self.stop_count * tenths // 10
         self.resume_count = min(self.resume_count, self.stop_count)  # A policy may lower that.
@@ -104,20 +104,20 @@ class Guard:
 
     @property
     def watches(self) -> bool:
-        """Whether there is anything to watch."""
+        """True if there is a threshold."""
         return bool(self.flows or self.alert_count or self.alert_size or self.alert_age_ms)
 
     @property
     def flows(self) -> bool:
-        """Whether publishers may be stopped."""
+        """True if publishers may be stopped."""
         return bool(self.stop_count or self.stop_size)
 
     # --- Flow control -----------------------------------------------------------------------
 
     def look(self, given: Message | None = None) -> None:
-        """Something came or left: stop or resume the publishers, tell what is too much.
+        """Stop or resume publishers, and raise alerts, after messages arrived or left.
 
-        ``given`` is a message that is about to be somebody's.
+        ``given`` is a message that is about to be unacked.
         """
         queue = self.queue
         count, size = self.depth()
@@ -137,7 +137,7 @@ class Guard:
             self.alert("queue-depth", size, self.alert_size)
 
     def see(self, consumer: Consumer, message: Message) -> None:
-        """A message is about to be handed to a consumer."""
+        """Called before a delivery."""
         if self.counts_unacked and not consumer.no_ack:
             self.look(message)
 
@@ -152,13 +152,13 @@ class Guard:
         return queue.ready_count, queue.ready_bytes
 
     def may_resume(self, count: int, size: int) -> bool:
-        """Tell whether the queue is short enough."""
+        """Return True if the queue is short enough."""
         if self.stop_count and count > self.resume_count:
             return False
         return not self.stop_size or size <= self.resume_size
 
     def stop(self) -> None:
-        """Have every publisher wait from its next message on."""
+        """Make every publisher wait from its next message on."""
         queue = self.queue
         queue.stopped = True
         queue.pace_above = -1
@@ -166,7 +166,7 @@ class Guard:
         queue.vhost.scheduler.put(("flow", queue), queue.counters.now_ms + CHECK_MS, self.check)
 
     def check(self, now_ms: int) -> int:
-        """Look whether a queue has shrunk that nobody drained; return when to look again."""
+        """Resume publishers of a queue that shrank without a drain; return when to check again."""
         queue = self.queue
         if queue.stopped and queue.guard is self and not queue.deleted:
             if not self.may_resume(*self.depth()):
@@ -249,7 +249,7 @@ class Guard:
             )
 
 
-def check(arguments: Mapping[str, Any], what: str) -> None:
+def check(arguments: Mapping[str, object], what: str) -> None:
     """Refuse thresholds that contradict each other.
 
     Raises:
@@ -268,16 +268,16 @@ def check(arguments: Mapping[str, Any], what: str) -> None:
 
 
 def is_traced(queue: Queue) -> bool:
-    """Tell whether a queue shows its deliveries to its virtual host, or to its guard."""
+    """Return True if a queue shows its deliveries to its virtual host, or to its guard."""
     return bool(queue.vhost.traced or (queue.guard is not None and queue.guard.counts_unacked))
 
 
-def post(queue: Queue, arguments: Mapping[str, Any]) -> None:
-    """Give a queue the guard that its effective arguments ask for; again when they change."""
+def post(queue: Queue, arguments: Mapping[str, object]) -> None:
+    """Give a queue the guard of its effective arguments; called again when they change."""
     wanted = arguments.get("x-overflow") == "flow-control" or any(
         name in arguments for name in NAMES
     )
-    old: Any = queue.guard
+    old = queue.guard
     if not wanted:
         queue.guard = None
         queue.traced = is_traced(queue)

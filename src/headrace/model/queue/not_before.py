@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import read_number
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
 
 
-def due_ms(said: Any) -> int:
+def due_ms(said: object) -> int:
     """The time that a header says, in milliseconds since 1970; 0, which is past, when it says none.
 
     It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delayed retry: what a consumer gives back is ready again after a while, longer each time.
+"""Delayed retry: a requeued message is ready again after a delay that grows each time.
 
-A message that waits so is not ready and held by no consumer. Until when it waits is in the journal:
-over a stop or a kill of the broker it waits the rest of its time.
+Until then it is neither ready nor unacked by a client. The journal has the time until which it
+waits, so after a restart or a crash of the broker it waits for the rest of its delay.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.model.arguments.values import number
 from headrace.model.queue.delivery_count import is_spent
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.not_before import Later
@@ -31,16 +32,16 @@ DUE_MAX = 512  # Messages that become ready, or dead letters, in one go.
 
 
 class Backoff(NamedTuple):
-    """How long a message waits."""
+    """The delays of one queue."""
 
-    failed: bool  # What a consumer gave back after it tried,
-    returned: bool  # and what it gave back without.
+    failed: bool  # Delay messages that a consumer requeued after a try,
+    returned: bool  # and those that it released untried.
     min_ms: int
     max_ms: int
     multiplier: int  # 0: the delay grows by the least one each time.
 
     def delay_ms(self, count: int) -> int:
-        """Return for how long a message waits that came back so often, from 1."""
+        """Return the delay of a message that was requeued ``count`` times, from 1."""
         count = max(1, count)
         if self.multiplier:
             grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
@@ -48,22 +49,22 @@ class Backoff(NamedTuple):
         return min(self.min_ms * count, self.max_ms)
 
 
-def backoff(arguments: Mapping[str, Any]) -> Backoff | None:
-    """Return what a queue's arguments, which were checked before, say of retries."""
+def backoff(arguments: Mapping[str, object]) -> Backoff | None:
+    """Return the delays that a queue's arguments set, which were checked before."""
     kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
     if kind == "disabled":
         return None
     return Backoff(
         kind in ("all", "failed"),
         kind in ("all", "returned"),
-        arguments.get(MIN, MIN_MS),
-        min(arguments.get(MAX, MAX_MS), MAX_MS),
-        arguments.get(MULTIPLIER, 0),
+        number(arguments.get(MIN, MIN_MS)),
+        min(number(arguments.get(MAX, MAX_MS)), MAX_MS),
+        number(arguments.get(MULTIPLIER, 0)),
     )
 
 
 class Waiting(Consumer):
-    """Holds the messages of one queue that wait for their next try."""
+    """The messages of one queue that wait for their next try."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
@@ -76,7 +77,7 @@ class Waiting(Consumer):
         self._scheduler.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
 
     def ripen(self, now_ms: int) -> int:
-        """Return what is due to the queue; return when to call again, 0 when nothing waits."""
+        """Requeue due messages; return when to call again, 0 when none waits."""
         queue = self.queue
         for message in self._later.take(now_ms, DUE_MAX):
             if is_spent(queue, message):
@@ -87,6 +88,6 @@ class Waiting(Consumer):
         return self._later.next_ms
 
     def forget(self) -> None:
-        """The queue is gone, and what waits with it."""
+        """Return all messages: the queue is deleted."""
         for message in self._later.take_all():
             self.queue.requeue_now(message)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a queue's arguments mean for its life: time to live, length, overflow, dead letters."""
+"""Apply a queue's arguments: time to live, length limits, overflow, dead letters, priorities."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import number
 from headrace.model.queue.flow_control import MAXIMA
@@ -31,20 +31,20 @@ OVERFLOWS = {
     "ring-strict": OVERFLOW_RING_STRICT,
     "self-destruct": OVERFLOW_SELF_DESTRUCT,
     "flow-to-disk": OVERFLOW_TO_DISK,
-    "flow-control": OVERFLOW_DROP_HEAD,  # Not that it would come to that.
+    "flow-control": OVERFLOW_DROP_HEAD,  # Publishers wait before it comes to that.
     "none": OVERFLOW_DROP_HEAD,
 }
 SHOWN_ONLY = ("qpid.browse-only", "qpid.ensure_nondestructive_consumers")
-UNLIMITED = ("flow-control", "none")  # Of these publishers are stopped (model.guard), or nobody is.
+UNLIMITED = ("flow-control", "none")  # Publishers wait (model.queue.flow_control), or do not.
 
 
-def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
+def apply_arguments(queue: Queue, arguments: Mapping[str, object]) -> None:
     """Set a queue's limits from its arguments, which were checked before."""
-    queue.message_ttl_ms = arguments.get("x-message-ttl", -1)
-    queue.expires_ms = arguments.get("x-expires", -1)
+    queue.message_ttl_ms = number(arguments.get("x-message-ttl", -1))
+    queue.expires_ms = number(arguments.get("x-expires", -1))
     queue.limits = limits_of(arguments)
     ready = queue.ready
-    ready.max_priority = arguments.get("x-max-priority", 0)
+    ready.max_priority = number(arguments.get("x-max-priority", 0))
     ready.priority_base = 0
     levels = number(arguments.get("qpid.priorities", 0))
     if levels:  # Of the ten priorities the lowest ones share the first level.
@@ -52,12 +52,12 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
         ready.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
     queue.browse_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
     queue.single_active = bool(arguments.get("x-single-active-consumer", False))
-    queue.delivery_limit = min(arguments.get("x-delivery-limit", -1), DELIVERIES_MAX)
+    queue.delivery_limit = min(number(arguments.get("x-delivery-limit", -1)), DELIVERIES_MAX)
     if queue.mark is not None:
         queue.mark.note_each(queue.delivery_limit >= 0)
-    queue.dead_letter_exchange = arguments.get("x-dead-letter-exchange")
-    queue.alternate_exchange = arguments.get("alternate-exchange")
-    queue.dead_letter_routing_key = arguments.get("x-dead-letter-routing-key")
+    queue.dead_letter_exchange = _text(arguments, "x-dead-letter-exchange")
+    queue.alternate_exchange = _text(arguments, "alternate-exchange")
+    queue.dead_letter_routing_key = _text(arguments, "x-dead-letter-routing-key")
     queue.backoff = backoff(arguments)
     queue.dead_letter_at_least_once = (
         queue.dead_letter_exchange is not None
@@ -66,12 +66,17 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, Any]) -> None:
     )
 
 
-def limits_of(arguments: Mapping[str, Any]) -> Overflow | None:
+def limits_of(arguments: Mapping[str, object]) -> Overflow | None:
     """Return the length limits that arguments set; None for no limit."""
-    overflow = arguments.get("x-overflow", "drop-head")
-    max_length = arguments.get("x-max-length", -1)
-    max_length_bytes = arguments.get("x-max-length-bytes", -1)
+    overflow = str(arguments.get("x-overflow", "drop-head"))
+    max_length = number(arguments.get("x-max-length", -1))
+    max_length_bytes = number(arguments.get("x-max-length-bytes", -1))
     if overflow in UNLIMITED or (max_length < 0 and max_length_bytes < 0):
         return None
     counts_unacked = any(number(arguments.get(name, 0)) for name in MAXIMA)
     return Overflow(max_length, max_length_bytes, OVERFLOWS[overflow], counts_unacked)
+
+
+def _text(arguments: Mapping[str, object], name: str) -> str | None:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else None

@@ -13,7 +13,7 @@ is lost has its message.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, Ids, digest, prefix_of
@@ -21,12 +21,18 @@ from headrace.model.exchange.deduplication import HEADER as HEADER_ARGUMENT
 from headrace.model.message import PAGED, Message
 from headrace.model.queue_kinds.inspecting import InspectingQueue
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from headrace.model.queue.destination import Options
+
 
 class DeduplicatingQueue(InspectingQueue):
-    """An ordinary queue but for what comes twice."""
+    """A queue that drops messages whose id it knows."""
 
-    def __init__(self, name: str, **properties: Any) -> None:
-        super().__init__(name, **properties)
+    def __init__(self, name: str, **options: Unpack[Options]) -> None:
+        super().__init__(name, **options)
         self.duplicates = 0  # Messages that were dropped.
         self._here: dict[bytes, int] = {}  # Ids of what is in the queue, and how often.
         self._ids: dict[int, bytes] = {}  # Their ids by seq.
@@ -35,7 +41,7 @@ class DeduplicatingQueue(InspectingQueue):
         self._header = self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT)
 
     def ready_consumer(self) -> None:
-        """Nobody takes a message at once: it must be looked at."""
+        """Return None: each message must be inspected."""
         return
 
     def enqueue(self, message: Message) -> int:
@@ -77,17 +83,17 @@ class DeduplicatingQueue(InspectingQueue):
         InspectingQueue.restore(self, message, arrived_ms)
 
     def restore_unacked(self, message: Message) -> bool:
-        """Take back a recovered message that somebody holds."""
+        """Take back a recovered message that is unacked."""
         self._recognize(message)
         return bool(InspectingQueue.restore_unacked(self, message))
 
     def remove(self, message: Message) -> None:
-        """Let go of a message: its id may come again."""
+        """Remove a message: its id may come again."""
         self._forget(message.seq)
         InspectingQueue.remove(self, message)
 
     def destroy(self) -> int:
-        """End the queue, and what it remembers."""
+        """Delete the queue, and the ids that it remembers."""
         cache = self.cache()
         if cache is not None:
             cache.clear()
@@ -95,7 +101,7 @@ class DeduplicatingQueue(InspectingQueue):
         return count
 
     def cache(self) -> Ids | None:
-        """Return what is remembered of messages that have left."""
+        """Return the ids of messages that have left; None when they are not remembered."""
         if self._cache is None and self._remembers and self.vhost is not None:
             self._cache = Ids(
                 self.arguments,
@@ -105,17 +111,18 @@ class DeduplicatingQueue(InspectingQueue):
             )
         return self._cache
 
-    def _headers_of(self, message: Message) -> Any:
+    def _headers_of(self, message: Message) -> Mapping[str, object]:
         contents = None if self.vhost is None else self.vhost.contents
         if contents is None:
             return {}
+        headers: Mapping[str, object] = {}
         paged = message.flags & PAGED
         try:
             if paged:
                 self.store.load(message)
             headers = contents.read(message).headers
         except (OSError, UnreadableError):
-            headers = {}
+            pass  # It has no id that can be read.
         if paged and not message.flags & PAGED:
             self.store.page_out(message)
         return headers

@@ -20,7 +20,7 @@ from array import array
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import RepublishedHeaders
@@ -33,9 +33,11 @@ from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
+    from typing import Unpack
 
     from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.queue.destination import Options
 
     Rows = Iterator[tuple[int, ...]]
 
@@ -54,7 +56,7 @@ ROWS_MAX = 1024  # Packed messages that are read in one go for who looks.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
-def delay_of(headers: Mapping[str, Any]) -> int:
+def delay_of(headers: Mapping[str, object]) -> int:
     """Return for how many milliseconds a message with these headers is to wait; 0 is not at all.
 
     A number below zero is what a message has that waited already.
@@ -72,24 +74,24 @@ def delay_of(headers: Mapping[str, Any]) -> int:
     return max(value, 0)
 
 
-def waited(value: Any, delay_ms: int) -> int:
-    """Return what a message says that has waited: below zero, as wide as what it said before."""
+def waited(value: object, delay_ms: int) -> int:
+    """Return the header of a message that has waited: below zero, of the same integer type."""
     signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
-    return type(value)(-delay_ms) if signed else -delay_ms
+    return type(value)(-delay_ms) if isinstance(value, int) and signed else -delay_ms
 
 
 class DelayedQueue(Queue):
-    """The hidden queue: nobody consumes from it, time does."""
+    """The hidden queue, which routes each message when it is due."""
 
-    def __init__(self, name: str, **properties: Any) -> None:
-        super().__init__(name, **properties)
+    def __init__(self, name: str, **options: Unpack[Options]) -> None:
+        super().__init__(name, **options)
         self.is_hidden = True
         self._near = Later()
         self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
         self._starts: list[int] = []  # and a heap of the buckets.
 
     def ready_consumer(self) -> None:
-        """Nobody takes a message at once."""
+        """Return None: no message is delivered at once."""
         return
 
     def enqueue(self, message: Message) -> int:
