@@ -138,7 +138,7 @@ class Distributor:
 
     def pace(self, queue: Queue) -> None:
         """Have the publisher read more slowly if the queue's consumers do not keep up."""
-        if queue.consumers is not None or queue.stopped:
+        if queue.round is not None or queue.stopped:
             self.endpoint.pace = queue
 
     def message_of(self, p: Publish, data: bytes) -> Message:
