@@ -51,7 +51,7 @@ class Distributor:
     def message_data(self, p: Publish, d: bytes | bytearray, lo: int, hi: int) -> bytes:
         """Return the bytes of a message, as in ``Message.data``, without a body in ``p.parts``.
 
-        ``d[lo:hi]`` is what :meth:`distribute` was given.
+        ``d[lo:hi]`` is what :meth:`distribute` was given. It does not call this when ``verbatim``.
         """
         return cut(d, lo, hi)
 
@@ -82,7 +82,7 @@ class Distributor:
             if self.store.full:
                 return 1
             if p.parts is None and route.queue_ids:
-                data = self.message_data(p, d, lo, hi)
+                data = cut(d, lo, hi) if self.verbatim else self.message_data(p, d, lo, hi)
                 position = self.store.publish(
                     data,
                     0,
@@ -111,7 +111,7 @@ class Distributor:
                     consumer.put(d, lo, p.address_len, hi, 0)
                     continue
             if data is None:
-                data = self.message_data(p, d, lo, hi)
+                data = cut(d, lo, hi) if self.verbatim else self.message_data(p, d, lo, hi)
             message = new_message(data, p.address_len, p.body_size)
             message.seq = seq
             message.publisher = self.number
@@ -131,8 +131,8 @@ class Distributor:
                 queue.dispatch_arrival(consumer, message)
             else:
                 refused += queue.enqueue(message)
-            if queue.ready.count > queue.pace_above:
-                self.pace(queue)
+            if queue.ready.count > queue.pace_above and (queue.round is not None or queue.stopped):
+                self.endpoint.pace = queue  # Its consumers do not keep up.
         self.position = position
         return refused
 

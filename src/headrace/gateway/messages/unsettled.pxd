@@ -15,7 +15,6 @@ cdef class Unsettled:
     cdef public unsigned long long base
     cdef public dict behind
     cdef public long long count
-    cdef public unsigned long long taken
 
     @cython.locals(ring=Ring)
     cpdef add(self, unsigned long long number, Message message)
@@ -31,9 +30,8 @@ cdef class Unsettled:
     @cython.locals(ring=Ring, at=cython.ulonglong, message=Message)
     cpdef Message take(self, unsigned long long number)
     cpdef list numbers_behind(self, unsigned long long first, unsigned long long last)
-    @cython.locals(ring=Ring, at=cython.ulonglong, end=cython.ulonglong, number=cython.ulonglong,
-                   message=Message)
-    cpdef Message take_next(self, unsigned long long first, unsigned long long last)
+    @cython.locals(ring=Ring, number=cython.ulonglong, message=Message)
+    cpdef Message take_first(self, unsigned long long last)
     cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
     @cython.locals(ring=Ring, at=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
     cpdef list entries(self, unsigned long long last)

@@ -31,7 +31,6 @@ class Unsettled:
         self.base = 0  # The number of the ring's first place.
         self.behind: dict[int, Message] | None = None  # Earlier than the ring, or put back.
         self.count = 0
-        self.taken = 0  # The number of what ``take_next`` returned last.
 
     def add(self, number: int, message: Message) -> None:
         """Add a delivery, whose number comes after all others."""
@@ -130,40 +129,23 @@ class Unsettled:
         distances.sort()
         return [(first + distance) & self.mask for distance in distances if distance <= size]
 
-    def take_next(self, first: int, last: int) -> Message | None:
-        """Remove and return the earliest delivery in the ring from ``first`` to ``last``.
+    def take_first(self, last: int) -> Message | None:
+        """Remove and return the earliest delivery in the ring up to ``last``, or None.
 
-        ``taken`` is its number then. None if there is none; those that are not in the ring are not
-        looked at, see :meth:`numbers_behind`.
+        Deliveries that are not in the ring are not looked at, see :meth:`numbers_behind`.
         """
         ring = self.ring
-        if ring is None or not ring.count:
+        if ring is None:
             return None
-        end = (last - self.base) & self.mask
-        if end >= self.half:
-            return None  # The whole range is before the ring.
-        at = (first - self.base) & self.mask
-        if at >= self.half:
-            at = 0
-        if at:
-            while at <= end and at < ring.count:
-                message = ring.at(at)
-                if message is not None:
-                    ring.clear_at(at)
-                    self.taken = (self.base + at) & self.mask
-                    self.count -= 1
-                    return message
-                at += 1
-            return None
-        while at <= end and ring.count:
-            message = ring.pop()
+        while ring.count:
             number = self.base
+            if (last - number) & self.mask >= self.half:
+                return None  # It is later.
             self.base = (number + 1) & self.mask
+            message = ring.pop()
             if message is not None:
-                self.taken = number
                 self.count -= 1
                 return message
-            at += 1
         return None
 
     def numbers_of(self, consumer: Consumer, last: int) -> list[int]:

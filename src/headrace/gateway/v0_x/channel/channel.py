@@ -108,7 +108,7 @@ class Channel(Deliveries):
             for old in unsettled.numbers_behind(0, tag):
                 self.settle_one(old, outcome)
         while True:
-            message = unsettled.take_next(0, tag)
+            message = unsettled.take_first(tag)
             if message is None:
                 break
             consumer = message.consumer
