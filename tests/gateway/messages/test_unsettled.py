@@ -37,26 +37,26 @@ def test_a_number_of_32_bits_names_its_delivery_until_it_is_taken(start: int, se
         else:
             last = choose.choice(list(known))
             for one in list(known):
-                assert unsettled.take_next(start, last) is known.pop(one)
-                assert unsettled.taken == one
+                assert unsettled.take_first(last) is known.pop(one)
                 if one == last:
                     break
-            assert unsettled.take_next(start, last) is None
+            assert unsettled.take_first(last) is None
         assert unsettled.count == len(known)
         assert unsettled.entries(number) == list(known.items())
 
 
-def test_a_range_in_the_middle_is_taken_in_order() -> None:
+def test_the_head_is_taken_in_order() -> None:
     unsettled = Unsettled(64)
     messages = [message() for _ in range(10)]
     for number, each in enumerate(messages, 1):
         unsettled.add(number, each)
+    assert unsettled.take(2) is messages[1]
     taken = []
-    while (one := unsettled.take_next(4, 6)) is not None:
-        taken.append((unsettled.taken, one))
-    assert taken == [(4, messages[3]), (5, messages[4]), (6, messages[5])]
-    assert [number for number, _ in unsettled.entries(8)] == [1, 2, 3, 7, 8]
-    assert unsettled.count == 7
+    while (one := unsettled.take_first(4)) is not None:
+        taken.append(one)
+    assert taken == [messages[0], messages[2], messages[3]]
+    assert [number for number, _ in unsettled.entries(8)] == [5, 6, 7, 8]
+    assert unsettled.count == 6
 
 
 def test_one_that_is_never_settled_is_left_behind() -> None:

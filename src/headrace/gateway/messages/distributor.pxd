@@ -29,7 +29,7 @@ cdef class Distributor:
     ) except -1
     @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong, flags=cython.uint,
                    refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
-                   consumer=Consumer)
+                   consumer=Consumer, large=cython.bint)
     cdef int distribute(
         self, Publish p, Route route, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     ) except -1

@@ -74,6 +74,7 @@ class Distributor:
         counters.next_seq = seq + 1
         counters.published += 1
         self.endpoint.work_left = self.endpoint.work_left - route.count
+        large = p.parts is not None
         position = 0
         refused = 0
         message: Message | None = None
@@ -81,7 +82,7 @@ class Distributor:
         if p.persistent and route.durable:
             if self.store.full:
                 return 1
-            if p.parts is None and route.queue_ids:
+            if not large and route.queue_ids:
                 data = cut(d, lo, hi) if self.verbatim else self.message_data(p, d, lo, hi)
                 position = self.store.publish(
                     data,
@@ -99,7 +100,7 @@ class Distributor:
         for queue in route.queues:
             kept = position != 0 and queue.durable
             consumer = queue.ready_consumer()
-            if consumer is not None and not kept and consumer.no_ack and p.parts is None:
+            if consumer is not None and not kept and consumer.no_ack and not large:
                 if not self.verbatim:
                     if self.put(p, consumer, d, lo, hi):
                         queue.published += 1
@@ -118,7 +119,7 @@ class Distributor:
             message.priority = p.priority
             message.deadline_ms = p.deadline_ms
             message.flags = p.flags
-            if p.parts is not None:
+            if large:
                 message.flags = p.flags | C_LARGE
                 message.parts = p.parts
                 if p.persistent and route.queue_ids and position == 0:
