@@ -77,7 +77,8 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.connection import Connection
 from headrace.protocol.v0_x.handshake import Role
-from headrace.spec.tables import V0_9
+from headrace.protocol.v0_x.upcalls import EventCollector
+from headrace.spec.tables import V0_9, Version
 from headrace.testing import LocalBroker
 from support import scripted_broker
 
@@ -118,11 +119,11 @@ ANSWERS: list[tuple[type[MethodBase], MethodBase | None]] = [
 ]
 
 
-class Noting(Connection):
-    """A machine that notes the tickets of publishes."""
+class TicketCollector(EventCollector):
+    """Collects the tickets of publishes beside the events."""
 
-    def __init__(self, role: Role) -> None:
-        Connection.__init__(self, role)
+    def __init__(self, version: Version) -> None:
+        EventCollector.__init__(self, version, True)
         self.noted: list[int] = []
 
     def on_ticket(self, channel: object, ticket: int, address: bytes) -> None:
@@ -147,7 +148,9 @@ async def test_a_ticket_goes_with_everything_on_its_channel() -> None:
     tickets: dict[int, list[int]] = {}
 
     async def script(peer: Peer) -> None:
-        peer.machine = Noting(Role.SERVER)
+        owner = TicketCollector(V0_9)
+        peer.machine = Connection(Role.SERVER)
+        peer.machine.answer_to(owner)
         await peer.handshake()
         for number in (1, 2):
             await peer.open_channel()
@@ -159,8 +162,7 @@ async def test_a_ticket_goes_with_everything_on_its_channel() -> None:
             for kind, answer in ANSWERS:
                 method = await peer.expect(kind)
                 if isinstance(method, BasicPublish):
-                    noted = peer.machine.noted
-                    tickets.setdefault(number, []).append(noted.pop() if noted else 0)
+                    tickets.setdefault(number, []).append(owner.noted.pop() if owner.noted else 0)
                 elif hasattr(method, "ticket"):
                     tickets.setdefault(number, []).append(method.ticket)
                 if answer is not None:

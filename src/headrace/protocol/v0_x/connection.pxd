@@ -23,7 +23,6 @@ cdef class Connection(Endpoint):
     cdef public object version
     cdef public bint early
     cdef public unsigned int frame_max
-    cdef public unsigned long long body_max
     cdef public dict channels
     cdef public unsigned int current
     cdef readonly Upcalls owner

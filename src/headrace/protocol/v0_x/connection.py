@@ -127,7 +127,6 @@ class Connection(Endpoint):
         self.version = version
         self.early = version is not V0_9_1  # 0-8 or 0-9.
         self.frame_max = frame_max  # Bytes of a whole frame, as negotiated in the end.
-        self.body_max = body_max
         self.channels: dict[int, Channel] = {}
         self.current = 0  # The method being handled, class id << 16 | method id.
         self.contents = ContentReader(self.pool, self.channels, self.is_server, frame_max, body_max)
@@ -159,6 +158,15 @@ class Connection(Endpoint):
     def events(self) -> list[Event]:
         """Return the events that were collected and not yet taken."""
         return self.owner.events
+
+    @property
+    def body_max(self) -> int:
+        """Bytes of a body that is taken; the virtual host and the user may lower it."""
+        return self.contents.body_max
+
+    @body_max.setter
+    def body_max(self, most: int) -> None:
+        self.contents.body_max = most
 
     @property
     def state(self) -> State:

@@ -312,7 +312,7 @@ def close(call: Asking) -> Steps:
         call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
     if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:
         call.refuse("refused", f"user '{call.user.name}' is no {ADMINISTRATOR}")
-    clients.close(view.call, connection.transport, CLOSED)
+    clients.close(view.call, connection, CLOSED)
     return {}
 
 
