@@ -142,6 +142,19 @@ def test_a_message_that_returns_before_the_cursor_is_shown_once() -> None:
     assert looker.seqs() == [1, 2, 3, 4]
 
 
+def test_a_queue_whose_last_browser_left_before_it_was_drained_wakes_the_next_one() -> None:
+    queue = make()
+    first = attach(queue, Looker(queue))
+    enqueue(queue)  # Wakes the queue.
+    queue.remove_consumer(first)
+    turn(queue)
+    second = Looker(queue)
+    queue.add_consumer(second)
+    queue.wake()
+    turn(queue)
+    assert second.seqs() == [1]
+
+
 def test_a_browser_ends_with_the_queue() -> None:
     queue = make()
 

@@ -242,11 +242,9 @@ class Browsing:
 
     def show_all(self) -> None:
         """Show every browser with room the messages that it has not seen."""
-        if self.browsers:
-            self.queue.waking = False
-            for consumer in list(self.browsers):
-                if consumer.cursor is not None:
-                    self.show(consumer)
+        for consumer in list(self.browsers):
+            if consumer.cursor is not None:
+                self.show(consumer)
 
     def show(self, consumer: Consumer) -> None:
         """Show one browser the messages that it has not seen, while it has room."""

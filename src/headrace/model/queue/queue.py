@@ -296,6 +296,7 @@ class Queue(Destination):
     # --- Deliveries -------------------------------------------------------------------------------
 
     def drain(self) -> None:
+        self.waking = False
         if self.expiry is not None:
             self.expire(self.counters.now_ms)  # First: dead letters may take room in other queues.
         consumers = self.round
