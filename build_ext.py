@@ -45,7 +45,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/queue_kinds/ordered.py",
     "headrace/model/queue_kinds/sorted.py",
     "headrace/model/queue_kinds/fair_share.py",
-    "headrace/model/queue_kinds/groups.py",
+    "headrace/model/queue_kinds/group_list.py",
     "headrace/model/queue_kinds/inspecting.py",
     "headrace/model/queue_kinds/last_value.py",
     "headrace/model/queue_kinds/grouped.py",

@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections of all versions share."""
+"""What connections of all versions share.
+
+- `context`: the parts of the broker that a connection uses
+- `peer`: a connection, to its channels and consumers
+- `offers`: hosts, realms and proxies for clients of 0-8 and 0-9
+- `unknown_protocol`: the answer to an unknown protocol header
+- `connection_events`: events of opening and closing
+- `plug_in_state`: state of plug-ins of a connection, channel or session
+
+A login and a renewed secret (connection.update-secret) are kept in `headrace.server.login.login`.
+"""

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, limits and rules of virtual hosts and users; accounts."""
+"""What operators allow: policies, limits and rules of virtual hosts and users.
+
+- `policy`, `name_patterns`, `parameters`: policies, the names that they match, settings at run time
+- `rules`, `rate_limit`: limits of virtual hosts and users; publish and consume rates
+- `unknown_arguments`: unknown arguments refused, logged or ignored
+- `accounts`: users, their tags and permissions
+"""

@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue: ready messages, retention, dispatch, flow control."""
+"""The queue and the parts that it holds.
+
+- `queue`: enqueue, dispatch, settle, requeue
+- `ready_list`, `ring`: ready messages in order, by priority; cursors
+- `overflow`: length limits and the overflow policy
+- `expiry`, `not_before`: message TTL; messages that are not due yet
+- `browsing`, `destination`: browsers and filters; consumers and their round
+- `delivery_count`, `delivery_mark`, `retry_backoff`: delivery limits, redelivered, retry delays
+- `dead_letter_sender`: from the queue to `headrace.model.vhost.dead_lettering`
+- `flow_control`: thresholds that stop publishers and raise alerts
+"""

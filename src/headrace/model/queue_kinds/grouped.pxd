@@ -3,7 +3,7 @@ import cython
 
 from headrace.model.message cimport C_PAGED, Message
 from headrace.model.queue.destination cimport Consumer, ConsumerRound
-from headrace.model.queue_kinds.groups cimport Group, GroupList
+from headrace.model.queue_kinds.group_list cimport Group, GroupList
 from headrace.model.queue_kinds.inspecting cimport InspectingQueue
 
 cdef Py_ssize_t PASSED_MAX

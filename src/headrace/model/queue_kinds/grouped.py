@@ -23,7 +23,7 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
-    from headrace.model.queue_kinds.groups import Group, GroupList
+    from headrace.model.queue_kinds.group_list import Group, GroupList
     from headrace.model.queue_kinds.inspecting import InspectingQueue
 
 PASSED_MAX = 256  # Messages that one drain passes over because their consumers do not take them.

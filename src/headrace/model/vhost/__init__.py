@@ -1,2 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host: its exchanges and queues, and the ways of messages."""
+"""The virtual host: its exchanges and queues, and how a message passes through them.
+
+- `virtual_host`: publish, route, deliver
+- `topology`, `queue_registry`, `super_stream`: exchanges and bindings; queues; partitions
+- `queue_type`, `effective_arguments`, `apply_rules`: which type, which arguments, changed policies
+- `dead_lettering`: expired, rejected and surplus messages to their exchange
+- `at_least_once`: dead letters that stay until every target has them
+- `orphans`: messages of deleted queues, to alternate exchanges
+- `publishing_ids`: publishers with numbers, whose duplicates are dropped
+- `definitions`: the port to what the store keeps of all this
+"""

@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins, issuers of tokens, accounts that change meanwhile."""
+"""Logins and accounts of a running broker.
+
+- `login`: logins, renewed secrets (connection.update-secret), expiring credentials
+- `token_issuers`, `jwks`: issuers of OAuth tokens, and their keys
+- `account_changes`: accounts changed by commands and imports
+- `offers`: settings for clients of 0-8 and 0-9
+"""
