@@ -16,7 +16,7 @@ cdef class Unsettled:
     cdef public dict behind
     cdef public long long count
 
-    @cython.locals(ring=Ring)
+    @cython.locals(places=Py_ssize_t)
     cpdef add(self, unsigned long long number, Message message)
     @cython.locals(ring=Ring, gap=cython.ulonglong)
     cdef leave_gap(self, unsigned long long number)
@@ -30,7 +30,7 @@ cdef class Unsettled:
     @cython.locals(ring=Ring, at=cython.ulonglong, message=Message)
     cpdef Message take(self, unsigned long long number)
     cpdef list numbers_behind(self, unsigned long long first, unsigned long long last)
-    @cython.locals(ring=Ring, number=cython.ulonglong, message=Message)
+    @cython.locals(number=cython.ulonglong, message=Message)
     cpdef Message take_first(self, unsigned long long last)
     cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
     @cython.locals(ring=Ring, at=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)

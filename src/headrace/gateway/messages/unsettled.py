@@ -34,17 +34,17 @@ class Unsettled:
 
     def add(self, number: int, message: Message) -> None:
         """Add a delivery, whose number comes after all others."""
-        ring = self.ring
-        if ring is None:
-            ring = self.ring = Ring()
-        if ring.count == 0:
+        if self.ring is None:
+            self.ring = Ring()
+        places = self.ring.count
+        if places == 0:
             self.base = number
-        elif (number - self.base - ring.count) & self.mask:
+        elif (number - self.base - places) & self.mask:
             self.leave_gap(number)
-        ring.push(message)
+        self.ring.push(message)
         self.count += 1
-        if ring.count > RING_SLACK and ring.count > RING_SLACK + 4 * self.count:
-            self.spill(ring.count - RING_SLACK - 4 * self.count)
+        if places > RING_SLACK and places > RING_SLACK + 4 * self.count:
+            self.spill(places - RING_SLACK - 4 * self.count)
 
     def leave_gap(self, number: int) -> None:
         """Leave places for the deliveries before this one that need no settlement."""
@@ -134,15 +134,14 @@ class Unsettled:
 
         Deliveries that are not in the ring are not looked at, see :meth:`numbers_behind`.
         """
-        ring = self.ring
-        if ring is None:
+        if self.ring is None:
             return None
-        while ring.count:
+        while self.ring.count:
             number = self.base
             if (last - number) & self.mask >= self.half:
                 return None  # It is later.
             self.base = (number + 1) & self.mask
-            message = ring.pop()
+            message = self.ring.pop()
             if message is not None:
                 self.count -= 1
                 return message

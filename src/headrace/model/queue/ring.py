@@ -37,7 +37,7 @@ class Ring:
     def pop(self) -> Message | None:
         """Remove and return the first; only when ``count`` is above zero."""
         head = self.head
-        message: Message | None = self.slots[head]
+        message: Message | None = cython.cast(Message, self.slots[head])  # Or None.
         self.slots[head] = None
         self.head = (head + 1) & self.mask
         self.count -= 1

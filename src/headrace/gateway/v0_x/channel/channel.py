@@ -111,7 +111,7 @@ class Channel(Deliveries):
             message = unsettled.take_first(tag)
             if message is None:
                 break
-            consumer = message.consumer
+            consumer = cython.cast(Consumer, message.consumer)  # Every unsettled message has one.
             if consumer is not last:
                 if last is not None:
                     self.refresh(last)
