@@ -74,7 +74,7 @@ class Module:
 
 CALLS = Module(
     "src/headrace/client/blocking/calls.py",
-    '''"""What the blocking client has of the asyncio one, call by call.
+    '''"""Calls of the blocking client on the asyncio one.
 
 {note}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names for values that no annotation can tell apart, each with the reason.
 
-They are the only places where these rooms say `Any`: whoever reads such a value checks it there.
+They are the only places where these rooms say `Any`. The code that reads such a value checks it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def knows_ada(broker: Served) -> bool:
-    """Whether the broker has taken over what was administered, topics last."""
+    """Return True if the broker has applied all changes; topics come last."""
     try:
         with ada(broker, "0-9-1") as connection, connection.channel() as channel:
             channel.publish(b"x", "bob.x", "amq.topic")
@@ -91,7 +91,7 @@ def ada(broker: Served, version: str) -> Connection:
 
 
 def attempts(connection: Connection) -> dict[str, Callable[[], Any]]:
-    """What ada may not do, in the words of the version."""
+    """Return the operations that ada has no permission for, in the methods of the version."""
     letters = {"alternate-exchange": "theirs"}
     so: dict[str, Any] = {"x-alternate-exchange": "theirs"}
     if connection.version is V0_10:

@@ -33,7 +33,7 @@ def select(connection: Connection, queue: str, selector: str) -> None:
     "pattern", ["%a" + "_" * 3900, "%" + "a_" * 1900 + "b%"], ids=["states", "places"]
 )
 def test_a_hard_selector_stops_nobody(served: Served, version: str, pattern: str) -> None:
-    """What takes an automaton seconds for each message: others are served meanwhile."""
+    """Patterns that cost an automaton seconds a message do not delay other clients."""
     queue = f"hard-{version}"
     with connect(served.url) as guest, guest.channel() as channel:
         channel.declare_queue(queue, durable=False)

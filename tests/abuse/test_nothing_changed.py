@@ -152,7 +152,7 @@ def knock(version: Version, mechanism: str, response: bytes) -> bytes:
 
 
 def answered(broker: LocalBroker, version: Version, octets: bytes) -> bytes:
-    """What comes back until the broker hangs up."""
+    """Return the output until the broker closes the socket."""
     with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as raw:
         raw.sendall(version.header + octets)
         return read_all(raw)

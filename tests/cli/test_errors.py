@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say when they cannot: one sentence for a person, and no exit code of 0."""
+"""Errors of commands: one sentence, and an exit code other than 0."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def publish(channel: blocking.Channel, kind: Kind, queue: str, words: str) -> No
 
 
 def shown(channel: blocking.Channel, queue: str, **arguments: Any) -> str:
-    """What a consumer with these arguments gets until the broker ends it."""
+    """Return the messages that a consumer with these arguments gets until the broker ends it."""
     found = []
     told = {name.replace("_", "-"): value for name, value in arguments.items()}
     with channel.consume(queue, prefetch=2, arguments=told) as consumer:

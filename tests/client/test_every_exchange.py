@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What exchanges do that clients know from other brokers, seen by our client in every version."""
+"""Exchange features of other brokers, used by our client in every version."""
 
 from __future__ import annotations
 

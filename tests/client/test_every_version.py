@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names that clients know from other brokers do, seen by our client in every version.
+"""Features under other brokers' names, used by our client in every version.
 
 Here are those whose effect no other test sees from every version; docs/reference/compatibility.md
 says which test sees which.

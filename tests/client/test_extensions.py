@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RabbitMQ and Qpid added to AMQP, over every version, on a running broker."""
+"""RabbitMQ's and Qpid's extensions of AMQP, over every version, on a running broker."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_redelivered_is_a_hint_that_is_handed_on(url: str, name: Name, ver
 
 @pytest.mark.rule("0-9-1/basic.reject#03")
 async def test_consuming_never_selects_by_rejecting(url: str, name: Name) -> None:
-    """What was not looked at goes back, all of it and in order; what was taken stays taken."""
+    """Released messages return all and in order; accepted ones stay accepted."""
     queue = name("all")
     async with connect(url, reconnect=None) as connection:
         channel = await connection.channel()

@@ -66,7 +66,7 @@ EXCHANGE_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class Deed(NamedTuple):
-    """What to do, and with what."""
+    """One operation, with its arguments."""
 
     what: str
     more: Any = ()

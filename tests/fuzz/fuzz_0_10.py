@@ -55,7 +55,7 @@ NAMES = ("q", "q", "r", "", "amq.topic", "amq.fanout", "d", "topic", "s", "no")
 
 
 def refused_or(decode: Callable[[], object]) -> tuple[str, object]:
-    """What decoding gives, as text, and the value when there is one."""
+    """Return the result of decoding, as text, and the value when there is one."""
     try:
         value = decode()
     except (CloseError, DetachError, MalformedError) as error:
@@ -129,7 +129,7 @@ class Client(Connection):
 
 
 def told(octets: bytes) -> str:
-    """What was written, but for completion: what is told, and how often, depends on the reads."""
+    """Return the output without completions, whose number depends on the reads."""
     if octets.startswith(b"AMQP"):
         octets = octets[8:]
     kept = []

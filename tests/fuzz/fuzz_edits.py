@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done to frames without knowing them."""
+"""Edits of frames that need no knowledge of their content."""
 
 from __future__ import annotations
 

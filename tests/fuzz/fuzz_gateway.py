@@ -177,7 +177,7 @@ class Rig:
         return connection
 
     def turn(self) -> None:
-        """What the event loop does when octets were handled."""
+        """Do as the event loop does after each read."""
         self.store.kick()
         self.staging.woken()
         self.context.line("/").advance()
@@ -218,7 +218,7 @@ class Rig:
         holds(answers and isinstance(answers[-1], QueueDeclareOk), f"the witness heard {answers}")
 
     def state(self, client: GatewayConnection) -> str:
-        """What the broker holds, and how the client ended."""
+        """Return the broker's state, and how the client ended."""
         queues = [
             f"{queue.name} {queue.ready_count} {queue.unacked_count} {queue.consumer_count()}"
             for queue in self.vhost.queues.values()

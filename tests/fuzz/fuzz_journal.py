@@ -60,7 +60,7 @@ class Sound:
 
 @dataclass
 class Bent:
-    """What was done to a copy: by file, the octets [lo, hi) that are not what they were."""
+    """Changes of a copy: by file, the ranges [lo, hi) of bytes that differ."""
 
     files: dict[str, bytearray]
     touched: dict[str, list[tuple[int, int]]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fuzzer runs, and what must hold for any bytes whatever.
+"""The fuzzer's target, and the properties that hold for any bytes.
 
 * Garbage is accepted or leaves as AmqpError or as a close with a reply code of the standard;
   nothing else is raised, and 541 (internal error) is ours and therefore a finding.
@@ -68,7 +68,7 @@ def holds(condition: object, text: str) -> None:
 
 
 def refused_or(decode: Callable[[], object]) -> tuple[str, object]:
-    """What decoding gives, as text, and the value when there is one."""
+    """Return the result of decoding, as text, and the value when there is one."""
     try:
         value = decode()
     except AmqpError as error:

@@ -47,7 +47,7 @@ def built(program: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(TOOL)
     home = tmp_path_factory.mktemp("amqp091")
     command = built(home / "scenarios")

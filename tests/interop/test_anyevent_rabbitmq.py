@@ -19,7 +19,7 @@ PERL = BROUGHT / "perl" / "usr"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(PERL)
     home = tmp_path_factory.mktemp("perl")
     libraries = [PERL / "share" / "perl5", *PERL.glob("lib/*/perl5/*")]

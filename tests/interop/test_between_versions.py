@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Celery queued over 0-9-1, browsed by a session of 0-10, and run all the same."""
+"""Celery's queue over 0-9-1, browsed by a session of 0-10, still runs."""
 
 from __future__ import annotations
 

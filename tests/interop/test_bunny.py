@@ -19,7 +19,7 @@ RUBY = BROUGHT / "ruby" / "usr"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(RUBY / "bin" / "ruby3.1")
     home = tmp_path_factory.mktemp("bunny")
     library = RUBY / "lib" / "ruby"

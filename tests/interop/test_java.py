@@ -50,7 +50,7 @@ def compiled() -> Path:
 def ran(
     broker: Served | Remote, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(JARS / "ecj.jar")
     home = tmp_path_factory.mktemp("java")
     path = f"{compiled()}:{JARS}/amqp-client.jar:{JARS}/slf4j-api.jar"

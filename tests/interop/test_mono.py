@@ -22,7 +22,7 @@ LIBRARIES = MONO / "usr" / "lib" / "mono" / "4.5"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario, of each version."""
+    """Return the failure of each scenario, by version."""
     bring(RUNTIME)
     home = tmp_path_factory.mktemp("mono")
     compiled = str(home / "scenarios.exe")

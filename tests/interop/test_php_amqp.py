@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def ran(
     broker: Served | Remote, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     yield from run_php(("amqp.php",), broker, tmp_path_factory.mktemp("php-amqp"))
 
 

@@ -22,7 +22,7 @@ EARLY = "amqplib_0_8.php"
 def ran(
     broker: Served | Remote, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     yield from run_php((LATEST, EARLY), broker, tmp_path_factory.mktemp("php-amqplib"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users of pika know from plugins and quorum queues: delays, retries, time limits."""
+"""Delays, retries and time limits, as pika's users know them from plugins and quorum queues."""
 
 from __future__ import annotations
 

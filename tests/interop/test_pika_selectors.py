@@ -38,7 +38,7 @@ def queue(channel: BlockingChannel, name: str) -> str:
 
 
 def consumed(channel: BlockingChannel, queue: str, arguments: dict[str, Any]) -> list[bytes]:
-    """What comes until the broker ends the consumer."""
+    """Return the messages until the broker ends the consumer."""
     found = []
     for method, _, body in channel.consume(
         queue, arguments=arguments, inactivity_timeout=PATIENCE_S

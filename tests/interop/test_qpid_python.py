@@ -101,7 +101,7 @@ def jython(*words: str) -> list[str]:
 
 
 def say(channel: Any) -> None:
-    """What the client is to find from another client of another version."""
+    """Publish the messages that the client finds from a client of another version."""
     for queue in "qpid.from-pika", "qpid.to-pika":
         channel.queue_declare(queue)
     headers = {"text": "täxt", "number": 7, "yes": True, "list": [1, "two"], "map": {"in": 1}}
@@ -119,7 +119,7 @@ def say(channel: Any) -> None:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What went wrong in each scenario and test, by its name; and what the client sent to pika."""
+    """Return the failure of each scenario and test by name, and what the client sent to pika."""
     bring(*(BROUGHT / name for name in ("jython", "qpid-python", "qpid-tools")))
     home = tmp_path_factory.mktemp("qpid")
     patient = ("--handshake-s", "60")  # Jython takes its time to hash passwords.

@@ -20,7 +20,7 @@ LIBRARY = BROUGHT / "rabbitmq-c" / "usr"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(LIBRARY / "include" / "amqp.h")
     home = tmp_path_factory.mktemp("rabbitmq")
     program = home / "scenarios"

@@ -19,7 +19,7 @@ MODULE = BROUGHT / "node_modules" / "rabbitmq-client"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
-    """What went wrong in each scenario."""
+    """Return the failure of each scenario."""
     bring(MODULE)
     home = tmp_path_factory.mktemp("node")
     with Kept(home) as kept:

@@ -68,7 +68,7 @@ def shown(value: Any) -> str | None:
 
 
 class Comparison:
-    """What was compared, and what tshark did not show."""
+    """Return the fields that were compared, and those that tshark did not show."""
 
     def __init__(self) -> None:
         self.compared: set[str] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of changes of the model, under which names, and by whom."""
+"""Events of changes of the model: their names and users."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def complain(tmp_path: Path) -> Complain:
-    """What is wrong with a text: `line: where: text`."""
+    """Return the errors of a text: `line: where: text`."""
 
     def problems(text: str) -> list[str]:
         with pytest.raises(ConfigError) as caught:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a pipeline's file is said before Spark starts, with the line."""
+"""Errors of a pipeline's file are reported with the line, before Spark starts."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def put(root: Path, name: str, first: int, count: int = 3, column: str = "offset
 
 
 def numbers(root: Path) -> list[int]:
-    """What a reader finds."""
+    """Return the rows that a reader finds."""
     table = ds.dataset(root, partitioning="hive", exclude_invalid_files=False).to_table()
     return sorted(table.column("offset").to_pylist())
 

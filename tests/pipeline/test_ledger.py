@@ -22,7 +22,7 @@ class Crash(BaseException):
 
 
 def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
-    """What Spark would write: the same files for the same batch."""
+    """Write as Spark does: the same files for the same batch."""
     folder = ledger.staging(writer)
     moves = []
     for file in FILES:
@@ -35,7 +35,7 @@ def stage(ledger: Ledger, writer: str, batch: int) -> list[Move]:
 
 
 def write(ledger: Ledger, writer: str, batch: int) -> None:
-    """What an output does with a batch, whether it is new or run again."""
+    """Write a batch as an output does, whether it is new or run again."""
     ledger.finish(writer)
     last = ledger.last(writer)
     if last is None or last < batch:
@@ -43,7 +43,7 @@ def write(ledger: Ledger, writer: str, batch: int) -> None:
 
 
 def seen(root: Path) -> dict[str, str]:
-    """What readers find: names that begin with _ or . are no data to them."""
+    """Return the rows that readers find: names that begin with _ or . are no data to them."""
     return {
         path.relative_to(root).as_posix(): path.read_text()
         for path in root.rglob("*.json")

@@ -59,7 +59,7 @@ options = { startingOffsets = "earliest", maxRecordsPerTrigger = 10 }
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    """What a reader that knows nothing of Spark finds."""
+    """Return the rows for a reader that does not know Spark."""
     found: list[dict[str, Any]] = ds.dataset(path, partitioning="hive").to_table().to_pylist()
     return found
 

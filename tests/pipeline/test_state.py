@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who runs a pipeline, and how it stands: told by files."""
+"""The owner and the state of a running pipeline, in files."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_progress_is_shown_to_people_and_to_logs(tmp_path: Path) -> None:
 
 
 class Reporting:
-    """What a query of Spark tells, batch by batch."""
+    """The progress of a query of Spark, batch by batch."""
 
     def __init__(self) -> None:
         self.recentProgress: list[dict[str, Any]] = []

@@ -28,7 +28,7 @@ def frame(year: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture
 def archived(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the archive has when nothing goes wrong."""
+    """Return the rows of the archive of a run without failures."""
     places = airports().set_index("faa").name
     return frame.assign(
         offset=range(len(frame)),
@@ -40,7 +40,7 @@ def archived(frame: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture
 def counts(frame: pd.DataFrame) -> dict[str, int]:
-    """What the programs count when nothing goes wrong."""
+    """Return the programs' counts of a run without failures."""
     late = frame.dep_delay[(frame.dep_delay > ALERT_MINUTES).fillna(False)]
     total = len(frame)
     return {

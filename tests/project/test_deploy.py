@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What deploy/ gives operators is taken by the programs that it is for."""
+"""The files in deploy/ are valid for the programs that read them."""
 
 import re
 import subprocess

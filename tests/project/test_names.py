@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pages name of the project is there: modules, files, tests, targets, commands and options."""
+"""Names in pages exist: modules, files, tests, targets, commands and options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ELSEWHERE = frozenset({"headrace.sasl"})  # An entry point, under which others h
 
 
 def named(page: Path) -> list[str]:
-    """What a page has in the type of code, but for its blocks."""
+    """Return the code spans of a page, without its blocks."""
     return CODE.findall(page.read_text())
 
 
@@ -57,7 +57,7 @@ def cited() -> set[str]:
 
 
 def is_there(module: str) -> bool:
-    """Whether there is a module of that name, or one that defines the last words of it."""
+    """Return True if a module of that name exists, or one that defines its last words."""
     words = module.removeprefix("headrace.").split(".")
     for length in range(len(words), 0, -1):
         path = SOURCE.joinpath(*words[:length])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs and scripts call by name stays: a list of it is kept, and compared.
+"""The public API is stable: a list of its names is kept, and compared.
 
 A name that is added goes into the list; one that is missing breaks somebody's program. The list is
 written anew by

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other makers' clients and broker said in AMQP 0-10: our codecs read it, and say the same."""
+"""Captures of other clients and brokers in AMQP 0-10: our codecs read and reproduce them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIDES = [(name, side) for name in recorded.NAMES for side in ("client", "broker"
 
 
 def decoded(segment: Segment) -> Control | tuple[bool, Command] | list[Struct] | bytes:
-    """What a segment holds."""
+    """Return the content of a segment."""
     if segment.kind == CONTROL:
         return decode_control(segment.payload)
     if segment.kind == COMMAND:

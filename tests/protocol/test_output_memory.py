@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be sent is counted, and large bodies are one object in all outputs."""
+"""Pending output is counted; large bodies are one object in all outputs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def offsets(frame: DataFrame) -> list[int]:
 
 
 def failure(frame: Callable[[], Any]) -> str:
-    """What the user sees when a query fails."""
+    """Return the error that the user sees when a query fails."""
     with pytest.raises(Exception) as caught:  # Spark wraps ours in many ways.
         frame()
     return str(caught.value)

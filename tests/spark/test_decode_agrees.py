@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the data source decodes, and what it calls bad, is what Spark's own functions say."""
+"""The data source decodes, and rejects, the same bodies as Spark's own functions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def csv_bodies(random: Random) -> list[str]:
 
 
 def spark_says(spark: SparkSession, name: str, bodies: list[str], ddl: str) -> pa.Table:
-    """What `from_json` or `from_csv` makes of the bodies: `v`, and whether it is `bad`."""
+    """Return `v` and `bad` of the bodies by `from_json` or `from_csv`."""
     function = getattr(F, name)
     schema = f"{ddl}, _bad STRING"
     frame = spark.createDataFrame(list(enumerate(bodies)), "n INT, text STRING").select(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a listener tells of queries, and that what it hands reports to may fail."""
+"""Reports of a query listener; the function that receives them may fail."""
 
 from __future__ import annotations
 

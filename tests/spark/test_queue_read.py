@@ -44,7 +44,7 @@ def kept(spark: SparkSession, home: Path) -> list[int]:
 
 
 def lease(connection: blocking.Connection, queue: str) -> dict[str, Any]:
-    """What the broker says of the lease."""
+    """Return the lease as the broker reports it."""
     with Requests(connection) as requests:
         return requests.ask("lease.info", queue=queue, group="spark")
 

@@ -27,7 +27,7 @@ def secret(uri: str) -> str:
 
 @pytest.fixture
 def logged(spark: SparkSession, spark_log: Path) -> Iterator[Callable[[], str]]:
-    """What Spark logs at INFO during the test."""
+    """Spark's log at INFO during the test."""
     size = spark_log.stat().st_size
     spark.sparkContext.setLogLevel("INFO")
     yield lambda: spark_log.read_bytes()[size:].decode()

@@ -47,7 +47,7 @@ def begin(frame: DataFrame, home: Path) -> StreamingQuery:
 
 
 def kept(spark: SparkSession, home: Path) -> list[tuple[str, int]]:
-    """What readers of the Parquet files find: stream and offset, in order."""
+    """Return the rows of the Parquet files: stream and offset, in order."""
     rows = spark.read.parquet(str(home / "out")).select("stream", "offset").collect()
     return sorted(tuple(row) for row in rows)
 
@@ -163,7 +163,7 @@ def test_a_running_query_reads_what_arrives(
 def test_available_now_leaves_what_comes_later_to_the_next_run(
     spark: SparkSession, follow: Follow, publish: Publish, name: str, tmp_path: Path
 ) -> None:
-    """What arrives while the first batch runs is behind the target that was fixed at the start."""
+    """Records that arrive during the first batch are beyond the target fixed at the start."""
     publish(name, *bodies(10))
     publish(f"{name}.late", "x")
     late = []

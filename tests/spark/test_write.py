@@ -31,7 +31,7 @@ def write(frame: DataFrame, uri: str, **options: Any) -> None:
 
 
 def failure(frame: DataFrame, uri: str, **options: Any) -> str:
-    """What the user sees when that fails."""
+    """Return the error that the user sees when that fails."""
     with pytest.raises(Exception) as caught:  # Spark wraps ours in many ways.
         write(frame, uri, **options)
     return str(caught.value)

@@ -186,7 +186,7 @@ class KindRun(Run):
 
 
 def taken(queue: Queue) -> list[Message]:
-    """What is ready in a queue, in the order in which it leaves; it stays there."""
+    """Return the ready messages of a queue in delivery order; they stay there."""
     found: list[Message] = []
     while (message := queue.dequeue()) is not None:
         found.append(message)

@@ -158,7 +158,7 @@ class Served:
         return time.clock_gettime(clock)
 
     def memory_bytes(self) -> int:
-        """What the broker holds in RAM now."""
+        """Return the broker's resident memory now."""
         return int(self.process.memory_info().rss)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:

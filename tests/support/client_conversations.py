@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What our client and our broker say to each other, for others to listen to."""
+"""Recorded conversations of our client and our broker."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Kept:
         until(self._lets_in, "the broker learns of the place")
 
     def _lets_in(self) -> bool:
-        """Whether guest may enter the place where publishers are held up."""
+        """Return True if guest may open the virtual host `held`."""
         where = self.served.url.replace("%2F", "held")
         try:
             pika.BlockingConnection(pika.URLParameters(where)).close()
@@ -98,7 +98,7 @@ class Kept:
             self.run(*words)
 
     def environment(self) -> dict[str, str]:
-        """What a program is told of the broker, and how many seconds to wait for it."""
+        """Arguments of a program: the broker, and how many seconds to wait for it."""
         told = {
             "HOST": self.served.host,
             "PORT": self.served.port,

@@ -215,5 +215,5 @@ def policy(
 
 
 def letters(cause: list[Deed], count: int = 1) -> list[Deed]:
-    """What makes dead letters, and the letters in q2."""
+    """Return the steps that make dead letters, and read them from q2."""
     return [*cause, wait(), *[get("q2") for _ in range(count + 1)]]

@@ -141,7 +141,7 @@ class DurableRig(Life, Rig):
 
 
 class Lives:
-    """What lives on one disk, one after the other."""
+    """The stores of one disk, one after the other."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -184,7 +184,7 @@ class JournalLives(Lives):
         return self.journal
 
     def write(self) -> None:
-        """What the event loop does at the end of a turn, and the writer's thread."""
+        """Do as the event loop and the writer's thread do at the end of a turn."""
         self.journal.kick()
         while self.journal.writer.jobs:
             self.journal.writer.step()

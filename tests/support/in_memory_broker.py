@@ -109,7 +109,7 @@ class Rig:
         self.number = 0
 
     def turn(self) -> None:
-        """What the event loop does when octets were handled."""
+        """Do as the event loop does after each read."""
         self.store.kick()
         waking = self.counters.waking
         while waking:

@@ -50,7 +50,7 @@ class Fact:
     earlier: "Fact | None" = None  # What it was before it was given back.
 
     def was_held_by(self, xid: bytes) -> bool:
-        """Whether a branch held it, now or before it was given back."""
+        """Return True if a branch held it, now or before it was requeued."""
         return self.holder == xid or (self.earlier is not None and self.earlier.was_held_by(xid))
 
     def said_by(self, synced: int) -> int:
@@ -199,7 +199,7 @@ class History:
         self.full_seen += self.journal.full
 
     def flushed(self) -> None:
-        """What was settled is in the log now, at the latest, unless it gathers."""
+        """Move settlements to the log, unless it gathers them."""
         for fact in self.unflushed:
             fact.settled = self.journal.appended
         self.unflushed = []
@@ -605,7 +605,7 @@ class History:
                 assert any(note.seq >= seq for note in noted), f"{(queue, seq)} was not delivered"
 
     def start_again(self, found: dict[tuple[int, int], Message]) -> None:
-        """What came back is the new truth, and all of it is durable."""
+        """Take the recovered state as the new one, all of it durable."""
         facts = {}
         for key, message in found.items():
             old = self.facts[key]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client of several connections and channels sees of a broker, in a form to compare.
+"""The view of a client with several connections and channels, in a form to compare.
 
 A `Peer` does one deed after another and collects what comes back: answers, deliveries, confirms,
 returns, cancellations and closes, each channel's apart. What is chosen by the broker (names, tags,
@@ -446,7 +446,7 @@ class Peer:
         return told
 
     def masked(self, fact: Any) -> Any:
-        """What was told, with `$1` and so on in the place of names that the broker made."""
+        """Return the events, with `$1` and so on in place of names that the broker made."""
         if isinstance(fact, str):
             for short, name in self.names.items():
                 fact = fact.replace(name, short)
@@ -468,7 +468,7 @@ class Peer:
         return found
 
     def done(self) -> None:
-        """What was collected is equal; begin anew."""
+        """Assert that the collected events are equal, and start anew."""
         ended = {where[0] for where in self.seen if where[1] == 0}  # What else came may be late.
         for where, events in self.seen.items():
             if where[1] and where[0] in ended:

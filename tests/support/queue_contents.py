@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of operators' errands find in queues."""
+"""Contents of queues for tests of operators' jobs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the kinds of queue share: a virtual host, messages with headers, takers."""
+"""Shared parts of the tests of queue kinds: a virtual host, messages with headers, consumers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Host:
         self.scheduler.run(self.counters.now_ms)
 
     def turn(self) -> None:
-        """What the event loop does at the end of a turn."""
+        """Do as the event loop does at the end of a turn."""
         waking = self.counters.waking
         while waking:
             waking.pop().drain()

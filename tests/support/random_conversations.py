@@ -64,7 +64,7 @@ SHORT_MS = 20  # A time to live that is over before the next deed.
 
 
 class Deed(NamedTuple):
-    """What to do on which connection and channel."""
+    """One operation on one connection and channel."""
 
     what: str
     link: int

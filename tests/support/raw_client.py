@@ -49,7 +49,7 @@ def hanging_up() -> Iterator[None]:
 
 
 class Closed(NamedTuple):
-    """What the broker said when it closed a channel or the connection."""
+    """The reason with which the broker closed a channel or the connection."""
 
     code: int
     text: str

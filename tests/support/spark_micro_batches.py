@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark does with a streaming reader, without Spark: offsets, batches, commits, restarts.
+"""Spark's calls of a streaming reader, without Spark: offsets, batches, commits, restarts.
 
 The order of calls is that of Spark's MicroBatchExecution: the end of a batch is logged before it
 runs; the batch before it is committed to the source only then; the reader is pickled for its tasks
@@ -114,5 +114,5 @@ class Query:
         self.checkpoint.commits.add(number)
 
     def all_rows(self) -> list[Row]:
-        """What the sink has, batch after batch."""
+        """Return the content of the sink, batch after batch."""
         return [row for number in sorted(self.rows) for row in self.rows[number]]

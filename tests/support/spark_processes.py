@@ -74,7 +74,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Return True if it runs."""
         return self._child.poll() is None
 
     def kill(self) -> None:

@@ -76,7 +76,7 @@ CARRIERS = ("x-headrace-0-x", "x-headrace-0-10")
 
 @dataclass
 class Said:
-    """What a message says, whatever the version. What is absent is None."""
+    """A message in terms of no version; absent fields are None."""
 
     body: bytes = b""
     exchange: str = ""
@@ -162,7 +162,7 @@ class Speaker:
         raise NotImplementedError
 
     def received(self) -> list[Said]:
-        """What came since the last call."""
+        """Return the messages since the last call."""
         raise NotImplementedError
 
     def settle(self, accept: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of features in every version say to a queue, and hear from it."""
+"""Requests and answers of tests that run a feature in every version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(word: str, header: str = "k", **more: Any) -> Message:
 
 
 def taken(channel: blocking.Channel, queue: str, *, hold: bool = False) -> str:
-    """What a queue gives until there is nothing, in order; it may be held."""
+    """Return the messages of a queue in order until it is empty; it may be held."""
     found = []
     while (delivery := channel.get(queue)) is not None:
         found.append(delivery.body.decode())

@@ -108,7 +108,7 @@ def bench(
                     one.consume_version = _version(consume_version)
             if len(benches) > 2:
                 raise click.UsageError("two brokers at most: URL, --compare or --serve")
-            if not names:  # Only what somebody can be measured with.
+            if not names:  # Only workloads that a client can run.
                 may_restart = any(one.restartable for one in benches)
                 workloads = [one for one in workloads if one.name != "W8" or may_restart]
             results = _measure(benches, workloads, runs)

@@ -265,7 +265,7 @@ class Run:
             result.way_us = _percentiles(received.ways, received.ways_largest)
             fresh = result.received - result.repeated
             result.lost = max(received.skipped, result.expected - fresh, 0)
-            if load.backlog and not load.publishes:  # It ends in the middle of what is there.
+            if load.backlog and not load.publishes:  # It ends before the backlog does.
                 result.expected, result.lost = result.received, received.skipped
         else:
             result.ready = self.count_ready()

@@ -166,7 +166,8 @@ def failed(path: Path, error: OSError) -> click.ClickException:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")
     if isinstance(error, ConnectionRefusedError):
-        return click.ClickException(f"no broker runs there: nobody listens on {where}; {ELSEWHERE}")
+        text = f"no broker runs there: nothing listens on {where}; {ELSEWHERE}"
+        return click.ClickException(text)
     if isinstance(error, TimeoutError):
         return click.ClickException(f"the broker at {where} does not answer")
     why = os.strerror(error.errno) if error.errno else str(error)

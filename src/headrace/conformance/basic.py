@@ -425,7 +425,7 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     peer.heard(BasicConsumeOk)
     method, body = peer.delivered()
     must(body == b"small", "the first message")
-    # The second one is on its way, and nobody reads it.
+    # The second one is on its way, and is not read.
     peer.send(BasicCancel(consumer_tag="c"))  # So that the first one does not come here again.
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
     deadline = time.monotonic() + peer.answer_s

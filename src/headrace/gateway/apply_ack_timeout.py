@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy may change how long consumers may hold deliveries while they are there."""
+"""Apply a changed ack timeout of a policy to the consumers of a queue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
-    """Watch the consumers of a queue by what holds now; what they have counts from now on.
+    """Watch the consumers of a queue by the new timeout; their deliveries count from now.
 
-    ``otherwise_ms`` is for how long those may hold a delivery of whom nobody says anything.
+    ``otherwise_ms`` is the timeout of consumers without an argument or policy.
     """
     for consumer in list(queue.consumers or ()):
         if consumer.no_ack or getattr(consumer, "automatic", False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What whoever moves octets needs of a connection, whatever its version.
+"""Interface between a transport and a connection of any version.
 
 The machines of all versions derive from :class:`Endpoint`, so that one transport serves them on one
 port. A machine that only speaks, as a client's does, leaves what concerns a broker as it is.
@@ -81,7 +81,7 @@ class Endpoint(Output):
             self.cut_back(self.promised_from)
 
     def is_held(self) -> bool:
-        """Tell whether what was written has to wait still."""
+        """Return True if written output still has to wait."""
         if self.held_until == 0:
             return False
         if self.promised:
@@ -121,16 +121,14 @@ class Endpoint(Output):
         return False
 
     def awaits_close(self) -> bool:
-        """Tell whether it is the peer's turn: to answer our close, or to end the stream after its
-        own, which whoever is told close-ok does.
-        """
+        """Return True while we wait for the peer's close-ok, or for it to end after ours."""
         return False
 
     def send_heartbeat(self) -> None:
         """Nothing was sent for a while: send a sign of life."""
 
     def owes(self) -> bool:
-        """Tell whether the peer has deliveries that it did not settle yet."""
+        """Return True if the peer has unsettled deliveries."""
         return False
 
     def block(self, reason: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be sent on one connection.
+"""The output of one connection: bytes that wait to be sent.
 
 Frames are written in place into one buffer that is taken from a pool when the first octet comes and
 goes back when the last has left: an idle connection holds none. A large body is not copied, nor is
@@ -13,7 +13,7 @@ no more.
 
 What comes from the disk is fed: a :class:`Feed` gives one piece at a time, and only when nothing
 else waits, so that it neither fills memory nor keeps other channels waiting. Several take turns.
-Whoever feeds sees to it that nothing else is written to that channel meanwhile.
+The feeding class writes nothing else to that channel meanwhile.
 """
 
 from collections import deque

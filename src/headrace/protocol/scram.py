@@ -9,7 +9,7 @@
     c=biws,r=CS,p=proof              ->
                                      <-    v=signature
 
-Nobody can tell a password from what crosses the wire without trying all; the server proves as well
+The bytes on the wire reveal a password only to a search of all passwords; the server proves as well
 that it knows the user. Without channel binding: "n", or "y" from a client that could.
 """
 

@@ -99,7 +99,7 @@ def test_publishers_hear_when_memory_is_short_and_when_it_is_not(small: Served) 
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, version: str) -> None:
-    """What is settled makes room; who has published anything else waits, requests and all."""
+    """Settlements free memory; a connection with other publishes waits, requests included."""
     url = f"{small.url}?version={version}"
     with (
         blocking.connect(small.url, timeout_s=PATIENCE_S) as hog,

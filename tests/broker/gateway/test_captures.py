@@ -129,14 +129,14 @@ class Player:
         self.closed = False
 
     def ready(self) -> bool:
-        """Whether ours has said what theirs had said before the client's next octets."""
+        """Return True if ours has sent all that theirs had sent before the client's next bytes."""
         while self.at < len(self.steps) and self.steps[self.at][0] == "broker":
             self.theirs.take(self.steps[self.at][1])
             self.at += 1
         return not self.theirs.said - self.ours.said and not self.incomplete()
 
     def incomplete(self) -> list[Any]:
-        """What theirs has completed and ours has not."""
+        """Return the commands that theirs has completed and ours has not."""
         ours = self.ours.completed
         return [
             (key, missing)

@@ -83,7 +83,7 @@ def served(
 
 
 def knows_ada(broker: Served) -> bool:
-    """Whether the broker has taken over what was administered, topics last."""
+    """Return True if the broker has applied all changes; topics come last."""
     try:
         with connect(url(broker, user="ada", password="sécret"), reconnect=None) as connection:
             return refusal(connection, "amq.topic", "bob.x") is not None

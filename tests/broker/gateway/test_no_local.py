@@ -93,7 +93,7 @@ def publish(client: Client, key: str = "a.b", *, exchange: str = "e", **properti
 
 
 def returned(client: Client) -> bool:
-    """Tell whether what was published last came back."""
+    """Return True if the last message published came back."""
     return any(isinstance(each, BasicReturn) for each in client.heard())
 
 

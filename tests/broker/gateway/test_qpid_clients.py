@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Qpid's clients, JMS among them, take for granted before 0-10; no other client gets it.
+"""Behaviour that Qpid's clients, JMS among them, expect before 0-10; other clients do not get it.
 
 A client is one of Qpid's by the properties that it sends with connection.start-ok.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user may not do is refused on the channel, with the name of what was missing."""
+"""Methods without permission are refused on the channel, with the name of the missing one."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def round_trip_s(client: Talk, queue: str) -> float:
 
 
 def responsive(client: Talk, queue: str) -> bool:
-    """Whether a question is answered soon; the machine itself may be slow now and then."""
+    """Return True if a request is answered soon; the machine may be slow now and then."""
     return min(round_trip_s(client, queue) for _ in range(5)) < RESPONSIVE_S
 
 

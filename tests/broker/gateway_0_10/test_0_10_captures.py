@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients of other makers said to brokers of other makers, said to ours.
+"""Captures of other makers' clients and brokers, replayed to ours.
 
 Each chunk of the client's side is sent once our broker has answered what came before.
 """

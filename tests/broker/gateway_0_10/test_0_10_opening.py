@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client of 0-10 meets when it opens a connection: names, virtual hosts, redirection."""
+"""Opening a connection in 0-10: names, virtual hosts, redirection."""
 
 from __future__ import annotations
 

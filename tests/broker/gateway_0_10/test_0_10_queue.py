@@ -63,7 +63,7 @@ def name() -> str:
 
 
 def ask(session: TalkSession, queue: str) -> QueueDeclare:
-    """What the broker says of a queue."""
+    """Return a queue as the broker reports it."""
     found: QueueDeclare = session.call(QueueQuery(queue=queue))
     return found
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session of 0-10 did is told before its error, however long the disk takes for it."""
+"""A session of 0-10 reports completed commands before its error, however slow the disk is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of messages whose queue is purged or deleted."""
+"""Messages set aside, when their queue is purged or deleted."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def rig() -> Rig:
 
 
 def traces(rig: Rig) -> list[Said]:
-    """What was traced, as a client of 0-9-1 reads it."""
+    """Return traced messages as a client of 0-9-1 reads them."""
     reader = SPEAKERS["0-9-1"](rig)
     reader.consume("traces", automatic=True)
     return reader.received()

@@ -489,7 +489,7 @@ def test_no_secret_is_ever_in_the_audit_log(tmp_path: Path) -> None:
 
 
 def written_last(home: Path, text: str) -> bool:
-    """Whether a text is in the newest file; between a rename and the next file there is none."""
+    """Return True if the newest file has a text; a rename leaves none for a moment."""
     return any(text.encode() in octets for _, octets in files_below(home, "audit.log"))
 
 

@@ -234,7 +234,7 @@ MADE_OF_EVERYTHING = {
 
 
 def check_everything(broker: LocalBroker) -> None:
-    """What the file says holds, and its users log in."""
+    """The definitions of a file are applied, and its users log in."""
     with connect(f"amqp://ada:lovelace@127.0.0.1:{broker.port}/shop") as connection:
         with connection.channel() as channel:
             channel.publish("x", "a.b", "goods")
@@ -762,7 +762,7 @@ def test_lines_that_no_command_of_ours_sends(data: Path, broker: LocalBroker) ->
 
 
 def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
-    """What was made is there, whole, and the rest is made at the second time."""
+    """Objects of an interrupted import are complete; a second import makes the rest."""
     many = range(3000)
     value = {
         "exchanges": [{"name": "x", "vhost": "/", "type": "direct"}],
@@ -780,7 +780,7 @@ def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
     )
 
     def begun() -> bool:
-        """Whether some are made; if the command is through already, that is seen no more."""
+        """Return True if some objects are made; after the command ended this is not seen."""
         journal = files_below(data, ".segment")
         return client.poll() is not None or any(b"q1000" in octets for _, octets in journal)
 

@@ -81,7 +81,7 @@ def test_a_killed_brokers_socket_is_replaced(tmp_path: Path) -> None:
     data = tmp_path / "data"
     served.kill()
     said = refused("list", "queues", "--data", data)
-    assert "nobody listens" in said
+    assert "nothing listens" in said
     assert said.endswith("; --data or --socket says where one does")
     served.start()
     try:
@@ -270,7 +270,7 @@ def management_table() -> dict[str, Any]:
 
 
 def counted(*where: str | Path) -> tuple[int, ...]:
-    """What the broker says of all messages so far."""
+    """Return the broker's counts of all messages so far."""
     told = json.loads(works("status", *where, "--format", "json"))
     return told["published"], told["delivered"], told["acknowledged"]
 

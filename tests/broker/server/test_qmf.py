@@ -71,7 +71,7 @@ class Console:
         return self.hear()
 
     def call(self, method: str, target: str = BROKER, /, **arguments: Any) -> dict[str, Any]:
-        """What a method returns."""
+        """Return the result of a method."""
         opcode, content = self.ask("_method_request", request_of(method, target, arguments))
         assert opcode == "_method_response", content
         found: dict[str, Any] = content["_arguments"]
@@ -224,7 +224,7 @@ def test_without_the_setting_there_is_no_agent(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ada(broker: LocalBroker) -> Iterator[Console]:
-    """Who has rights to what begins with `mine`; there is more."""
+    """A user with rights on names that begin with `mine`, and a host with more."""
     with console(broker) as guest:
         for name in ("mine.q", "theirs.q"):
             guest.channel.declare_queue(name)

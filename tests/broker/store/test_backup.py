@@ -273,7 +273,7 @@ def ready(data: Path, queue: str) -> int:
 
 
 def verified(directory: Path) -> dict[str, Any]:
-    """What `verify-data` tells, having changed nothing."""
+    """Return the report of `verify-data`, which changes nothing."""
     before = every_file(directory)
     told: dict[str, Any] = json.loads(works("verify-data", directory, "--format", "json"))
     assert every_file(directory) == before

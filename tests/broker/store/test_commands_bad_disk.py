@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators are answered while the disk fails: refused, nothing half done, and done later."""
+"""Operators' commands while the disk fails: refused, nothing half done, and done later."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What survives a restart, what does not, and how it comes back."""
+"""Durability over restarts: what survives, and in which state."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def publish(
 
 
 def got(channel: BlockingChannel, queue: str) -> list[tuple[bytes, bool]]:
-    """What is in a queue: body, redelivered."""
+    """Return the content of a queue: body, redelivered."""
     found = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)

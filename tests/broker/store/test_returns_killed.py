@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came back, and what waits for its next try, over stops and kill -9 of the real process."""
+"""Requeued messages and delayed retries, over stops and kill -9 of the real process."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_a_stop_waits_for_the_change_that_is_being_made(
 def test_a_change_is_refused_while_another_process_has_the_file_and_made_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str
 ) -> None:
-    """Who only reads holds up the commit alone; who writes, the first statement."""
+    """A reader delays only the commit; a writer delays the first statement."""
     monkeypatch.setattr(users_of, "SERVING_BUSY_MS", 10)
     data, file = tmp_path / "data", definitions(tmp_path, ADA)
     words = ("definitions", "import", "--data", data, file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a body may be, on every way by which a body is sent."""
+"""Valid and invalid bodies, on every way by which a body is sent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an application needs to notice that a message of a lost transaction came twice."""
+"""An application can detect that a message of a lost transaction came twice."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def seen(consumer: blocking.Consumer, count: int, *, ack: bool = True) -> list[i
 
 
 def all_of(consumer: blocking.Consumer) -> list[int]:
-    """What comes until the broker ends the consumer."""
+    """Return the messages until the broker ends the consumer."""
     found = []
     try:
         for delivery in consumer:

@@ -81,7 +81,7 @@ SOON = Reconnect(delay_s=0.001, delay_max_s=0.05)
 
 
 class Events:
-    """What a connection tells, to be waited for."""
+    """The events of a connection, to wait for."""
 
     def __init__(self) -> None:
         self.seen: list[Event] = []

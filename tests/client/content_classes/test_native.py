@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only 0-8 and 0-9 have, by our client: tickets, files, references, redirection."""
+"""Features of 0-8 and 0-9 only, by our client: tickets, files, references, redirection."""
 
 from __future__ import annotations
 

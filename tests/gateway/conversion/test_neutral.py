@@ -222,7 +222,7 @@ def transfer_headers(draw: st.DrawFn) -> bytes:
 
 
 def said(payload: bytes) -> dict[str, Any]:
-    """What a 0-10 header says; the order of its application headers does not matter."""
+    """Return the fields of a 0-10 header; the order of its application headers does not matter."""
     p = read_transfer(payload)
     told = {name: getattr(p, name) for name in p.__slots__}
     if p.headers is not None:

@@ -328,7 +328,7 @@ def test_prefixes_and_audiences_are_as_they_are_set(issuer: Issuer) -> None:
 
 
 def test_variables_stand_for_themselves_alone() -> None:
-    """What a token says of its bearer cannot become a pattern, nor another part of a scope."""
+    """A claim of a token cannot become a pattern, nor another part of a scope."""
     given = ["read:{vhost}/{sub}-*", "write:*/{vhost}", "configure:*/{missing}", "write:*/{n}x"]
 
     def of(sub: str) -> Scopes:
@@ -473,7 +473,7 @@ class Site(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def issuers(self) -> dict[str, tuple[int, bytes]]:
-        """What issuers say of themselves, by path: one is good."""
+        """Documents of issuers by path; one is valid."""
         server: Any = self.server
         home = f"https://localhost:{server.server_port}"
         told: dict[str, Any] = {

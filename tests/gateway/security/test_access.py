@@ -58,7 +58,7 @@ def directory(hashed: str) -> UserDirectory:
 
 
 def test_a_change_among_many_accounts_makes_no_other_anew(tmp_path: Path, hashed: str) -> None:
-    """What is read again is what is different, whichever it is; all else stays the object it is."""
+    """Reloading replaces only the objects that differ."""
     mine, theirs = UserDirectory(tmp_path), UserDirectory(tmp_path)
     names = [f"user{n:02}" for n in range(20)]
     mine.add_vhost("/")
@@ -281,7 +281,7 @@ def test_a_hash_of_rabbitmq_is_understood() -> None:
 
 
 def test_a_hash_of_rabbitmq_takes_as_long_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who knocks must not learn from the time that there is such a user."""
+    """The time of a failed login does not show whether the user exists."""
     worked: list[str] = []
 
     class Hasher:

@@ -100,7 +100,7 @@ def consume(client: Client, queue: str = "q", destination: str = "here", **optio
 
 
 def transfers(client: Client) -> list[MessageTransfer]:
-    """What was transferred to us; nothing else was said."""
+    """Return the transfers received; there is no other output."""
     heard = client.heard()
     for method in heard:
         assert isinstance(method, MessageTransfer), heard

@@ -20,7 +20,7 @@ LOOKS_MAX = 512  # As in headrace.model.queue.queue.
 
 
 class Contents:
-    """What a selector sees of a message is its number, and how often anybody looked is counted."""
+    """A message whose selector fields are its number; it counts how often it is read."""
 
     def __init__(self) -> None:
         self.looks = 0

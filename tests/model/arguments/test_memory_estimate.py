@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What definitions hold in memory is counted honestly, bounded, and counted off exactly."""
+"""The memory of definitions is counted correctly, bounded, and subtracted exactly."""
 
 import gc
 import random
@@ -46,7 +46,7 @@ def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHos
 
 
 def counted(vhost: VirtualHost) -> int:
-    """What would be counted if all came again, in the order in which it is there."""
+    """Return the count of all definitions if they were declared again in their order."""
     octets = sum(
         memory_estimate.queue_octets(queue.name, queue.arguments) for queue in vhost.queues.values()
     )

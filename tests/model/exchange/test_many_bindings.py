@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has very many bindings goes at once, and exchanges forget these a little at a time."""
+"""Deletes with many bindings return at once; exchanges drop the bindings in portions."""
 
 from __future__ import annotations
 

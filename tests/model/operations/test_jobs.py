@@ -197,7 +197,7 @@ def step(vhost: VirtualHost) -> None:
 
 
 def taken(vhost: VirtualHost, queue: Queue) -> list[int]:
-    """What is there, one after the other."""
+    """Return the ready messages in order."""
     found = []
     while (message := queue.get(Consumer(queue, "", False))) is not None:
         found.append(number_in(vhost, message))

@@ -173,7 +173,7 @@ def reject(client: Client, queue: str) -> None:
 
 
 def test_a_full_queue_does_not_keep_a_dead_letter_from_others(client: Client) -> None:
-    """Who can take it does at once, and only once."""
+    """A consumer with credit gets the message at once, and only once."""
     rig = client.rig
     declare(client, "room")
     declare(client, "full", **{"x-max-length": 1, "x-overflow": "reject-publish"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers of streams found gone: counted once, whoever tells it, and within bounds."""
+"""Lost records of streams: counted once, whichever reader reports them, and bounded."""
 
 from __future__ import annotations
 

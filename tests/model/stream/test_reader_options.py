@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader of a stream wants: blocks that cannot match are not read again."""
+"""Options of a stream's reader: blocks that cannot match are not read again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a queue can change while it lives."""
+"""The effective arguments of a queue can change while it lives."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ MASK = 0xFFFFFFFF
 
 
 class Side:
-    """What the model knows of one direction."""
+    """The model's state of one direction."""
 
     def __init__(self, start: int) -> None:
         self.next = start

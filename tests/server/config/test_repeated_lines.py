@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What clients do at will does not fill the log."""
+"""Events that clients cause at will do not fill the log."""
 
 from __future__ import annotations
 

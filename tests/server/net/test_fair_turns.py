@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one client's methods may take before the others are served.
+"""Bounds on one client's methods before the others are served.
 
 The clock tells one millisecond more each time it is looked at, and the loop does one step when it
 is told to: so steps are counted, not time.
@@ -45,7 +45,7 @@ PLAIN = encode_content_header(V0_9_1, 60, 1, BasicProperties())
 
 
 class Timer:
-    """What a loop is to call at some time."""
+    """A callback that a loop runs at a given time."""
 
     def __init__(self, delay_s: float, call: Callable[[], None]) -> None:
         self.delay_s = delay_s

@@ -13,7 +13,7 @@ from headrace.server.observe.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
 
 
 class Waiting:
-    """What alarms need of a transport: a publisher in a virtual host."""
+    """A transport as alarms see it: a publisher in a virtual host."""
 
     def __init__(self, reactor: Any, vhost: str) -> None:
         self.reactor = reactor

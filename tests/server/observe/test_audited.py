@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the audit log holds is in one table: it is held against what the code tells."""
+"""The table of audited events matches the events that the code reports."""
 
 from __future__ import annotations
 

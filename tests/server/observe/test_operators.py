@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who changed users, policies and the like by a command: its note may come long before."""
+"""Events of changes by a command name its user, even when the note comes long before."""
 
 from __future__ import annotations
 

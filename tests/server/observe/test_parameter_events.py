@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators change is told to who listens to events."""
+"""Changes by operators are events."""
 
 from headrace.model.events import Event, Events
 from headrace.model.policy.accounts import Snapshot

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the next micro-batch covers, with streams that change while a query runs."""
+"""The range of the next micro-batch, with streams that change while a query runs."""
 
 from __future__ import annotations
 

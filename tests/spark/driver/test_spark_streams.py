@@ -49,7 +49,7 @@ class Run:
         return Query({**self.options, **options}, self.checkpoint, self.rows, *COLUMNS)
 
     def read(self) -> list[tuple[str, int]]:
-        """What the sink has: stream and offset, sorted."""
+        """Return the content of the sink: stream and offset, sorted."""
         return sorted((row["stream"], row["offset"]) for rows in self.rows.values() for row in rows)
 
     def sizes(self) -> list[int]:

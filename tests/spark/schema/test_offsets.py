@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is planned from which offsets."""
+"""The plan of a batch for given offsets."""
 
 from __future__ import annotations
 

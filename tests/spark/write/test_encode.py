@@ -35,7 +35,7 @@ def options(**given: Any) -> WriteOptions:
 
 
 def published(batch: pa.RecordBatch, asked: WriteOptions) -> tuple[list[Any], dict[int, str]]:
-    """What the frames of a batch say, and what is wrong with which row."""
+    """Return the messages of a batch's frames, and the errors by row."""
     encoded = encode(asked, batch, None, FRAME_MAX)
     found: list[Any] = []
     for octets, count in encoded.frames(1, FRAME_MAX, 5000):

@@ -18,7 +18,7 @@ DIRECTORY = "/staging"
 
 
 class Holder:
-    """Who stages."""
+    """An uploader."""
 
     def __init__(self, number: int = 1) -> None:
         self.number = number

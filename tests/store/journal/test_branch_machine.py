@@ -47,7 +47,7 @@ class Session:
 
 @dataclass
 class Known:
-    """What the model knows of a branch."""
+    """The model's state of a branch."""
 
     state: str = "active"  # active, failed, prepared, decided
     status: XaStatus = XaStatus.OK

@@ -83,7 +83,7 @@ class ErrandLife(Life):
         super().turn()
 
     def seen(self, name: str) -> list[int]:
-        """What a consumer, or a reader, could have now, in order."""
+        """Return the messages that a consumer or reader could get now, in order."""
         queue = self.queues[name]
         if isinstance(queue, Stream):
             return [number_in(record[1]) for record in records_of(queue)]
@@ -214,7 +214,7 @@ class Driver(Lives):
         return life.vhost.errands.begin(name, what, errand, 0)
 
     def look(self, life: ErrandLife, *, died: bool) -> None:
-        """What is where is what the errands that are remembered say, and nothing else."""
+        """Check that each message is where the stored jobs say, and nowhere else."""
         for key, raw in life.vhost.facts.items(b"errand/"):
             name = key.partition(b"/")[2].decode()
             known = json.loads(raw)

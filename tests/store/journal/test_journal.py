@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the journal does about damage, full disks, paging and its own files."""
+"""The journal with damage, full disks, paging and its own files."""
 
 import errno
 import logging

@@ -42,7 +42,7 @@ TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
 class Scene(NamedTuple):
-    """What the queue is, and how its messages die."""
+    """A kind of queue, and the reason for which its messages become dead letters."""
 
     arguments: dict[str, Any]
     happens: Callable[[Torn, Client], None]

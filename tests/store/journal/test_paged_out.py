@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from the disk of messages that queues paged out: what is wanted, and little else."""
+"""Reads from disk of paged-out messages: the wanted ones, and few others."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Run(Lives):
         self.seen[number] = self.seen.get(number, 0) + 1
 
     def check(self, queue: Queue, message: Message) -> None:
-        """What is told of a message that is handed out now is what happened to it."""
+        """Check that the history of a delivered message is true."""
         number = number_of(message)
         handed, seen = self.handed.get(number, 0), self.seen.get(number, 0)
         self.handed[number] = handed + 1

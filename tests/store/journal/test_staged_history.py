@@ -102,7 +102,7 @@ class SinkLife(Life):
     # --- What came of it ------------------------------------------------------------------------
 
     def seen(self, name: str) -> list[bytes]:
-        """What a reader could have had by now: of the queue it is left there."""
+        """Return what a reader could have read by now; the queue keeps it."""
         queue = self.queues[name]
         if isinstance(queue, Stream):
             found = [record[1] for record in records_of(queue)]

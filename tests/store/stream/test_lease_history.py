@@ -207,7 +207,7 @@ class LeaseRun(Run):
 
 
 def numbers_of(lease: Lease, first: int) -> list[tuple[int, int]]:
-    """What is leased and durable: the numbers of messages, and theirs in the lease."""
+    """Return the durable leased messages: their numbers, and those in the lease."""
     found = []
     while batch := lease.log.read(first, 1 << 20):
         found += [(number_in(data), offset) for offset, data, *_ in batch]

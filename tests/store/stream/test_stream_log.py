@@ -203,7 +203,7 @@ def test_a_newer_stream_is_refused() -> None:
 
 
 def test_octets_of_any_range_are_found_by_the_index() -> None:
-    """What a range takes adds up, and a limit is kept to the record."""
+    """The sizes of a range add up, and a limit is exact to the record."""
     random = Random(7)
     host = Host(FaultyDisk())
     for _ in range(600):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     class ArrowColumn(Protocol):
-        """What is used of a `pyarrow.Array` of type (large) binary or string."""
+        """The members used of a `pyarrow.Array` of type (large) binary or string."""
 
         null_count: int
         offset: int

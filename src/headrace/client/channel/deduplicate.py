@@ -21,7 +21,7 @@ class Distinct:
     def hand_out(self, tag: int, message_id: str | None, *, settled: bool) -> bool:
         """Record a message that is handed out; return False when it is a duplicate."""
         if not message_id:
-            return True  # Nobody can tell.
+            return True  # Without an id, duplicates cannot be found.
         if message_id in self._acked or message_id in self._undecided:
             return False
         if settled:

@@ -88,4 +88,4 @@ class Calls:
         for call in waiting:
             if not call.future.done():
                 call.future.set_exception(fresh(error))
-                call.future.exception()  # Nobody may be waiting any more: that is no news.
+                call.future.exception()  # Read it, so that asyncio does not log an unawaited error.

@@ -3,7 +3,7 @@
 
 A consumer with a prefetch is bounded by the broker. One without (`no_ack`), or a broker that does
 not keep its word, is bounded here: above the high-water mark the connection stops reading from its
-socket. It reads on while somebody waits for an answer, because the answer comes behind the
+socket. It reads on while a call waits for an answer, because the answer comes behind the
 messages, and then the hard limit ends the connection with a clear error instead of the memory.
 """
 
@@ -50,13 +50,13 @@ class Intake:
             self._judge()
 
     def wait_begins(self) -> None:
-        """Somebody waits for an answer."""
+        """Count a call that waits for an answer."""
         self.waiting += 1
         if self._paused:
             self._judge()
 
     def wait_ends(self) -> None:
-        """Somebody has his answer, or gave up."""
+        """Count off a call that has its answer, or was cancelled."""
         self.waiting -= 1
         if self.held > self._high_water:
             self._judge()

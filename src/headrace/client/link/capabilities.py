@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker can beyond the standard, by what it says of itself in connection.start.
+"""A broker's features beyond the standard, from its server properties in connection.start.
 
 A broker that does not know an extension ends the connection when it meets one. So an extension
 goes only to brokers that announce it: by a capability, by being a Headrace, which has them all, or
@@ -42,12 +42,12 @@ EXTENSIONS = frozenset({*METHODS, BasicConsume})  # What `check` looks at.
 
 
 def is_headrace(properties: Mapping[str, Value]) -> bool:
-    """Whether these are the server properties of a Headrace, in any version."""
+    """Return True if these are the server properties of a Headrace, in any version."""
     return isinstance(properties.get("headrace_id"), str)
 
 
 def announces(properties: Mapping[str, Value], capability: str) -> bool:
-    """Whether a broker with these server properties says that it has a capability.
+    """Return True if a broker's server properties list a capability.
 
     Headrace has those it knows, and names them where the version has more types than texts.
     """
@@ -60,13 +60,13 @@ def announces(properties: Mapping[str, Value], capability: str) -> bool:
 
 
 def renews_secrets(properties: Mapping[str, Value]) -> bool:
-    """Whether a broker takes new credentials on open connections of any version."""
+    """Return True if a broker takes new credentials on open connections of any version."""
     said = properties.get("headrace_extensions")
     return isinstance(said, str) and "connection.update-secret" in said.split()
 
 
 def is_qpid(properties: Mapping[str, Value]) -> bool:
-    """Whether these are the server properties of a Qpid broker."""
+    """Return True if these are the server properties of a Qpid broker."""
     if is_headrace(properties):
         return False
     product = properties.get("product")

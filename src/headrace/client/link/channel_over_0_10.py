@@ -65,7 +65,7 @@ CANNOT = {
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """What answers one request, once it is known."""
+    """The answer to one request, once it is known."""
 
     method: old.MethodBase | None = None
     header: bytes = b""
@@ -357,7 +357,7 @@ class Bridge:
         if fetches is not None:
             if fetches and fetches[0].delivery is None:
                 fetches[0].delivery = (number, command, header, body)
-            else:  # Nobody asked for it.
+            else:  # No call waits for it.
                 self._deliveries.refuse([number], True)
             return
         method, old_header = self._deliveries.delivery(
@@ -384,7 +384,7 @@ class Bridge:
                 self.owner.link_method(self.number, old.ChannelFlow(active=True))
 
     def result(self, number: int, value: Struct | None) -> None:
-        """What a command resulted in."""
+        """Handle the result of a command."""
         act = self._results.pop(number, None)
         if act is not None:
             act(value)

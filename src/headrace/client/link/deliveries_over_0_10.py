@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a channel of our API receives in AMQP 0-10, and how it is settled.
+"""Deliveries to a channel of our API in AMQP 0-10, and their settlement.
 
 A transfer is delivered with a tag of ours. An ack is message.accept, gathered with others, and
 gives the transfer's credit back; what is refused is released or rejected.
@@ -78,7 +78,7 @@ class Deliveries:
         self.complete(accepted)
 
     def refuse(self, numbers: list[int], requeue: bool) -> None:
-        """Give transfers back to their queue, or to nobody."""
+        """Release transfers to their queue, or reject them."""
         if not numbers:
             return
         transfers = SequenceSet((number, number) for number in numbers)

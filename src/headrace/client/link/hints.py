@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was probably wrong when no connection could be made, in a few words for a person."""
+"""Hints at the probable cause of a failed connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
 
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
-_UNTRUSTED = (18, 19, 20, 21)  # X509_V_ERR: signed by nobody who is known.
+_UNTRUSTED = (18, 19, 20, 21)  # X509_V_ERR: no known authority signed it.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "UNEXPECTED_EOF")
 
 

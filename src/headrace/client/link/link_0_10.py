@@ -63,7 +63,7 @@ INVALID_PATH = 402
 
 
 class User(Protocol):
-    """Whoever uses a session: told of what comes for it."""
+    """Callbacks of a session's user."""
 
     def attached(self) -> None:
         """The session is attached: commands can be sent, or were and are not lost."""
@@ -78,7 +78,7 @@ class User(Protocol):
         """Another command came; it is completed for you."""
 
     def result(self, number: int, value: Struct | None) -> None:
-        """What a command of yours resulted in."""
+        """Handle the result of a command."""
 
     def completed(self, low: int, high: int) -> None:
         """These commands of yours are executed."""
@@ -207,7 +207,7 @@ class Link010(Link):
 
     @property
     def channel_max(self) -> int:
-        """The highest number of a channel: they begin at 0, which we leave to nobody."""
+        """Return the highest channel number; we use numbers from 1."""
         return self.machine.channel_max - 1
 
     def free_number(self, taken: Container[int]) -> int:

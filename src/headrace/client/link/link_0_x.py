@@ -92,7 +92,7 @@ SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
 
 # Keeps 0-9-1/s012, 0-9/connection.start-ok.client-properties#required-fields, 0-10/s010.
 def introduction() -> dict[str, Any]:
-    """What we say of ourselves, in every version."""
+    """Return our client properties, in every version."""
     import headrace
 
     return {
@@ -183,7 +183,7 @@ class Link(asyncio.Protocol):
                     else None,
                 )
                 await link._opened
-                if link._error is not None:  # It ended before anybody knew that it was open.
+                if link._error is not None:  # It ended before the caller saw it open.
                     raise _while_opening(link._error, link)
         except ConnectFailed as error:
             error.redirected = link.redirected
@@ -202,7 +202,7 @@ class Link(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether methods can be sent."""
+        """Return True if methods can be sent."""
         return self._error is None and self.machine.state is State.OPEN
 
     @property
@@ -261,14 +261,14 @@ class Link(asyncio.Protocol):
 
     async def close(self) -> None:
         """Say goodbye, wait for the answer (not forever), and hang up."""
-        if self._closing:  # By somebody else, who takes care.
+        if self._closing:  # Another call closes it.
             await asyncio.shield(self._ended)
             return
         self._closing = True
         if self.is_open:
             self._say_goodbye()
             self.flush()
-            self.resume_reading()  # The answer comes behind what nobody wants any more.
+            self.resume_reading()  # The answer comes behind deliveries that are dropped.
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await asyncio.shield(self._ended)
@@ -298,7 +298,7 @@ class Link(asyncio.Protocol):
 
     @property
     def renews_secrets(self) -> bool:
-        """Whether the broker takes new credentials on an open connection.
+        """Return True if the broker takes new credentials on an open connection.
 
         Those that know it only in 0-9-1 do not say it there.
         """
@@ -453,13 +453,13 @@ class Link(asyncio.Protocol):
     # --- Inside -------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell whoever opens the link, or the owner of an open one, that it has ended."""
+        """Report the end to the call that opens the link, or to the owner of an open one."""
         assert self._error is not None
         if self._renewal is not None and not self._renewal.done():
             self._renewal.set_exception(fresh(self._error))
         if not self._opened.done():
             self._opened.set_exception(_while_opening(self._error, self))
-            self._opened.exception()  # Nobody may be waiting any more: that is no news.
+            self._opened.exception()  # Read it, so that asyncio does not log an unawaited error.
             self._reported = True
         elif not self._closing and not self._reported:
             self._reported = True
@@ -568,7 +568,7 @@ class Link(asyncio.Protocol):
         )
 
     def _capabilities(self) -> dict[str, Value]:
-        """What the broker may use beyond the standard."""
+        """Return the client's capabilities beyond the standard."""
         return CAPABILITIES
 
     def _secure(self, challenge: bytes) -> bytes:
@@ -625,7 +625,7 @@ class Link(asyncio.Protocol):
 
 
 def _while_opening(reason: ClientError, link: Link) -> ClientError:
-    """What a failure means before the connection was open."""
+    """Return the error for a failure before the connection was open."""
     if isinstance(reason, ConnectFailed):
         return reason
     if isinstance(reason, ConnectionClosed):

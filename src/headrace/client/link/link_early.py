@@ -53,7 +53,7 @@ CAPABILITIES: dict[str, Value] = {
 
 
 class _State:
-    """What a channel's broker side does not know."""
+    """State of a channel that the broker's side does not know."""
 
     def __init__(self) -> None:
         self.confirms = False
@@ -107,7 +107,7 @@ class EarlyLink(Link):
         super().send(channel, method)
 
     def _lacks_table(self, channel: int, method: BasicConsume) -> bool:
-        """Whether the broker reads a table here, as Qpid has it in 0-8, and there is none."""
+        """Return True if a table is absent that the broker, like Qpid in 0-8, reads here."""
         early = self.settings.version is V0_8 and not method.arguments
         return early and is_qpid(self.server_properties) and channel in self.machine.channels
 
@@ -173,7 +173,7 @@ class EarlyLink(Link):
         self._loop.call_soon(answer)
 
     def _capabilities(self) -> dict[str, Value]:
-        """What RabbitMQ and Headrace may use; others know texts only.
+        """Return the capabilities for RabbitMQ and Headrace; others read texts only.
 
         A connection.blocked is not among it: these versions have no such method.
         """

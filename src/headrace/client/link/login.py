@@ -82,7 +82,7 @@ class Login:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether what is sent to a host stays on this machine."""
+    """Return True if connections to a host stay on this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `connect` and `connection.channel` return."""
+"""The results of `connect` and `connection.channel`."""
 
 from __future__ import annotations
 

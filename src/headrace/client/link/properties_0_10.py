@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message says of itself, between the client's `Message` and the structs of AMQP 0-10.
+"""Conversion between the client's `Message` and the structs of AMQP 0-10.
 
 What 0-10 has no field for goes the way that the broker converts messages (docs/guides/client.md):
 the type in the header `x-jms-type`, other things in the map `x-headrace-0-x` among the headers.
@@ -113,7 +113,7 @@ def fields_of(structs: list[Struct]) -> dict[str, Any]:
 
 
 def place_of(structs: list[Struct]) -> tuple[bool, str, str]:
-    """Whether a message comes again, its exchange and its routing key."""
+    """Return redelivered, exchange and routing key of a message."""
     for each in structs:
         if isinstance(each, DeliveryProperties):
             return each.redelivered, each.exchange or "", each.routing_key or ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a channel of our API publishes in AMQP 0-10, and how it hears of what became of it.
+"""Publishes of a channel of our API in AMQP 0-10, and their confirms.
 
 A publish is a message.transfer; the broker's message.accept of it is the confirm, its rejection as
 unroutable is basic.return.
@@ -28,7 +28,7 @@ NO_ROUTE = 312
 class Sent:
     """A publish whose outcome is not known."""
 
-    tag: int  # 0 when nobody waits for a confirm.
+    tag: int  # 0 without a confirm.
     method: old.BasicPublish
     header: bytes
     body: bytes

@@ -322,4 +322,4 @@ def refuse(future: asyncio.Future[_T] | None, error: ClientError) -> None:
     """Fail a future with the error, unless it is done."""
     if future is not None and not future.done():
         future.set_exception(fresh(error))
-        future.exception()  # Nobody may be waiting: that is no news.
+        future.exception()  # Read it, so that asyncio does not log an unawaited error.

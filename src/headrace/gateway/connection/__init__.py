@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections of all versions share.
+"""Parts of the gateway for connections of any version.
 
 - `context`: the parts of the broker that a connection uses
 - `peer`: a connection, to its channels and consumers

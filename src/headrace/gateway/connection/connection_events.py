@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections and channels tell to those who listen to a broker's events."""
+"""Events of connections and channels, for consumers of the broker's events."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all connections of one broker share, whatever their version."""
+"""State that the connections of one broker share, in any version."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ CHANGES = frozenset(
 
 
 def waits(method: Any) -> bool:
-    """Tell whether one of CHANGES is of something durable, perhaps: a declaration says so."""
+    """Return True if one of CHANGES may be of something durable, as its declaration says."""
     return getattr(method, "durable", True) and not getattr(method, "passive", False)
 
 
@@ -82,7 +82,7 @@ class Context:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
 
         It calls ``connection.logged_in(user)``, ``connection.login_refused()`` or
-        ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that somebody may
+        ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that a peer may
         use; without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials
         and calls ``connection.renewed(user)`` or ``connection.not_renewed()``.
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
@@ -131,7 +131,7 @@ class Context:
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
     def introduction(self, connection: Any) -> dict[str, Any]:
-        """What this connection is told about the broker."""
+        """Return the server properties for this connection."""
         return self.introductions.pop(connection.number, self.server_properties)
 
     def peer(self, number: int) -> RemotePeer:

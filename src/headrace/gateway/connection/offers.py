@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator configures for clients of other versions than 0-9-1: hosts, realms, proxies.
+"""Settings for clients of other versions than 0-9-1: hosts, realms, proxies.
 
 Each is text of the form ``name=value name=value``. In names and values ``%20`` stands for a space
 and ``%3D`` for an equals sign, as in URLs.
@@ -71,7 +71,7 @@ def hosts_of(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What a broker offers."""
+    """The offers of one broker."""
 
     known_hosts: Mapping[str, str] = field(default_factory=dict)  # Told in connection.open-ok.
     redirect: Mapping[str, str] = field(default_factory=dict)  # Where clients are sent instead.

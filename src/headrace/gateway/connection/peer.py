@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What channels and consumers need of the connection that they are on."""
+"""The port by which channels and consumers use their connection."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ class Peer(Connection):
         """Credit of the whole connection came back: let all its queues look again."""
 
     def answer(self, channel: Any, token: int) -> None:
-        """What a channel waited for in the confirm line is durable."""
+        """The log is durable up to the position at which a channel joined the confirm line."""
 
     def consumer_cancelled(self, consumer: Any) -> None:
         """A queue ended a consumer's part."""

@@ -24,7 +24,7 @@ class Slot(Protocol):
 
 
 class ChannelState:
-    """What a plug-in keeps for one channel or session; the channel calls these methods."""
+    """A plug-in's state of one channel or session; the channel calls these methods."""
 
     def commit(self) -> None:
         """The transaction of the channel commits."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who knocks with another protocol than AMQP in a version of ours: for the log."""
+"""Peers with another protocol than our versions of AMQP: a sentence for the log."""
 
 from headrace.protocol.negotiate import numbers_of
 
@@ -9,7 +9,7 @@ SHOWN_OCTETS = 16
 
 
 def stranger(octets: bytes) -> str:
-    """Return a sentence about the first octets of somebody who is not served."""
+    """Return a sentence about the first bytes of a peer that is not served."""
     if octets.startswith(TLS_RECORD):
         return "TLS came to a port without TLS"
     if octets[:4] in HTTP:

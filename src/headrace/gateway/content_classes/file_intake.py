@@ -54,7 +54,7 @@ class Sink:
 
 
 class FileIntake:
-    """What one channel or session sends; its `FileClass` sends the answers."""
+    """The uploads of one channel or session; its `FileClass` sends the answers."""
 
     def __init__(self, files: FileClass) -> None:
         self.files = files
@@ -67,7 +67,7 @@ class FileIntake:
         self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
 
     def end(self) -> None:
-        """What is half staged will not be completed here."""
+        """Abandon uploads that are not complete."""
         self.opening = False
         self.staging.forget(self)
         self.leave_part()
@@ -189,7 +189,7 @@ class FileIntake:
             )
 
     def staging_failed(self, part: Part, error: OSError) -> None:
-        """What came could not be written."""
+        """Handle a failed write of an upload."""
         if part is self.part:
             self.part = None
             self.filling = False

@@ -54,7 +54,7 @@ class Limits:
         self.octets = 0
 
     def allows(self, size: int = 0) -> bool:
-        """Tell whether one more of that size may go; the first may, whatever its size."""
+        """Return True if one more file of that size may be sent; the first may, at any size."""
         if self.count_max and self.count >= self.count_max:
             return False
         return not (self.octets_max and self.count and self.octets + size > self.octets_max)
@@ -186,7 +186,7 @@ class FileClass(ContentClassPort):
         return None
 
     def transactional(self) -> bool:
-        """Tell whether publishes and outcomes wait for :meth:`commit`."""
+        """Return True if publishes and outcomes wait for :meth:`commit`."""
         return False
 
     # --- What every version says --------------------------------------------------------------
@@ -286,13 +286,13 @@ class FileClass(ContentClassPort):
     # --- Deliveries -----------------------------------------------------------------------------
 
     def can(self, consumer: FileConsumer) -> bool:
-        """Tell whether one more file may go to a consumer."""
+        """Return True if one more file may be delivered to a consumer."""
         if self.ended or self.sending is not None or not self.ready(consumer.queue):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
     def accepts(self, consumer: FileConsumer, message: Message) -> int:
-        """Tell whether this file may go to it: 1 yes, 0 never, 2 not now."""
+        """Return 1 if this file may be delivered to it, 0 if never, 2 if not now."""
         if message.seq in self.refused:
             return 0
         size = message.body_size
@@ -306,7 +306,7 @@ class FileClass(ContentClassPort):
         assert data is not None
         body = self.staging.body_of(data)
         assert body is not None  # The message refers to it.
-        if consumer.browses:  # Whoever takes it meanwhile may; this one has a twin to settle.
+        if consumer.browses:  # A consumer may take it meanwhile; the browser settles a copy.
             message = shown(message, consumer)
         self.tag += 1
         self.unacked[self.tag] = message
@@ -398,7 +398,7 @@ class FileClass(ContentClassPort):
 
     # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
     def may_settle(self, tag: int) -> bool:
-        """Tell whether a delivery is complete, and its outcome open."""
+        """Return True if a delivery is complete and its outcome open."""
         if self.sending is not None and self.sending.tag == tag:
             return False
         return tag not in self.tx_settles
@@ -501,7 +501,7 @@ class FileClass(ContentClassPort):
     # --- The end --------------------------------------------------------------------------------
 
     def stop_halfway(self) -> None:
-        """What is half done, in or out, will not be completed here."""
+        """Abandon transfers in both directions that are not complete."""
         self.intake.end()
         sending, self.sending = self.sending, None
         self.offered = False

@@ -44,7 +44,7 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
 
 
 def takes_at_once(lane: Queue, message: Message) -> bool:
-    """Tell whether somebody would get a file now."""
+    """Return True if a consumer would get a file now."""
     if lane.ready_count:
         return False
     return any(

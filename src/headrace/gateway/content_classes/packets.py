@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The multimedia stream class for one channel or session, whatever the version.
 
-A message is a packet. A packet is gone once it is delivered; nobody acknowledges it. Consumers get
+A message is a packet. A packet is gone once it is delivered; it is not acknowledged. Consumers get
 as many octets in a second as they ask for and no more; what they do not keep up with waits in their
 queue, which lets packets of low priority go when there are too many.
 """
@@ -165,7 +165,7 @@ class PacketClass(ContentClassPort):
             self.say_return(NO_ROUTE, "NO_ROUTE", message)
 
     def can(self, consumer: StreamConsumer) -> bool:
-        """Tell whether a packet may go to a consumer now."""
+        """Return True if a packet may be delivered to a consumer now."""
         if self.ended or not self.ready(consumer.queue):
             return False
         now_ms = self.vhost.counters.now_ms

@@ -126,7 +126,7 @@ class BasicContents:
                 if not expires:
                     payload = without_property(payload, HAS_EXPIRATION)
                 payload = with_property(payload, HAS_HEADERS, encode_table(headers))
-                property_range(payload, HAS_HEADERS)  # Whoever reads it next can, too.
+                property_range(payload, HAS_HEADERS)  # Fails here rather than in the next reader.
         except (MalformedError, ValueError) as error:
             raise UnreadableError(str(error)) from error
         body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message says of itself, in the terms of no version: one set of properties, one of values.
+"""The properties of a message in terms of no version: one set of properties, one of values.
 
 Each family of versions has one module that reads its content header into this set and one way back:
 :mod:`~headrace.gateway.conversion.neutral_basic` for class basic of 0-8, 0-9 and 0-9-1,
@@ -94,7 +94,7 @@ class Properties:
 
 
 def is_text(raw: bytes) -> bool:
-    """Tell whether octets are fit for a short string."""
+    """Return True if the bytes fit into a short string."""
     return len(raw) <= TEXT_MAX and check_utf8(raw, 0, len(raw))
 
 

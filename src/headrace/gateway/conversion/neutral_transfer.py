@@ -340,7 +340,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
 
 
 def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
-    """Restore properties where nobody changed them since."""
+    """Restore properties that are unchanged since."""
     mode = _of(carried, b"delivery-mode", UINT8)
     if mode is not None and p.delivery_mode == _mode(mode[0]):
         p.delivery_mode = mode[0]
@@ -502,7 +502,7 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
 
 
 def _is_type(value: Value) -> bool:
-    """Tell whether the header x-jms-type can be the type of a 0-x message."""
+    """Return True if the header x-jms-type can be the type of a 0-x message."""
     return value[0] == STR16 and is_text(value[1])
 
 

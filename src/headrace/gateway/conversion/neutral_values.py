@@ -4,7 +4,7 @@
 A value of a header is a pair of a type code and its octets. The codes are those of 0-10, which has
 nearly every type of the 0-x field tables with the same octets; the two that it lacks have codes of
 our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values;
-those that come from 0-10 are octets until somebody has to look inside.
+those that come from 0-10 are bytes until a reader needs their values.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def coded(value: Value) -> bytes:
 
 
 def is_exact_in_0_10(value: Value) -> bool:
-    """Tell whether a value keeps its type in a 0-10 map."""
+    """Return True if a value keeps its type in a 0-10 map."""
     code, raw = value
     if isinstance(raw, tuple):
         if code == MAP:
@@ -368,7 +368,7 @@ def is_exact_in_0_10(value: Value) -> bool:
 
 
 def is_exact_in_0_x(value: Value) -> bool:
-    """Tell whether a value keeps its type in a field table."""
+    """Return True if a value keeps its type in a field table."""
     code = value[0]
     if code == MAP:
         return all(is_exact_in_0_x(one) for _, one in inside(value))
@@ -393,7 +393,7 @@ def find(entries: list[Entry] | None, key: bytes) -> Value | None:
 
 
 def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
-    """Return entries with what was carried back in its place, where nobody changed it since.
+    """Return entries with what was carried back in its place, where it is unchanged since.
 
     ``in_0_10`` tells where they were carried: what stands there for a carried value is what that
     family says for it.
@@ -410,7 +410,7 @@ def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> li
                 value = original
         entries.append((key, value))
     for key, value in values.items():
-        if not in_0_10 and tagged(value) is None:  # It could not be seen, so nobody removed it.
+        if not in_0_10 and tagged(value) is None:  # Invisible to 0-10, so not removed there.
             entries.append((key, value))
     return entries
 

@@ -67,5 +67,5 @@ def plain_value(value: Any) -> bytes:
 
 
 def text_of(value: Any) -> str:
-    """What a client reads in place of a value that it has no type for."""
+    """The text that a client reads in place of a value that it has no type for."""
     return value if isinstance(value, str) else str(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What selectors see of a message: its headers by name, and its properties by the names of JMS.
+"""A message as selectors read it: headers by name, properties by the names of JMS.
 
 The properties are also there under ``amqp.`` and their names in AMQP, with ``_`` or ``-``. All is
 the same whatever version the message was published in, and only what is asked for is read.

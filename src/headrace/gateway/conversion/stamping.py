@@ -80,7 +80,7 @@ def _stamped_basic(message: Message, headers: Mapping[str, Any], timestamp_s: in
         payload = with_header_entry(payload, encode_entry(name, value))
     if timestamp_s is not None:
         payload = with_property(payload, HAS_TIMESTAMP, timestamp_s.to_bytes(8, "big"))
-    property_range(payload, HAS_HEADERS)  # Whoever reads it next can, too.
+    property_range(payload, HAS_HEADERS)  # Fails here rather than in the next reader.
     return _with_header(message, payload)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the gateway does with a message of any version.
+"""Parts of the gateway for messages of any version.
 
 - `publish`, `route`, `distributor`: from a publish to its queues
 - `unsettled`, `outcome`, `ack_timeout`: unsettled deliveries, how one ends, overdue ones

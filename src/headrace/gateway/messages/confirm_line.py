@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that wait until what they promise is on disk.
 
-One line per store: whoever must wait joins with the log position that has to be durable first.
-Positions only grow, so the line is first-in first-out, and one look at its head tells whether
-anything can go. A batch of publishes of one read is one place in the line.
+One line per store: a channel that must wait joins with the log position that has to be durable
+first. Positions only grow, so the line is first-in first-out, and its head shows whether any answer
+can be sent. A batch of publishes of one read is one place in the line.
 """
 
 from collections import deque
@@ -22,10 +22,10 @@ NOT_KEPT = (
 
 
 class Waiter(Protocol):
-    """Who waits in the line; ``token`` is what it joined with."""
+    """A member of the line; ``token`` is what it joined with."""
 
     def released(self, token: int) -> None:
-        """What was waited for is durable."""
+        """The log is durable up to the position of ``token``."""
 
 
 class ConfirmLine:

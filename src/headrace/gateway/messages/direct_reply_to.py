@@ -19,7 +19,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 def is_reply_name(name: str) -> bool:
-    """Tell whether a queue name belongs to direct reply-to."""
+    """Return True if a queue name belongs to direct reply-to."""
     return name == REPLY_TO or name.startswith(REPLY_TO + ".")
 
 

@@ -50,7 +50,7 @@ class Route:
 
 
 def will_last(queues: tuple[Queue, ...], persistent: bool) -> bool:
-    """Tell whether a message in one of these queues survives a crash."""
+    """Return True if a message in one of these queues survives a crash."""
     lasts = False
     for queue in queues:
         lasts = lasts or queue.is_stream or (persistent and queue.durable)

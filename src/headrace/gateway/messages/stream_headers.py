@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stream says of a record in the headers of its message: its offset, and when it came."""
+"""Headers that a stream adds to a record: its offset and its time of arrival."""
 
 import cython
 

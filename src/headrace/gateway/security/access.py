@@ -60,7 +60,7 @@ class Grants(Protocol):
     """Rights that came with a login, such as those of a token, in place of an account's."""
 
     def may_open(self, vhost: str) -> bool:
-        """Tell whether there is any right in the virtual host."""
+        """Return True if there is any right in the virtual host."""
 
     def allowed(self, vhost: str, permission: str, name: str) -> bool:
         """As `Access.allowed`."""
@@ -97,7 +97,7 @@ def expanded(pattern: str, user: str, vhost: str) -> str:
 
 
 class User:
-    """Somebody who has logged in. What they may do is looked up anew, so changes take effect."""
+    """A logged-in user. Permissions are looked up at each use, so changes take effect."""
 
     __slots__ = ("_access", "expires_s", "grants", "name", "peer", "source", "tags")
 
@@ -122,15 +122,15 @@ class User:
         self.expires_s = expires_s
 
     def may_open(self, vhost: str) -> bool:
-        """Tell whether the user has any permission in the virtual host."""
+        """Return True if the user has any permission in the virtual host."""
         return self._access.user_may_open(self, vhost)
 
     def is_known(self) -> bool:
-        """Tell whether the account is still there; who comes with a token needs none."""
+        """Return True if the account still exists; a login with a token needs none."""
         return self.grants is not None or self.name in self._access.snapshot.accounts
 
     def same_as(self, other: "User") -> bool:
-        """Tell whether both are the same person, so that one may take over what is the other's."""
+        """Return True if both are the same person: one may take over what the other owns."""
         return (self.source, self.name) == (other.source, other.name)
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class User:
 
 
 class Access(Rights):
-    """Who has an account, and who may do what."""
+    """Accounts and their permissions."""
 
     def __init__(
         self,
@@ -315,17 +315,17 @@ class Access(Rights):
         return name in self.snapshot.vhosts
 
     def may_open(self, user: str, vhost: str) -> bool:
-        """Tell whether the account has any permission in the virtual host."""
+        """Return True if the account has any permission in the virtual host."""
         return (user, vhost) in self.snapshot.permissions
 
     def user_may_open(self, user: User, vhost: str) -> bool:
-        """Tell whether somebody who has logged in has any permission in the virtual host."""
+        """Return True if a logged-in user has any permission in the virtual host."""
         if user.grants is None:
             return self.may_open(user.name, vhost)
         return not self.expired(user) and user.grants.may_open(vhost)
 
     def expired(self, user: User) -> bool:
-        """Tell whether the time of a login is over."""
+        """Return True if a login has expired."""
         return user.expires_s is not None and self._wall_clock() >= user.expires_s
 
     def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
@@ -355,7 +355,7 @@ class Access(Rights):
             return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
         given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
         if given is None:
-            return True  # Nobody said anything about the topics there.
+            return True  # There is no topic permission for the exchange.
         key = (user.name, vhost, permission, exchange, routing_key)
         verdict = self._topic_verdicts.get(key)
         if verdict is None:
@@ -384,6 +384,6 @@ class Access(Rights):
             if search is None:
                 search = self._searches[pattern] = compile_search(pattern)
             return search(name) is not None
-        except PatternError as error:  # Written by somebody other than our commands.
+        except PatternError as error:  # Written by other means than our commands.
             log.error("permission '%s' of user '%s' is no expression: %s", pattern, user, error)
             return False

@@ -50,7 +50,7 @@ class Dialect(Enum):
 
 
 class Broker(Protocol):
-    """What is shared by all virtual hosts: a gateway's context."""
+    """A gateway's context, shared by all virtual hosts."""
 
     @property
     def access(self) -> Rights:

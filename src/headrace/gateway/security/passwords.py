@@ -27,7 +27,7 @@ NOBODY = (
 # Hashes in definitions of RabbitMQ: base64 of four bytes of salt and the digest.
 FOREIGN = {"rabbit_sha256": "sha256", "rabbit_sha512": "sha512"}
 FOREIGN_SALT_SIZE = 4
-NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: nobody logs in with a password
+NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: login with a password is impossible
 
 
 def hash_password(password: str) -> str:

@@ -21,7 +21,7 @@ KEYS_KEPT = "messages keep their own routing keys"
 
 
 class Rights:
-    """What users may do. `headrace.gateway.security.access.Access` answers from accounts and
+    """The permissions of users. `headrace.gateway.security.access.Access` answers from accounts and
 
     tokens.
     """
@@ -30,17 +30,17 @@ class Rights:
     noted = ""  # The refusal that was told the audit log last, and the client not yet.
 
     def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
-        """Tell whether the user may ``configure``, ``write`` to or ``read`` from the name."""
+        """Return True if the user may ``configure``, ``write`` to or ``read`` from the name."""
         raise NotImplementedError
 
     def topic_allowed(
         self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
     ) -> bool:
-        """Tell whether the user may ``write`` to or ``read`` from the topic of a topic exchange."""
+        """Return True if the user may ``write`` or ``read`` the topic of a topic exchange."""
         return True
 
     def every_topic_allowed(self, user: User, vhost: str, permission: str, exchange: str) -> bool:
-        """Tell whether no topic permission restricts the user at the exchange."""
+        """Return True if no topic permission restricts the user at the exchange."""
         return True
 
     def account_user(self, name: str) -> User | None:
@@ -48,7 +48,7 @@ class Rights:
         return None
 
     def vhost_exists(self, name: str) -> bool:
-        """Tell whether there is such a virtual host."""
+        """Return True if the virtual host exists."""
         raise NotImplementedError
 
     def check(self, user: User, vhost: str, permission: str, kind: str, name: str) -> None:
@@ -66,7 +66,7 @@ class Rights:
             )
 
     def any_allowed(self, user: User, vhost: str, name: str) -> bool:
-        """Tell whether the user has a permission on the name, whichever."""
+        """Return True if the user has any permission on the name."""
         return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
 
     def check_any(self, user: User, vhost: str, kind: str, name: str) -> None:
@@ -175,6 +175,6 @@ class Rights:
 
 
 def is_topic(exchange: Exchange) -> bool:
-    """Tell whether an exchange routes by topics, be it later."""
+    """Return True if an exchange routes by topics, now or later."""
     arguments = exchange.arguments or {}
     return exchange.type == TOPIC or arguments.get("x-delayed-type") == TOPIC

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 0-10 client is told of a command that cannot be done: the code, and the field to blame."""
+"""Errors of 0-10 commands: the code, and the field to blame."""
 
 from __future__ import annotations
 

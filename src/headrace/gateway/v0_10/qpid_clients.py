@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Qpid's own clients of 0-10 do otherwise than the standard has it; they are let do it.
+"""Deviations of Qpid's clients from 0-10 that the broker tolerates.
 
 They are known by the product that they name when they log in. Rules are kept with all others.
 
@@ -20,12 +20,12 @@ RETICENT = "qpid python client"  # and this one's name.
 
 
 def is_kin(properties: dict[str, Any]) -> bool:
-    """Tell whether a client is one of Qpid's."""
+    """Return True if a client is one of Qpid's."""
     product = properties.get("product")
     return isinstance(product, str) and product.lower().startswith(KIN)
 
 
 def is_reticent(properties: dict[str, Any]) -> bool:
-    """Tell whether a client must not hear of known completions that it did not ask for."""
+    """Return True if a client must not get known completions that it did not ask for."""
     product = properties.get("product")
     return isinstance(product, str) and product.lower() == RETICENT

@@ -18,7 +18,7 @@ def queue_of(session: Session010, name: str | None) -> Queue:
     Raises:
         NotFound: there is none.
         AccessRefused: it is the broker's own.
-        ResourceLocked: it is exclusive to somebody else.
+        ResourceLocked: it is exclusive to another session.
     """
     if not name:
         raise NotFound("a queue has a name")

@@ -20,7 +20,7 @@ def declared(connection: GatewayConnection, name: str) -> QueueDeclareOk:
     """Answer a declare of such a name: it is how one asks whether the client is still there.
 
     Raises:
-        NotFound: nobody waits for answers under that name.
+        NotFound: no consumer waits for answers under that name.
     """
     if name != REPLY_TO and name not in connection.vhost.queues:
         raise NotFound(f"no queue '{name}' in vhost '{connection.vhost.name}'")

@@ -25,9 +25,9 @@ ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack") 
 
 
 def means_0_9_1(capabilities: Mapping[str, object]) -> bool:
-    """Tell whether a client that says 0-9 knows what only 0-9-1 has: its header is a mistake.
+    """Return True if a client that announces 0-9 uses methods of 0-9-1: its header is wrong.
 
-    RabbitMQ takes the one header for the other, so nobody noticed.
+    RabbitMQ takes the one header for the other, so the mistake has no effect there.
     """
     return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client of 0-8, 0-9 or 0-9-1 understands otherwise than its version's other clients do.
+"""Deviations of single clients of 0-8, 0-9 or 0-9-1 from other clients of their version.
 
 A client is recognised once, by the properties it sends with connection.start-ok. Qpid's clients,
 JMS among them, take Broker-J's rules for granted, which in 0-9-1 are often not RabbitMQ's. Each

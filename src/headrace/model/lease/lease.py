@@ -63,11 +63,11 @@ class Lease(Stream):
             self.kept.render = contents.leased
 
     def enqueue(self, message: Message) -> int:
-        """Nobody publishes here."""
+        """Do nothing: clients do not publish to a lease."""
         return 0
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Nobody publishes here."""
+        """Do nothing: clients do not publish to a lease."""
 
     def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.

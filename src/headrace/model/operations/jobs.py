@@ -190,7 +190,7 @@ class Errands:
         errand, steps = running.errand, running.steps
         assert steps is not None
         if errand.state == CHOOSING and not any(map(self.is_open, running.watchers)):
-            errand.cancel("nobody waits for the errand any more")
+            errand.cancel("no client waits for the errand any more")
         try:
             next(steps)
         except StopIteration as end:

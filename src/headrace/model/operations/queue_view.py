@@ -7,7 +7,7 @@ do, is shown what is there in the queue's order, and what comes.
 A message's position is its place in the queue's virtual host, which never changes and is never used
 again. A reader of a view asks for a range of positions and is shown what is ready there, each
 message once, in order of position, whatever its priority. Then the broker ends the reader. Any
-number of readers look at any ranges; nothing is marked, held or moved. A message that somebody
+number of readers look at any ranges; nothing is marked, held or moved. A message that a consumer
 takes before its turn is not shown, and one that comes back behind a reader is not either. A reader
 with a selector is shown those of which that is true.
 """
@@ -165,7 +165,7 @@ class QueueView(Stream):
         return found
 
     def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
-        """Tell whether a message is one of those that a reader has chosen."""
+        """Return True if a message is one of those that a reader has chosen."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return False
         if consumer.selector is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators allow: policies, limits and rules of virtual hosts and users.
+"""Operators' policies, limits and rules for virtual hosts and users.
 
 - `policy`, `name_patterns`, `parameters`: policies, the names that they match, settings at run time
 - `rules`, `rate_limit`: limits of virtual hosts and users; publish and consume rates

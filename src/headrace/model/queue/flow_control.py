@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who watches how long a queue grows: flow control and alerts, as Qpid's brokers have them.
+"""Flow control and alerts by the length of a queue, as Qpid's brokers have them.
 
-Flow control. At the stop threshold the publishers to the queue are not read from any more, until
-it has shrunk to the resume threshold. A connection that consumes from the queue itself is only
-slowed: it must be heard, for what it settles makes the queue shorter.
+Flow control. At the stop threshold the broker stops reading from the queue's publishers, until the
+queue has shrunk to the resume threshold. A connection that also consumes from the queue is only
+slowed: its settlements make the queue shorter.
 
 Alerts. Beyond a threshold an event ``queue.alert`` is told and a line logged, again and again as
 long as it lasts, but not twice within the repeat gap. The age of the oldest message is looked at
 from time to time: an alert for it may be late by a tenth of the age.
 
-Only queues that have thresholds have a guard. What counts is what is ready and, where limits or
-thresholds by Qpid's names hold for the queue, whoever set them, what somebody holds unsettled: then
-the guard is shown each delivery.
+Only queues with thresholds have a guard. Ready messages count; where limits or thresholds by Qpid's
+names apply, unsettled messages count too, and the guard sees each delivery.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are in a queue and not ready before their time.
+"""Messages in a queue that are not ready before a time.
 
-A heap by time, then by place: adding and taking one costs the logarithm of how many wait. What
-they weigh and whether their data is paged out is their queue's business; here is only when. One
-who waits here is nobody's: it is not ready, not held by a consumer, and not counted in any limit.
+A heap by time, then by place: adding and removing a message costs the logarithm of their number.
+The queue keeps their sizes and pages them out. A waiting message is not ready, not unacked, and
+not counted in any limit.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A message with the header ``x-delay`` waits in a hidden queue of its virtual hos
 journal like any other, so it is confirmed when it is durable and survives the broker. When its time
 has come it is routed as if it were published then, to bindings as they are then, and in the same
 transaction of the store it leaves the hidden queue: it arrives once. The header's sign is turned,
-so that whoever publishes what he got, headers and all, does not delay it again.
+so that a consumer that publishes the message again, headers and all, does not delay it again.
 
 Memory. What is due within :data:`NEAR_MS` waits as objects in a heap. All else is packed, 32 octets
 a message, in buckets of :data:`BUCKET_MS` each; its data is on disk only. A bucket is unpacked
@@ -202,7 +202,7 @@ class DelayedQueue(Queue):
             yield PACKED.iter_unpack(packed[first * PACKED.size : end * PACKED.size])
 
     def _is_far(self, bucket: int, packed: bytearray) -> bool:
-        """Tell whether nothing of a bucket was unpacked or dropped since it was found."""
+        """Return True if nothing in a bucket was unpacked or dropped since it was found."""
         whole = bucket * BUCKET_MS > self.counters.now_ms + NEAR_MS
         return whole and self._far.get(bucket) is packed
 
@@ -412,7 +412,7 @@ class Delayed:
         vhost.send(ready, found, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
-        """Tell whether who published a message has lost the right to; it is dropped then."""
+        """Return True if the publisher lost its permission since; the message is dropped then."""
         reason = "" if self.refusal is None else self.refusal(publisher, exchange, keys)
         if not reason:
             return False

@@ -80,7 +80,7 @@ class LastValueQueue(InspectingQueue):
         return InspectingQueue.restore_unacked(self, message)
 
     def has_room(self, message: Message) -> bool:
-        """Tell whether the limits let a message in, less the one that it replaces."""
+        """Return True if the limits admit a message, less the one that it replaces."""
         if not self.would_reject(message.body_size):
             return True
         older = self.newest(self.key_of(message))

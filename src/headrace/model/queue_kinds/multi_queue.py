@@ -66,14 +66,14 @@ class Feeder(Consumer):
         return getattr(self.head, name)
 
     def can(self) -> bool:
-        """Tell whether the consumer has room; without, every feeder is told when it has."""
+        """Return True if the consumer has room; otherwise every feeder is notified when it has."""
         if self.head.can():
             return True
         self.head.parked = True
         return False
 
     def accepts(self, message: Message) -> int:
-        """Tell whether the consumer has room for this message."""
+        """Return True if the consumer has room for this message."""
         verdict: int = self.head.accepts(message)
         if verdict == 2:
             self.head.parked = True

@@ -28,7 +28,7 @@ class StreamLog:
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
         self.name = ""  # Of its stream, for log lines.
-        self.pinned_offset = -1  # From here on somebody still wants to read; -1: nobody says so.
+        self.pinned_offset = -1  # The earliest offset that a reader still needs; -1: none.
         self.pin_octets_max = 0  # What it may hold for that beyond ``max_length_bytes``.
         self.pin_failed = False  # It could not hold it.
         self.octets = 0
@@ -87,7 +87,7 @@ class StreamLog:
                 del self.marks[mark]
 
     def holds_back(self, following: int, octets: int) -> bool:
-        """Tell whether what is before ``following`` must stay because somebody wants to read it.
+        """Return True if records before ``following`` must stay for a reader.
 
         It must while the log holds no more than ``pin_octets_max`` beyond its limit; ``octets`` is
         what it holds.

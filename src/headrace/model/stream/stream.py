@@ -41,7 +41,7 @@ READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
 SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
 SELECT_WEIGHT = 1 << 19  # What each read counts for when a selector looks at it.
 SCAN_PAUSE_MS = 1  # Before it goes on.
-NO_BLOCKS = Blocks()  # Nobody puts anything into it.
+NO_BLOCKS = Blocks()  # Always empty.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
     "M": 30 * 86400,

@@ -225,7 +225,7 @@ def _move(
                     channel.publish(message, routing_key, exchange or "", mandatory=True)
                 letter.ack()
     except Returned as error:
-        # It is settled, and nobody has it: back to where it was, before anything else.
+        # It is settled, and in no other queue: return it first.
         with connection.channel() as other:
             for returned in transaction.returned:
                 other.publish(returned.message, queue)

@@ -2,10 +2,10 @@
 """Small Parquet files of a partition into large ones, while others read and write.
 
 A new directory is made aside: the large files, and hard links to those that are large enough
-already. Then it changes places with the partition, which Linux does in one step: whoever lists the
-partition finds the old files or the new ones, never both and never neither. Who has opened an old
-file goes on reading it. Who has listed the old files and opens one later gets an error, not wrong
-rows. Whatever is left over by a crash is garbage, and the next compaction throws it away.
+already. Then it changes places with the partition, which Linux does in one step: a reader that
+lists the partition finds the old files or the new ones, never both and never neither. A reader with
+an old file open goes on reading it. One that opens an old file after listing gets an error,
+not wrong rows. Files left by a crash are deleted by the next compaction.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SessionPort:
         self.connection: Any = None  # The Carrier that it is attached to.
         self.channel = 0
         self.state = DETACHED
-        self.ended = False  # It failed, or nobody came back in time. It cannot be attached again.
+        self.ended = False  # It failed, or its timeout ran out. It cannot be attached again.
         self.error: Any = None  # Why it failed: an ExecutionError, or the peer's exception.
         self.quick = False  # The next command may take the narrow path.
         self.next_in = 0  # The id of the first command that did not come yet.
@@ -92,7 +92,7 @@ class SessionPort:
 
 
 class Carrier(Endpoint):
-    """What sessions need of the connection that they are attached to: frames out, and upcalls.
+    """Port by which sessions use the connection that they are attached to: frames and upcalls.
 
     The base class collects events; a gateway or a client overrides the upcalls instead. A command
     is complete when its handler calls ``session.complete(session.command_id)``, then or later.
@@ -283,7 +283,7 @@ class Carrier(Endpoint):
         session.complete(session.command_id)
 
     def on_result(self, session: "Session", command_id: int, value: Any) -> None:
-        """What a command of ours resulted in: a struct, or None."""
+        """Handle the result of a command of ours: a struct, or None."""
         self.events.append(ResultReceived(session.name, command_id, value))
 
     def on_exception(self, session: "Session", exception: Any) -> None:

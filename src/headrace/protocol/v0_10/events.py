@@ -72,7 +72,7 @@ class Completed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResultReceived(Event):
-    """What a command of ours resulted in."""
+    """The result of a command of ours."""
 
     session: bytes
     command_id: int

@@ -63,7 +63,7 @@ def following(state_number: int, sender: Role, control: Control) -> int:
 
 # Keeps 0-10/s013, 0-10/s015, 0-10/s016, 0-10/s017, 0-10/s020, 0-10/s021.
 def check_tune(offer: ConnectionTune, chosen: ConnectionTuneOk) -> str:
-    """What is wrong with a tune-ok; empty when it is within what was offered."""
+    """Return the error of a tune-ok; empty when it is within the limits offered."""
     size = chosen.max_frame_size
     most = offer.channel_max
     if most is not None and chosen.channel_max is not None and chosen.channel_max > most:

@@ -94,7 +94,7 @@ class Channel:
         self.gatherer: Gatherer | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:
-        """Tell whether a content has begun and is not complete."""
+        """Return True if a content has begun and is not complete."""
         return self.method is not None or self.address is not None
 
     def pause(self, reason: int) -> None:

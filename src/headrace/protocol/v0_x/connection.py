@@ -379,7 +379,7 @@ class Connection(Endpoint):
         return pos
 
     def frame_error(self, kind: int, size: int) -> AmqpError:
-        """What is wrong with a frame's head."""
+        """Return the error of a frame's head."""
         if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
@@ -439,7 +439,7 @@ class Connection(Endpoint):
                 self.owner.resume_later(channel)
 
     def forget_waiting(self, channel: Channel) -> None:
-        """What came on a busy channel is not wanted any more."""
+        """Discard the content that arrived on a busy channel."""
         if channel.waiting is not None:
             self.count_held(-sum(map(len, channel.waiting)))
             channel.waiting = None

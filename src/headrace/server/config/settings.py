@@ -339,7 +339,7 @@ class Settings:
         "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; what "
         "has to be is percent-encoded.",
     )
-    oauth_issuer: str = setting("", "Who must have made tokens: their `iss`; empty: anybody.")
+    oauth_issuer: str = setting("", "The issuer that tokens must name in `iss`; empty: any issuer.")
     oauth_issuers: Path | None = setting(
         None, "TOML file of further issuers, with what is different with each of them."
     )
@@ -456,7 +456,7 @@ class Settings:
 # Settings that `headrace reload` does not apply, and why; see headrace.server.reload.
 NEEDS_RESTART = {
     "data": "the directory is in use",
-    "memory": "what is there would have to move",
+    "memory": "existing data would have to move",
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",
     "segment_size": "files of the journal are used again",

@@ -32,7 +32,7 @@ PATIENCE_READS = 16  # With publishes, by who was told to wait and has deliverie
 
 
 class Reactor:
-    """What the transports of one event loop share."""
+    """State that the transports of one event loop share."""
 
     def __init__(
         self, loop: Any, pool: BufferPool, counters: Counters, read_size: int, frame_max: int
@@ -342,7 +342,7 @@ class Transport:
             self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
 
     def consumes_from(self, queue: Queue) -> bool:
-        """Tell whether this connection must be heard for its queue to get shorter."""
+        """Return True if its queue gets shorter only when this connection is read."""
         publishers = [consumer.publisher for consumer in queue.consumers or ()]
         return self.connection.number in publishers
 
@@ -377,7 +377,7 @@ class Transport:
     def bar(self) -> None:
         """It publishes, perhaps where publishers must wait: stop it, and tell it if it can hear.
 
-        Whoever has deliveries to settle is read on as long as nothing more is published, for that
+        A connection with unsettled deliveries is read on while it publishes nothing more, for that
         is what makes room; and some publishes may have been on their way.
         """
         reactor = self.reactor

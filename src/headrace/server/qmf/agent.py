@@ -11,8 +11,8 @@ A request is a message to the exchange ``qmf.default.direct`` with the key ``bro
 The answer goes where its reply-to says, if its user may publish there: ``_query_response``, a list
 of objects, in several messages when they are many; ``_method_response``, a map of what came of it;
 ``_exception``, a map with ``error_code`` and ``error_text``. Both exchanges are there while the
-agent is, and no client deletes them. Others may use them among themselves as they like, but nobody
-else gets what is for the agent, and nobody listens to answers by a pattern.
+agent is, and no client deletes them. Clients may use them among themselves, but only the agent
+gets its requests, and no queue may be bound to answers by a pattern.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def in_steps(steps: Steps) -> Steps:
 
 
 def crowded(vhost: VirtualHost) -> bool:
-    """Tell whether memory or disk are short, so that answers of any size must not be made."""
+    """Return True if memory or disk is short, so that large answers must not be made."""
     return bool(vhost.counters.crowded() or vhost.store.full)
 
 

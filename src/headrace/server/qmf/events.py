@@ -87,7 +87,7 @@ CREATED = {"queueDeclare", "exchangeDeclare"}
 
 
 class EventTopic(TopicExchange):
-    """A topic exchange that hears the broker's events while somebody may want them."""
+    """A topic exchange that listens to the broker's events while a binding may match."""
 
     fixed = True
 
@@ -120,7 +120,7 @@ class EventTopic(TopicExchange):
 
 
 def may_want(binding: Binding) -> bool:
-    """Tell whether events may come under a binding."""
+    """Return True if events may match a binding."""
     return binding.routing_key.partition(".")[0] in WANTED
 
 

@@ -295,7 +295,7 @@ def log_level(call: Asking) -> Answered:
 
 
 def timestamps(call: Asking) -> Answered:
-    """Tell whether messages are stamped with the time when they come."""
+    """Return True if messages are stamped with their time of arrival."""
     return {"receive": call.agent.broker.settings.stamp_timestamp != "off"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is in a virtual host, as objects of the classes that Qpid's C++ broker has.
+"""The contents of a virtual host, as objects of the classes of Qpid's C++ broker.
 
 What is known of each thing comes from the functions that tell operators of it
 (:mod:`headrace.server.management`); here it is given the names of Qpid's schema
@@ -70,14 +70,14 @@ class View:
         self.call = Call(broker, {}, operator=f"user {user.name!r} by QMF")
 
     def sees(self, name: str) -> bool:
-        """Tell whether the user may know of a queue or an exchange."""
+        """Return True if the user may see a queue or an exchange."""
         access = self.broker.access
         return self.operates or access.any_allowed(
             self.user, self.vhost.name, name or "amq.default"
         )
 
     def is_own(self, user: Any) -> bool:
-        """Tell whether the user may know of what is another's, or their own."""
+        """Return True if the user may see an object of another user, or its own."""
         return self.operates or (user is not None and bool(self.user.same_as(user)))
 
     def framed(self, kind: str, thing: Thing) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def vhosts(view: View) -> Things:
 
 
 def memories(view: View) -> Things:
-    """What queued messages take, and may take."""
+    """The memory that queued messages take, and its limit."""
     counters = view.vhost.counters
     if view.operates:
         used, most = counters.memory_used, counters.memory_max

@@ -97,7 +97,7 @@ class Reply(Answer):
     # --- Inside -------------------------------------------------------------------------------
 
     def _is_meant(self, queue: Queue) -> bool:
-        """Tell whether a queue is bound to the answer's very key, not to a pattern."""
+        """Return True if a queue is bound to the answer's very key, not to a pattern."""
         vhost = self.service.vhost
         topic = vhost.exchanges.get(TOPIC)
         return any(

@@ -21,7 +21,7 @@ _WHOLE: Final = "-?[0-9]{1,18}"
 _REAL: Final = "-?[0-9]{1,17}(?:[.][0-9]{1,17})?(?:[eE]-?[0-9]{1,2})?"
 
 
-class Refused(ValueError):  # By the fast way; never told to anybody.
+class Refused(ValueError):  # By the fast way; caught in this package.
     """The fast way cannot tell; the slow one can."""
 
 

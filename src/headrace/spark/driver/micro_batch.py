@@ -39,10 +39,10 @@ class Planning(Protocol):
         """Return the first offset of a query without checkpoint."""
 
     def aim(self) -> None:
-        """From now on what is there now is all that there is to read."""
+        """Fix the current end offsets as the target (trigger availableNow)."""
 
     def latest(self) -> Offset | None:
-        """The end of what is there, if that can be told yet."""
+        """Return the current end offset, if it is known yet."""
 
     def following(self, before: Offset, *, unlimited: bool = False) -> Offset | None:
         """The end of the batch after `before`; None when there is nothing to do."""
@@ -103,7 +103,7 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is None else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
-        """The end of what is there to be read, for the progress of the query."""
+        """Return the latest offset of the source, for the progress of the query."""
         latest = self.planner.latest()
         return None if latest is None else latest.to_json()
 

@@ -155,7 +155,7 @@ class Planner:
         return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
 
     def aim(self) -> None:
-        """From now on what is there now is all that there is to read."""
+        """Fix the current end offsets as the target (trigger availableNow)."""
         self._target = self._broker.places()
 
     def latest(self) -> Offset:

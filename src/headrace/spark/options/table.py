@@ -2,7 +2,7 @@
 """All options of the data source, each in one row: name, kind, where it may be given, meaning.
 
 The rows are what options are checked against (`given`) and what docs/reference/spark-options.md is
-made from (`manual`). An option that nobody wrote a row for is refused.
+made from (`manual`). An option without a row is refused.
 """
 
 from __future__ import annotations

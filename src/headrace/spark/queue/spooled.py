@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a queue by a spool: what takes the place of leases at a broker that has none.
+"""The messages of a queue by a spool, for brokers without leases.
 
-The driver consumes, appends what comes to the spool, and syncs. Spark's offsets are the numbers of
-the spool, and tasks read ranges of it. Messages are acked when their batch is committed, so whoever
-loses the spool has not lost the messages. After a restart the broker delivers again what was not
-acked; what is in the spool already is known by its octets and gets its old number.
+The driver consumes, appends messages to the spool, and syncs. Spark's offsets are the numbers of
+the spool, and tasks read ranges of it. Messages are acked when their batch is committed, so a lost
+spool loses no messages. After a restart the broker delivers unacked messages again; those in the
+spool already are recognised by their bytes and get their old numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SLOW_S: Final = 5.0  # unless the broker says that there are some.
 class Spooled:
     """The spool of one queue for one group; see `planner.Lessor`."""
 
-    rejects = 0  # Nobody rejects in advance here.
+    rejects = 0  # Rejects in advance are for leases only.
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options

@@ -21,7 +21,7 @@ that were dropped when their batch was planned already, before its tasks came to
 tell the broker.
 
 `owner` is the name under which the query has its group, and under which its tasks tell of gaps:
-whoever has the checkpoint is the query, and gets its group back after a restart. Of a queue, `pos`
+the checkpoint identifies the query, and gets its group back after a restart. Of a queue, `pos`
 and `from` have numbers of leased messages under the queue's name, and `ids` the identity of the
 lease.
 

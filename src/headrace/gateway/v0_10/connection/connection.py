@@ -403,7 +403,7 @@ class Connection010(Connection):
         Connection.turn_over(self)
 
     def announce_later(self) -> None:
-        """Something became complete: between reads nobody else says so."""
+        """Announce completion of a command; within a read the reader does so."""
         if not self.reader.handling:
             self.announce()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all 0-10 connections of one broker share, beside what connections of all versions do."""
+"""State that the 0-10 connections of one broker share, beside that of all versions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Context010:
         return Session010(name, self.attaching)
 
     def introduction(self, connection: Any) -> dict[str, Any]:
-        """What a client is told about the broker."""
+        """Return the server properties for a client."""
         said = self.context.introduction(connection)
         properties = {key: value for key, value in said.items() if isinstance(value, str)}
         return {

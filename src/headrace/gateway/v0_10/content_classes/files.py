@@ -154,7 +154,7 @@ class SessionFiles(SessionPort, FileClass):
         session.fail(error_0_10(error))
 
     def pause(self) -> None:
-        """What comes meanwhile need not wait: commands complete in any order."""
+        """Do nothing: commands complete in any order."""
 
     def go_on(self) -> None:
         self.tell()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a client's session know of it: the broker, its user, its virtual host."""
+"""The port by which the parts of a session use the broker, its user, its virtual host."""
 
 from __future__ import annotations
 

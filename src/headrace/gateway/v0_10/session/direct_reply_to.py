@@ -46,4 +46,4 @@ def name_answers(session: Any, segment: bytes) -> bytes:
             raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
         struct.reply_to = ReplyTo(exchange=struct.reply_to.exchange, routing_key=name)
         return encode_headers(structs)
-    return segment  # Somebody only mentions it.
+    return segment  # The name stands elsewhere in the segment.

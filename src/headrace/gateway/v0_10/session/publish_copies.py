@@ -2,8 +2,8 @@
 """Sender-selected distribution for 0-10: the headers CC and BCC of a transfer.
 
 As in :mod:`headrace.gateway.v0_x.connection.publish_copies`: arrays of strings, further routing
-keys; a message goes wherever one of its keys leads, once, and BCC is taken out before anybody sees
-it.
+keys; a message goes wherever one of its keys leads, once, and BCC is removed before
+delivery.
 """
 
 from __future__ import annotations

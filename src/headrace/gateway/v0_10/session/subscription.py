@@ -111,7 +111,7 @@ class Subscription(Consumer):
         return 1 if self.size_of(message) <= self.credit_octets else 2
 
     def size_of(self, message: Message) -> int:
-        """What a message costs: the octets of its header and body segments."""
+        """Return the credit that a message costs: the bytes of its header and body segments."""
         data = message.data
         at = message.address_len + 2
         if message.flags & C_KIND_MASK == C_KIND_TRANSFER:
@@ -144,7 +144,7 @@ class Subscription(Consumer):
         self.queue.unpark(self)
 
     def idle(self) -> bool:
-        """Tell whether there is no credit for anything."""
+        """Return True if there is no credit left."""
         return self.credit_messages == 0 or self.credit_octets == 0
 
     # Keeps 0-10/s099.

@@ -42,7 +42,7 @@ ACCEPTED_EXPLICITLY = 0
 
 
 class ParsedTransfer(Publish):
-    """What is known of the transfer that a session handles, and of the routes that it used."""
+    """The transfer that a session handles now, and the routes that it used."""
 
     def __init__(self, session: SessionContext) -> None:
         Publish.__init__(self)

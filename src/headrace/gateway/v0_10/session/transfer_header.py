@@ -5,7 +5,7 @@ What a broker has to say is put in: the exchange, the time of arrival where the 
 and the expiration that follows from a ttl, in seconds, where the client gave none. What belongs to
 the transfer alone (fragments, resume-id) is taken out. The delivery properties come first, whatever
 the client's order, so that a delivery can set ``redelivered`` in place; all else stays octet for
-octet, structs that nobody knows included.
+octet, unknown structs included.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ MOMENT_S_MAX = 100_000_000_000
 
 
 class TransferHeader:
-    """What matters to the broker in one header segment."""
+    """The fields of one header segment that the broker uses."""
 
     def __init__(self) -> None:
         self.flags = 0  # Of the delivery properties.

@@ -209,7 +209,7 @@ class Channel(Deliveries):
     # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01,
     # 0-9/basic.recover#01, 0-9/message.recover#01.
     def take_back(self) -> list[Message]:
-        """Take every unsettled message off the channel, oldest first; they are nobody's now.
+        """Take every unsettled message off the channel, oldest first.
 
         What its transaction has settled stays: the commit is to find it.
         """
@@ -273,14 +273,14 @@ class Channel(Deliveries):
             self.connection.line.join(self, self.seq)
 
     def released(self, token: int) -> None:
-        """What the channel joined the confirm line for is durable."""
+        """The log is durable up to the position that the channel waited for."""
         self.connection.answer(self, token)
 
 
 def unpark_in_turn(channels: list[Any], last: Any) -> None:
-    """Put the consumers that lacked credit back into their rounds; whoever had some comes last.
+    """Put the consumers that lacked credit back into their rounds, the last one served at the end.
 
-    What consumers of several queues share goes around: no queue is left behind.
+    So a consumer of several queues serves each of them in turn.
     """
     waiting = [
         consumer

@@ -296,7 +296,7 @@ class Getter(Consumer):
 
 
 def mentions_stream(d: bytes | bytearray, lo: int, hi: int) -> bool:
-    """Tell whether headers may have a name that a stream gives them."""
+    """Return True if headers may have a name that a stream adds."""
     while lo + 9 < hi:
         if d[lo] == 120 and d[lo + 1] == 45 and d[lo + 2] == 115 and d[lo + 3] == 116:  # "x-st"
             return True

@@ -61,7 +61,7 @@ class ContentOut(ProtocolChannel):
     # --- In smaller frames --------------------------------------------------------------------
 
     def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
-        """Tell whether a frame is larger than the peer takes."""
+        """Return True if a frame is larger than the peer's limit."""
         while lo < end:
             size = get32(d, lo + 3) + 8
             if size > self.connection.frame_max:

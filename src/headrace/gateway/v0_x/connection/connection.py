@@ -301,7 +301,7 @@ class GatewayConnection(Peer):
         self.ended = True
         if self.state_number == STATE_OPEN:
             self.context.log_loss(self)
-        lost = self.state_number == STATE_OPEN and self.version is V0_9  # Nobody closed it.
+        lost = self.state_number == STATE_OPEN and self.version is V0_9  # Without a close.
         for channel in list(self.channels.values()):
             if not lost or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)

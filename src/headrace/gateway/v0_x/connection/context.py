@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What 0-8 to 0-9-1 connections of one broker share, and who handles which of their methods."""
+"""State that the 0-8 to 0-9-1 connections of one broker share, and the handlers of methods."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Upcalls):
-    """What the broker does for one client's connection."""
+    """The broker's side of one client's connection."""
 
     def __init__(self, connection: Peer, context: V0xContext, publisher: Publisher) -> None:
         Upcalls.__init__(self)

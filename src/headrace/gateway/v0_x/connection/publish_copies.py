@@ -2,7 +2,7 @@
 """Sender-selected distribution: further routing keys in the headers CC and BCC of a message.
 
 Both are arrays of strings, or tables that count where there are no arrays. A message goes wherever
-one of its keys leads, once; BCC is taken out before anybody sees it.
+one of its keys leads, once; BCC is removed before delivery.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 0-8, 0-9 or 0-9-1 client publishes, from the frames to the queues.
+"""Publishes of 0-8, 0-9 and 0-9-1 clients, from the frames to the queues.
 
 :meth:`Publisher.publish` is given offsets into the receive buffer. The address is looked up among
 the routes of the connection (one memcmp when it repeats, one dict lookup when it is known) and the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only 0-8 and 0-9 have, a plug-in of the gateway.
+"""Features that only 0-8 and 0-9 have, as a plug-in of the gateway.
 
 These are access tickets with their realms, channels that can be resumed, and 0-9's message class.
 """

@@ -179,7 +179,7 @@ class MessageConsumer(BasicConsumer):
 
     # Keeps 0-9/message.qos.prefetch-count#01.
     def can(self) -> bool:
-        """Tell whether one more message may be sent; prefetching is not for automatic ones."""
+        """Return True if one more message may be sent; automatic consumers do not prefetch."""
         if not self.automatic:
             return BasicConsumer.can(self)
         connection = self.side.connection
@@ -190,7 +190,7 @@ class MessageConsumer(BasicConsumer):
 
     # Keeps 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
-        """Tell whether this message may come."""
+        """Return True if this message may be sent."""
         if self.automatic:
             return 0 if self.no_local and self.publisher == message.publisher else 1
         return BasicConsumer.accepts(self, message)

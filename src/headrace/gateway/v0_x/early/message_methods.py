@@ -173,7 +173,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
 
 # Keeps 0-9/message.consume.exclusive#01.
 def check_exclusive(queue: Queue, *, asked: bool) -> None:
-    """Refuse a queue that somebody has for himself, or cannot have for himself."""
+    """Refuse a queue that has an exclusive consumer, or that cannot have one."""
     others = queue.consumer_count() or queue.single_active
     if queue.exclusive_consumer is not None or (asked and others):
         raise AccessRefused(f"queue '{queue.name}' is in exclusive use")
@@ -307,7 +307,7 @@ def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
 
 
 def key_of(connection: GatewayConnection, identifier: str) -> Key:
-    """Return the name of a checkpoint: nobody resumes what another user sent."""
+    """Return the name of a checkpoint, with its user: only that user resumes it."""
     return connection.vhost.name, connection.user.name, identifier
 
 

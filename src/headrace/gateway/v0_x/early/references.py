@@ -168,5 +168,5 @@ class Checkpoints:
 
 
 def said(name: bytes) -> str:
-    """Return the name of a reference for a text that somebody reads."""
+    """Return the name of a reference for an error text."""
     return repr(name[:64].decode("utf-8", "backslashreplace"))

@@ -72,7 +72,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
 
 
 class Ticket:
-    """What one channel may do in one realm."""
+    """The access that one channel has in one realm."""
 
     __slots__ = ("channel", "exclusive", "number", "realm", "rights", "vhost")
 
@@ -188,7 +188,7 @@ class Tickets:
         return ticket
 
     def may(self, connection: GatewayConnection, realm: str, rights: frozenset[str]) -> bool:
-        """Tell whether a user's permissions on a realm's name allow these rights."""
+        """Return True if a user's permissions on a realm's name allow these rights."""
         access, vhost = connection.context.access, connection.vhost.name
         having = {
             p for p in PERMISSIONS.values() if access.allowed(connection.user, vhost, p, realm)

@@ -57,7 +57,7 @@ def greet(connection: GatewayConnection) -> None:
     context = connection.context
     major, minor = VERSION_NUMBERS[connection.version]
     properties = context.introduction(connection)
-    if connection.early:  # Whoever speaks these knows strings, and no capabilities.
+    if connection.early:  # These clients read strings only, and no capabilities.
         properties = {
             name: value
             for name, value in properties.items()

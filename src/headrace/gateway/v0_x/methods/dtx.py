@@ -2,7 +2,7 @@
 """The dtx class of 0-8 and 0-9: work of a channel on behalf of a distributed transaction.
 
 These versions have ``select`` and ``start`` only. A transaction is known by its identifier; several
-channels may start the same one. Its outcome comes from a coordinator, which is somebody else: a
+channels may start the same one. Its outcome comes from a coordinator, another client: a
 0-10 session, or ``headrace transaction``. The outcome ends the channel's work for the transaction;
 the channel then starts another one.
 """

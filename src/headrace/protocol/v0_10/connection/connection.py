@@ -85,7 +85,7 @@ class Connection(Carrier):
         body_max: int = 128 << 20,
         sessions: Any = None,
     ) -> None:
-        """What we accept ourselves: ``max_frame_size`` (4096 to 65535 octets of a whole frame),
+        """Limits: ``max_frame_size`` (4096 to 65535 bytes of a whole frame),
         ``channel_max`` (channels, numbered from 0), ``body_max`` (octets). ``sessions`` is the
         :class:`Sessions` that a server finds sessions in.
         """
@@ -331,7 +331,7 @@ class Connection(Carrier):
         self.on_closed()
 
     def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
-        """What to tell the peer of an error that is none of the protocol's."""
+        """Return the error text for an error outside the protocol."""
         if isinstance(error, MalformedError):
             return CloseError(CloseCode.FRAMING_ERROR, str(error))
         log.error("internal error", exc_info=error)

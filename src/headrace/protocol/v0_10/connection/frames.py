@@ -103,7 +103,7 @@ class FrameReader:
         return size - (total - pos)
 
     def our_turn(self) -> bool:
-        """Tell whether the client must wait for us before its octets are looked at."""
+        """Return True if input from the client waits for us."""
         at = self.connection.state_number
         return self.connection.is_server and (at == 1 or at == 3 or at == 7)
 
@@ -239,7 +239,7 @@ class FrameReader:
 
     # Keeps 0-10/s019.
     def frame_error(self, flags: int, kind: int, size: int, track: int, number: int) -> CloseError:
-        """What is wrong with a frame's head."""
+        """Return the error of a frame's head."""
         if flags > 15:
             text = f"unknown frame flags {flags:#x}"
         elif kind > 3:
@@ -377,7 +377,7 @@ class FrameReader:
 
 # Keeps 0-10/s001.
 def check_ranges(d: bytes | bytearray, lo: int, hi: int) -> bool:
-    """Tell whether ``d[lo:hi]`` is ranges of a sequence-set, in order and not touching."""
+    """Return True if ``d[lo:hi]`` is ranges of a sequence-set, in order and not touching."""
     if (hi - lo) & 7 or lo == hi:
         return False
     base = get32(d, lo)

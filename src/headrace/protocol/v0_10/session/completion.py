@@ -23,7 +23,7 @@ class Ledger:
         return self.low + distance - (distance >> 31 << 32)
 
     def has(self, number: int) -> bool:
-        """Tell whether an unwrapped id is done."""
+        """Return True if an unwrapped id is done."""
         if number < self.low:
             return True
         place = after(self.his, number)

@@ -149,7 +149,7 @@ class Session(SessionPort):
             self.registry.detached(self)
 
     def end(self) -> None:
-        """The session is over: nobody can come back to it. Called once, or more often."""
+        """End the session: it cannot be attached again. May be called more than once."""
         self.ended = True
         self.sent.forget_all()
         if self.registry is not None:
