@@ -42,7 +42,7 @@ class Clock:
         return self.now
 
 
-def test_who_guesses_waits_ever_longer_and_nobody_else() -> None:
+def test_guesses_of_passwords_delay_only_the_guesser() -> None:
     clock = Clock()
     slow = Throttle(failures_free=3, delay_s=0.5, delay_max_s=5.0, forget_s=60, clock=clock)
     waits = []

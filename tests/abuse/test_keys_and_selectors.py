@@ -32,7 +32,7 @@ def select(connection: Connection, queue: str, selector: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["%a" + "_" * 3900, "%" + "a_" * 1900 + "b%"], ids=["states", "places"]
 )
-def test_a_hard_selector_stops_nobody(served: Served, version: str, pattern: str) -> None:
+def test_a_hard_selector_delays_no_other_client(served: Served, version: str, pattern: str) -> None:
     """Patterns that cost an automaton seconds a message do not delay other clients."""
     queue = f"hard-{version}"
     with connect(served.url) as guest, guest.channel() as channel:

@@ -167,7 +167,9 @@ def read_all(raw: socket.socket) -> bytes:
 
 
 @versions
-def test_whoever_is_let_in_does_all_that(broker: LocalBroker, home: Path, version: Version) -> None:
+def test_a_user_with_permissions_can_do_all_that(
+    broker: LocalBroker, home: Path, version: Version
+) -> None:
     """So that the others mean something: after a good login the same octets do it."""
     deleted = count(home, "queue.deleted")
     tune = bytes((1, 5)) if version is V0_10 else bytes((0, 10, 0, 30))

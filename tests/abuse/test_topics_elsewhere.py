@@ -319,7 +319,7 @@ def test_answers_need_the_default_exchange_and_have_no_topics(served: Served) ->
     assert bodies(served, "bob") == []
 
 
-def test_a_policy_leads_where_whoever_set_it_may(served: Served) -> None:
+def test_a_policy_dead_letters_with_its_setters_permissions(served: Served) -> None:
     """She is not asked for it, as she did not ask for it."""
     definition = {"dead-letter-exchange": TOPIC, "dead-letter-routing-key": "bob.x"}
     policy = {"pattern": "^mine-led$", "definition": definition, "apply-to": "queues"}

@@ -159,7 +159,7 @@ def test_consume_takes_what_a_selector_chooses(
         assert left.body == b"body 2"
 
 
-def test_what_nobody_reads_goes_back(headrace_broker: LocalBroker) -> None:
+def test_unread_messages_are_requeued(headrace_broker: LocalBroker) -> None:
     bodies = [b"%d" % n * (1 << 20) for n in range(3)]  # More than a pipe holds.
     with connect(headrace_broker.url) as connection, connection.channel() as channel:
         channel.declare_queue("q")

@@ -205,7 +205,7 @@ def state(socket: Path, queue: str) -> dict[str, Any]:
 
 @every
 @kinds
-def test_whoever_looks_sees_all_in_order_and_leaves_no_trace(
+def test_a_peek_shows_all_in_order_and_leaves_no_trace(
     channel: blocking.Channel,
     other: blocking.Channel,
     look: Callable[..., list[dict[str, Any]]],

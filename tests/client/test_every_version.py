@@ -174,7 +174,9 @@ def test_a_queue_remembers_who_was_there(
         assert taken(channel, name()) == ("" if word == "a2" else word)
 
 
-def test_a_letter_for_nobody_waits_at_its_queue(headrace_broker: LocalBroker, name: Name) -> None:
+def test_a_dead_letter_without_a_target_stays_in_its_queue(
+    headrace_broker: LocalBroker, name: Name
+) -> None:
     """x-dead-letter-strategy: in all versions at once, since it is tried again after a second."""
     waiting = []
     with ExitStack() as stack:

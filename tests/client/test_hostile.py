@@ -267,7 +267,7 @@ async def test_a_flood_without_credit_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("first", ["consumer", "connection"])
-async def test_closing_does_not_wait_behind_what_nobody_takes(
+async def test_closing_does_not_wait_for_unread_deliveries(
     first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_0_x, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.

@@ -79,7 +79,7 @@ def test_a_queue_goes_with_its_session(
         ("qpid.lifetime-policy", "delete-if-empty", True),
     ],
 )
-def test_a_queue_goes_when_nobody_uses_it(
+def test_an_unused_queue_is_deleted(
     headrace_broker: LocalBroker,
     version: str,
     name: Callable[..., str],

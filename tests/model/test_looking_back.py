@@ -187,7 +187,7 @@ def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
         assert left_in(queue) == shown
 
 
-def test_what_comes_while_somebody_looks_is_not_shown() -> None:
+def test_messages_that_arrive_during_a_peek_are_not_shown() -> None:
     host = Host()
     queue = host.queue(**{"x-max-priority": 3})
     for n in range(6):

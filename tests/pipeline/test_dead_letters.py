@@ -117,7 +117,7 @@ def test_a_target_that_is_missing_moves_nothing(scene: Scene, uri: str) -> None:
     assert scene.depth(scene.dead) == 4
 
 
-def test_what_nobody_takes_comes_back(scene: Scene, uri: str) -> None:
+def test_unrouted_dead_letters_return(scene: Scene, uri: str) -> None:
     """An exchange that routes nowhere: the transaction took effect, and the messages are kept."""
     exchange = f"{scene.dead}.exchange"
     scene.channel.declare_exchange(exchange, "direct")

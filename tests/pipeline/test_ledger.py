@@ -115,7 +115,7 @@ def test_writers_do_not_know_each_other(tmp_path: Path) -> None:
     assert (ledger.last("one"), ledger.last("other")) == (5, 0)
 
 
-def test_files_that_somebody_took_away_are_an_error(tmp_path: Path) -> None:
+def test_missing_files_are_an_error(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     moves = stage(ledger, "w", 0)
     with pytest.MonkeyPatch.context() as patched:

@@ -68,7 +68,7 @@ def test_pieces_are_sent_together_as_far_as_they_go() -> None:
     assert output.pool.used == 0
 
 
-def test_little_memory_makes_outputs_full_that_nobody_reads() -> None:
+def test_little_memory_makes_unread_outputs_full() -> None:
     pool = BufferPool()
     pool.used_max = 4 * OUTPUT_MIN
     slow, quick = outputs(pool, 2)
@@ -85,7 +85,7 @@ def test_little_memory_makes_outputs_full_that_nobody_reads() -> None:
     assert pool.used == 0
 
 
-def test_buffers_that_nobody_needs_are_bounded() -> None:
+def test_unused_buffers_are_bounded() -> None:
     pool = BufferPool()
     for output in outputs(pool, 3 * POOL_OCTETS_MAX // BUFFER_KEPT_MAX):
         output.write(bytes(BUFFER_KEPT_MAX))

@@ -221,7 +221,7 @@ def test_a_half_open_client_gives_back_what_it_held(served: Served) -> None:
     until(lambda: other.count("held") == 1, "it is back")
 
 
-def test_many_idle_connections_disturb_nobody(served: Served) -> None:
+def test_many_idle_connections_affect_no_other(served: Served) -> None:
     before = served.memory_bytes()
     idle = [talk_to(served) for _ in range(300)]
     busy = talk_to(served)

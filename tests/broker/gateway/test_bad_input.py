@@ -142,7 +142,7 @@ def test_a_header_may_come_in_pieces(raw: Raw) -> None:
     assert raw.expect(codec.ConnectionStart).version_minor == 9
 
 
-def test_a_client_that_leaves_in_its_header_harms_nobody(raw: Raw) -> None:
+def test_a_client_that_leaves_in_its_header_affects_no_other(raw: Raw) -> None:
     raw.send(HEADER[:5])
     raw.end()
     assert raw.hung_up()

@@ -203,7 +203,7 @@ def test_an_alternate_exchange_takes_what_leads_nowhere(
 
 
 @both
-def test_what_leads_nowhere_or_to_nobody_at_once_is_told_to_its_sender(
+def test_unroutable_and_undeliverable_messages_return_to_their_sender(
     rig: Rig, sender: str, receiver: str
 ) -> None:
     one, other = SPEAKERS[sender](rig), SPEAKERS[receiver](rig)

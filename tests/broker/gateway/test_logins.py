@@ -213,7 +213,9 @@ def test_a_certificate_logs_in(served: Served, certificates: Certificates, versi
         works(connection)
 
 
-def test_a_certificate_of_nobody_does_not(served: Served, certificates: Certificates) -> None:
+def test_a_certificate_without_an_account_does_not(
+    served: Served, certificates: Certificates
+) -> None:
     stranger = certificates.issue("stranger")
     with pytest.raises(AuthenticationFailed, match="403"):
         connect(tls_url(served, certificates, stranger, "0-9-1"), reconnect=None)

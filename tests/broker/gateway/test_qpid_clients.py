@@ -98,7 +98,7 @@ def browse(client: Client) -> list[Any]:
 
 @every_version
 @pytest.mark.parametrize("says", [JMS, OTHER], ids=["jms", "other"])
-def test_an_end_is_a_cancel_ok_where_nobody_asked_for_cancels(
+def test_a_consumer_ends_with_cancel_ok_where_cancels_are_not_supported(
     rig: Rig, version: Version, says: dict[str, Any]
 ) -> None:
     client = rig.client(version, says=says)

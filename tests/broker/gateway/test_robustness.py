@@ -274,7 +274,7 @@ def test_a_trickling_login_is_given_up_in_time(start: Callable[..., Served]) -> 
 # --- Clients that do not read -------------------------------------------------------------------
 
 
-def test_a_client_that_never_reads_costs_little_and_disturbs_nobody(
+def test_a_client_that_never_reads_costs_little_and_affects_no_other(
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start("--memory-max", "8MiB")

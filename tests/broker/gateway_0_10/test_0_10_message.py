@@ -165,9 +165,7 @@ def test_properties_of_the_sender_arrive_as_they_were(session: TalkSession, queu
 
 
 @rule("0-10/s076")
-def test_a_message_cannot_claim_to_come_from_somebody_else(
-    session: TalkSession, queue: str
-) -> None:
+def test_a_message_cannot_claim_another_user(session: TalkSession, queue: str) -> None:
     header = encode_headers(
         [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"root")]
     )
@@ -741,7 +739,7 @@ def test_bodies_of_any_size(session: TalkSession, queue: str, size: int) -> None
     assert session.bodies(1) == [body]
 
 
-def test_structs_that_nobody_knows_are_carried_through(session: TalkSession, queue: str) -> None:
+def test_unknown_structs_are_carried_through(session: TalkSession, queue: str) -> None:
     session.subscribe(queue)
     strange = b"\x00\x00\x00\x06\x7f\x01abcd"
     header = strange + encode_headers([DeliveryProperties(routing_key=queue)])

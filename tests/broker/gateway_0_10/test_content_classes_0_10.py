@@ -245,7 +245,7 @@ def test_no_more_is_sent_than_the_window_takes(
 @pytest.mark.rule("0-10/s230")
 @pytest.mark.rule("0-10/s232")
 @pytest.mark.rule("0-10/s233")
-def test_a_rejected_file_goes_to_somebody_else(one: Client, other: Client, name: str) -> None:
+def test_a_rejected_file_goes_to_another_consumer(one: Client, other: Client, name: str) -> None:
     one.declare(name)
     one.publish_file(name, b"a")
     one.consume_files(name)
@@ -260,7 +260,7 @@ def test_a_rejected_file_goes_to_somebody_else(one: Client, other: Client, name:
 
 
 @pytest.mark.rule("0-10/s224")
-def test_a_file_that_nobody_can_take_is_a_dead_letter(served: Served, name: str) -> None:
+def test_a_file_that_no_consumer_accepts_is_a_dead_letter(served: Served, name: str) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name + "-dead"}
     with connected(served) as first:
         first.declare(name + "-dead")

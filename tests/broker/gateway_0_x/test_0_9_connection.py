@@ -470,7 +470,7 @@ def test_an_open_channel_cannot_be_resumed_onto(served: Served) -> None:
     assert live.raw.closed_connection().code == 504
 
 
-def test_a_channel_that_nobody_resumes_gives_all_back(
+def test_a_channel_that_is_not_resumed_requeues_its_messages(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     home = tmp_path_factory.mktemp("short")

@@ -707,7 +707,7 @@ def test_a_rejected_message_is_another_clients_or_dropped(
 
 @rule("0-9/basic.reject.requeue#01")
 @rule("0-9/basic.reject#03")
-def test_a_message_given_back_goes_to_somebody_else(client: Talk, other: Talk, name: str) -> None:
+def test_a_requeued_message_goes_to_another_consumer(client: Talk, other: Talk, name: str) -> None:
     client.declare(name)
     client.consume(name, "one")
     client.consume(name, "two")

@@ -214,7 +214,7 @@ def test_what_cannot_be_delivered_comes_back_at_once(talk: Client, name: str) ->
     assert client.silent()
 
 
-def test_an_ack_gives_credit_and_what_is_held_is_nobodys(
+def test_an_ack_gives_credit_and_held_messages_are_not_ready(
     talk: Client, name: str, decide: Decide
 ) -> None:
     client = talk(V0_9)

@@ -394,7 +394,7 @@ def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
 @pytest.mark.rule("0-9/file.reject#01")
 @pytest.mark.rule("0-9/file.reject#02")
 @pytest.mark.rule("0-9/file.reject.requeue#01")
-def test_a_rejected_file_goes_to_somebody_else(client: Client, name: str) -> None:
+def test_a_rejected_file_goes_to_another_consumer(client: Client, name: str) -> None:
     one = client()
     one.declare(name)
     one.declare(name + "-dead")
@@ -420,7 +420,7 @@ def test_a_rejected_file_goes_to_somebody_else(client: Client, name: str) -> Non
 
 
 @pytest.mark.rule("0-9/file.deliver#01")
-def test_a_file_that_nobody_can_take_is_a_dead_letter(client: Client, name: str) -> None:
+def test_a_file_that_no_consumer_accepts_is_a_dead_letter(client: Client, name: str) -> None:
     one = client()
     one.declare(name + "-dead")
     one.declare(
@@ -633,7 +633,7 @@ def test_a_browser_takes_nothing(early: FileTalk, name: str) -> None:
     assert [early.receive()[1].body[0] for _ in range(3)] == [0, 1, 2]
 
 
-def test_from_a_queue_for_browsing_nobody_takes_a_file(client: Client, name: str) -> None:
+def test_files_cannot_be_consumed_from_a_queue_for_browsing(client: Client, name: str) -> None:
     one = client()
     one.declare(name, arguments={"qpid.browse-only": True})
     one.publish_file(name, b"x")

@@ -165,7 +165,7 @@ def test_clients_may_go_by_themselves_while_the_broker_drains(tmp_path: Path) ->
 # --- Settings and logs ---------------------------------------------------------------------------
 
 
-def test_settings_are_read_again_without_dropping_anybody(
+def test_settings_are_read_again_without_dropping_a_connection(
     served: Served, config: Path, log_file: Path
 ) -> None:
     where = ("--data", data_of(served))
@@ -382,7 +382,7 @@ def test_systemd_hears_of_ready_watchdog_reload_and_stop(tmp_path: Path) -> None
             child.stdout.close()
 
 
-def test_nobody_to_tell_is_no_error(tmp_path: Path) -> None:
+def test_a_missing_supervisor_is_no_error(tmp_path: Path) -> None:
     Supervisor({}).ready("fine")
     Supervisor({"NOTIFY_SOCKET": "nonsense"}).stopping()
     Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).reloading()

@@ -331,7 +331,7 @@ def test_answers_go_where_the_user_could_publish_or_nothing_is_done(
     assert not [name for name in ada.names("queue") if name[5:].isdigit()]
 
 
-def test_nobody_overhears(guest: Console, broker: LocalBroker) -> None:
+def test_answers_reach_only_their_client(guest: Console, broker: LocalBroker) -> None:
     guest.channel.declare_queue("mine.q")
     with console(broker, "ada") as ada:
         queue = ada.channel.declare_queue("mine.ear", exclusive=True).name
@@ -369,7 +369,7 @@ def deep(levels: int) -> dict[str, Any]:
     return value
 
 
-def test_nonsense_is_refused_and_harms_nobody(
+def test_invalid_requests_are_refused_without_effect_on_others(
     guest: Console, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = encode_map(query_of("queue"))

@@ -111,7 +111,7 @@ def pika_connection(
     )
 
 
-def test_who_is_revoked_is_closed_and_nobody_else(
+def test_only_revoked_certificates_are_closed(
     broker: LocalBroker, certificates: Certificates, data: Path, tmp_path: Path
 ) -> None:
     """By EXTERNAL and by a password, in every version and with pika, when the file changes."""
@@ -252,7 +252,7 @@ def test_who_comes_from_an_authority_that_is_withdrawn_is_closed(
     assert roots.exists()
 
 
-def test_a_list_that_cannot_be_used_closes_nobody(
+def test_an_invalid_revocation_list_closes_no_connection(
     broker: LocalBroker,
     certificates: Certificates,
     tmp_path: Path,

@@ -139,7 +139,7 @@ async def look(broker: Any) -> None:
     await broker.accounts.poll()
 
 
-def test_a_lock_on_the_file_of_users_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_lock_on_the_file_of_users_delays_no_client(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
         other = sqlite3.connect(tmp_path / "definitions.db", isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")

@@ -80,7 +80,7 @@ def test_what_waits_for_its_next_try_waits_over_a_kill(durable: Served) -> None:
     assert channel.get("late") is None
 
 
-def test_a_dead_letter_that_nobody_took_stays_one_over_a_kill(durable: Served) -> None:
+def test_an_undelivered_dead_letter_stays_one_over_a_kill(durable: Served) -> None:
     """It is not ready again in the meantime, and it is told what it died of."""
     channel = channel_to(durable)
     channel.declare_queue("other", durable=True)

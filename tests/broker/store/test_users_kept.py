@@ -63,7 +63,7 @@ async def publishing(broker: LocalBroker) -> AsyncIterator[Any]:
         yield publish
 
 
-def test_an_import_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_delays_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = UsersGate(monkeypatch)
     file = definitions(tmp_path, ADA)
 
@@ -85,7 +85,7 @@ def test_an_import_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asyncio.run(check())
 
 
-def test_a_login_that_keeps_its_password_better_holds_nobody_up(
+def test_a_login_that_improves_its_hash_delays_no_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = UsersGate(monkeypatch)
@@ -115,7 +115,7 @@ async def opened(url: str) -> None:
         pass
 
 
-def test_what_is_noted_of_a_command_holds_nobody_up(
+def test_a_note_of_a_command_delays_no_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = UserDirectory(tmp_path, "vhost add name='lab'")

@@ -50,9 +50,7 @@ async def test_an_answer_finds_who_asked(
 
 
 @every
-async def test_nobody_asks_without_listening(
-    url: str, version: str, name: Callable[..., str]
-) -> None:
+async def test_a_request_needs_a_listener(url: str, version: str, name: Callable[..., str]) -> None:
     async with connect(f"{url}?version={version}", reconnect=None) as connection:
         async with connection.channel() as channel:
             await channel.declare_queue(name(version))

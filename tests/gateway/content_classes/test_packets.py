@@ -111,7 +111,7 @@ def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
     assert second.times
 
 
-def test_packets_that_are_over_wake_nobody(vhost: VirtualHost) -> None:
+def test_packets_that_are_over_wake_no_consumer(vhost: VirtualHost) -> None:
     packets = Packets(vhost, Pace())
     queue = vhost.declare_queue("q")
     packets.consume(queue)

@@ -364,7 +364,7 @@ def test_variables_stand_for_themselves_alone() -> None:
         ({"oauth_jwks": "", "oauth_issuer": "http://a"}, "setting oauth_issuer "),
     ],
 )
-def test_settings_that_would_let_in_too_many_or_nobody_are_refused(
+def test_settings_that_would_admit_too_many_users_or_none_are_refused(
     changed: dict[str, Any], said: str
 ) -> None:
     given = {"oauth_jwks": "keys.json", "oauth_resource_server_id": RESOURCE}

@@ -83,7 +83,7 @@ def test_scram_does_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> 
     assert client.done
 
 
-def test_scram_logs_in_who_knows_the_password_and_nobody_else(access: Access) -> None:
+def test_scram_accepts_the_password_only(access: Access) -> None:
     assert talk(access, scram.Client("ada", "sécret")).name == "ada"
     assert talk(access, scram.Client("ada", "se\u0301cret")).name == "ada"  # SASLprep: the same.
     for name, password, why in [  # For the log alone.
@@ -212,7 +212,7 @@ def test_a_certificate_names_its_user(where: str, san: str, name: str) -> None:
         ({"subject": ((("commonName", ""),),)}, "common_name", "dns"),
     ],
 )
-def test_a_certificate_without_one_plain_name_names_nobody(
+def test_a_certificate_without_one_plain_name_names_no_user(
     certificate: Certificate, where: str, san: str
 ) -> None:
     with pytest.raises(LoginRefused):

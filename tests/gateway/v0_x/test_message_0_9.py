@@ -248,7 +248,7 @@ def test_a_destination_that_does_not_exist_is_an_error(client: Client) -> None:
 
 @pytest.mark.rule("0-9/message.transfer.immediate#01")
 @pytest.mark.rule("0-9/reject-code#01")
-def test_immediate_is_rejected_where_nobody_takes_it_at_once(rig: Rig, client: Client) -> None:
+def test_immediate_is_rejected_without_a_ready_consumer(rig: Rig, client: Client) -> None:
     declare(client)
     sent = MessageTransfer(routing_key="q", immediate=True, body=Content(b"now"))
     assert client.call(sent, MessageReject).code == 1

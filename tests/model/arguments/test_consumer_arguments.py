@@ -121,7 +121,7 @@ def test_each_message_is_looked_at_once(scene: Scene) -> None:
     assert scene.contents.looks == 600
 
 
-def test_what_nobody_wants_is_looked_at_in_slices(scene: Scene) -> None:
+def test_messages_that_no_selector_matches_are_read_in_slices(scene: Scene) -> None:
     scene.enqueue(*range(3 * LOOKS_MAX))
     last = attach(scene.queue, Taker(scene.queue, f"n = {3 * LOOKS_MAX - 1}"))
     assert scene.contents.looks <= LOOKS_MAX

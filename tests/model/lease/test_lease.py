@@ -575,7 +575,7 @@ def test_a_queue_with_a_single_active_consumer_has_one_group_at_a_time() -> None
     assert host.take(two)[:2] == (0, 2)
 
 
-def test_nobody_publishes_to_a_lease() -> None:
+def test_a_lease_refuses_publishes() -> None:
     host = Host()
     lease = host.claim()
     assert host.vhost.route("", lease.name, dict).queues == ()

@@ -36,7 +36,7 @@ def wait(queue: Queue) -> Publisher:
 # --- Overflow ----------------------------------------------------------------------------------
 
 
-def test_a_strict_ring_refuses_while_somebody_holds_a_message(host: Host) -> None:
+def test_a_strict_ring_refuses_while_a_message_is_unacked(host: Host) -> None:
     queue = host.queue(**{"x-overflow": "ring-strict", "x-max-length": 2})
     for body in "abc":
         assert host.enqueue(queue, body) == 0
@@ -232,7 +232,7 @@ def test_a_ring_by_qpids_names_drops_what_it_has_no_place_for(host: Host) -> Non
     assert taker.got == ["a", "c"]
 
 
-def test_a_queue_that_nobody_drains_is_looked_at(host: Host) -> None:
+def test_flow_control_ends_by_a_timer_without_consumers(host: Host) -> None:
     queue = host.queue(**{"qpid.flow_stop_count": 2})
     host.enqueue(queue, "a")
     host.enqueue(queue, "b")

@@ -134,7 +134,7 @@ def test_without_a_limit_nothing_is_told(client: Client) -> None:
     assert get(client, "q")[2] == {}
 
 
-def test_a_dead_letter_waits_until_somebody_takes_it(client: Client) -> None:
+def test_a_dead_letter_waits_until_a_queue_accepts_it(client: Client) -> None:
     """The strategy at-least-once: without a queue for it, it stays, and arrives later, once."""
     rig = client.rig
     declare(client, "q", **AT_LEAST_ONCE)

@@ -244,7 +244,7 @@ def test_a_delayed_publish_is_confirmed(client: Client) -> None:
     assert [type(method).NAME for method in client.heard()] == ["basic.ack"]
 
 
-def test_the_hidden_queue_is_nobodys(client: Client) -> None:
+def test_clients_cannot_use_the_hidden_queue(client: Client) -> None:
     publish(client, HOUR_MS)
     client.send(BasicGet(queue=NAME))
     [closed] = client.heard()
@@ -354,7 +354,7 @@ def test_a_bucket_is_sorted_whatever_the_order_in_which_messages_came(
 
 
 @pytest.mark.parametrize("how", ["routed", "purged"])
-def test_what_goes_while_somebody_looks_is_not_shown(tmp_path: Path, how: str) -> None:
+def test_messages_removed_during_a_peek_are_not_shown(tmp_path: Path, how: str) -> None:
     rig = Rig(PagingStore(str(tmp_path)))
     client = rig.client()
     client.send(QueueDeclare(queue="q"))

@@ -190,7 +190,7 @@ def test_what_comes_back_goes_to_its_level(host: Host) -> None:
 FAIR: dict[str, Any] = {"qpid.priorities": 3, "qpid.fairshare": 2}
 
 
-def test_whoever_looks_at_a_fair_queue_goes_by_shares(host: Host) -> None:
+def test_peek_at_a_fair_queue_goes_by_shares(host: Host) -> None:
     queue = host.queue(**FAIR)
     for body, priority in (("l1", 1), ("l2", 1), ("h1", 9), ("h2", 9), ("h3", 9), ("m1", 4)):
         host.enqueue(queue, body, priority)

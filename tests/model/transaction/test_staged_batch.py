@@ -58,7 +58,7 @@ def pass_time(vhost: VirtualHost, seconds: float) -> None:
     vhost.scheduler.run(vhost.counters.now_ms)
 
 
-def test_what_nobody_decides_expires(vhost: VirtualHost) -> None:
+def test_undecided_batches_expire(vhost: VirtualHost) -> None:
     done(vhost.sinks.begin("s", "me", "run"))
     vhost.sinks.keep_ms = 60_000
     stage(vhost, "0.1.a", 0, 3)

@@ -63,7 +63,7 @@ def test_a_queue_of_a_user_is_that_users_over_a_restart() -> None:
             host.declare_queue("q", durable=True, arguments=arguments, owner=Client("you"))
 
 
-def test_nobody_names_the_owner_but_the_broker() -> None:
+def test_clients_cannot_name_the_owner() -> None:
     vhost = new_host(Kept())
     arguments = {EXCLUSIVITY: "PRINCIPAL", "x-headrace-principal": "you"}
     vhost.declare_queue("q", arguments=arguments, owner=Client("me"))

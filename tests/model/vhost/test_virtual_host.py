@@ -100,7 +100,7 @@ def test_an_inequivalent_exchange_is_refused(
 
 @pytest.mark.rule("0-9-1/s039")
 @pytest.mark.rule("0-9-1/s041")
-def test_names_and_types_that_nobody_may_declare(vhost: VirtualHost) -> None:
+def test_reserved_names_and_types_are_refused(vhost: VirtualHost) -> None:
     text = refusal(vhost.declare_exchange, "amq.mine", raises=AccessRefused)
     assert text == "exchange name 'amq.mine' contains reserved prefix 'amq.*'"
     text = refusal(vhost.declare_exchange, "", raises=AccessRefused)

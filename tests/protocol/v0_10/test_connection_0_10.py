@@ -103,7 +103,7 @@ def test_the_opening_leaves_both_with_the_same_limits() -> None:
         assert (machine.max_frame_size, machine.channel_max, machine.heartbeat_s) == (8192, 10, 7)
 
 
-def test_limits_that_nobody_names() -> None:
+def test_default_limits() -> None:
     pair = Pair(max_frame_size=9000).opened(tune={}, chosen={"channel_max": 5})
     for machine in (pair.client, pair.server):
         assert machine.max_frame_size == 9000
@@ -649,7 +649,7 @@ def test_bodies_that_are_not_complete_are_counted(how: str) -> None:
     assert server.pool.used == 0
 
 
-def test_output_that_nobody_reads_stops_the_handling_of_input() -> None:
+def test_unread_output_stops_the_handling_of_input() -> None:
     server = raw()
     server.reader.hold_above = 100
     flush = control(SessionFlush(expected=True))

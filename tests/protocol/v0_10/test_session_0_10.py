@@ -251,7 +251,7 @@ def test_a_client_does_not_take_a_channel_twice() -> None:
     assert pair.client.data_to_send() == b""
 
 
-def test_an_attached_that_nobody_asked_for_ends_the_connection() -> None:
+def test_an_unrequested_attached_ends_the_connection() -> None:
     pair = Pair().opened()
     events = pair.client.receive(control(SessionAttached(name=b"x")))
     assert [type(event) for event in events] == [Failed]
@@ -281,7 +281,7 @@ def test_the_timeout_is_the_largest_allowed(asked: int | None, granted: int) -> 
     assert pair.at_server().timeout_s == granted
 
 
-def test_a_detached_session_ends_when_nobody_comes_back() -> None:
+def test_a_detached_session_ends_after_its_timeout() -> None:
     clock = Clock()
     pair = Pair(registry(clock)).opened()
     session = pair.attached()

@@ -68,7 +68,7 @@ def test_who_made_a_note_at_this_look_comes_first(notes: Notes) -> None:
     assert operators.changed(None) == ADA
 
 
-def test_one_of_several_is_nobody_and_who_is_known_is_asked_for(notes: Notes) -> None:
+def test_one_of_several_notes_is_ambiguous_and_a_known_user_is_asked_for(notes: Notes) -> None:
     operators = Operators()
     look(operators, notes, ADA, BOB)
     assert operators.changed(GUEST) == GUEST

@@ -253,7 +253,7 @@ def test_limits_of_octets_make_batches(work: Work) -> None:
     assert sum(work.sizes()) == 20
 
 
-def test_a_batch_has_a_limit_even_if_nobody_says(work: Work) -> None:
+def test_a_batch_has_a_limit_by_default(work: Work) -> None:
     assert work.query().reader.getDefaultReadLimit() == ReadMaxRows(100_000)
     assert work.query(maxBytesPerTrigger="1m").reader.getDefaultReadLimit() == ReadMaxRows(100_000)
 

@@ -206,7 +206,7 @@ def test_another_size_begins_anew() -> None:
     assert staging.used == 11
 
 
-def test_the_oldest_part_that_nobody_continues_makes_room() -> None:
+def test_the_oldest_abandoned_part_makes_room() -> None:
     staging = staging_on(FaultyDisk(), size_max=100)
     first, second = opened(staging, "a", 40), opened(staging, "b", 40)
     staging.leave(first)

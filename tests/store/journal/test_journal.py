@@ -517,7 +517,7 @@ def test_a_newer_journal_is_refused() -> None:
         recovered(disk)
 
 
-def test_a_position_nobody_owes_is_no_message() -> None:
+def test_a_settled_position_is_no_message() -> None:
     journal = started(FaultyDisk())
     message = message_of(1)
     message.position = (77 << 32) | 5
