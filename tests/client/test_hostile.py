@@ -253,13 +253,13 @@ async def test_a_flood_without_credit_is_bounded() -> None:
         channel = await connection.channel()
         consumer = channel.consume("q", no_ack=True)
         await consumer.start()
-        while connection.intake.held <= 1 << 20:
+        while connection.backpressure.held <= 1 << 20:
             await asyncio.sleep(0)
         seen = 0
         while seen != sent:  # Until the sockets are full and nothing moves.
             seen = sent
             await asyncio.sleep(0.1)
-        assert connection.intake.held < 3 << 20
+        assert connection.backpressure.held < 3 << 20
         assert (await consumer.receive()).body == bytes(100_000)
         with pytest.raises(BufferOverflow, match="8 MiB"):
             await channel.declare_queue("q")
@@ -294,7 +294,7 @@ async def test_closing_does_not_wait_for_unread_deliveries(
         await consumer.start()
         other = channel.consume("q", no_ack=True)
         await other.start()
-        while connection.intake.held <= 1 << 20:
+        while connection.backpressure.held <= 1 << 20:
             await asyncio.sleep(0)
         async with asyncio.timeout(PATIENCE_S):
             if first == "consumer":

@@ -226,7 +226,7 @@ def test_the_blocking_twin_has_the_same_methods(kind: str) -> None:
         *("channel_max", "heartbeat_s", "is_current", "link_blocked", "link_channel_failed"),
         *("link_content", "link_lost", "link_method", "method_received", "open", "put_back"),
         *("ready", "redo", "request", "resume", "settle", "settle_soon", "shut", "start"),
-        *("start_consumer", "take", "topology", "intake", "connection", "channel", "epoch"),
+        *("start_consumer", "take", "topology", "backpressure", "connection", "channel", "epoch"),
         *("source", "answer", "arrive", "ask", "stamp", "session_link", "channel_numbers"),
         *("beside", "confirm_by", "ended", "send_frames", "stop_gathering", "writable", "why_over"),
         *("confirmed", "deliver_as", "kind", "line", "may_hand_over", "unconfirmed_max", "inbox"),

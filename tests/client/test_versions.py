@@ -25,7 +25,7 @@ from headrace.client import (
     connect,
     parse_url,
 )
-from headrace.client.channel.deduplicate import Distinct
+from headrace.client.channel.deduplicate import Deduplicator
 from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker
@@ -358,7 +358,7 @@ async def rolled_back(channel: Channel, consumer: Consumer) -> None:
 
 
 def test_few_ids_are_remembered() -> None:
-    distinct = Distinct(2)
+    distinct = Deduplicator(2)
     for tag, message_id in enumerate("abc", 1):
         assert distinct.hand_out(tag, message_id, settled=False)
         distinct.settle(tag, multiple=False, ack=True, decided=True)

@@ -178,7 +178,7 @@ class Rig:
 
     def turn(self) -> None:
         """Do as the event loop does after each read."""
-        self.store.kick()
+        self.store.start_write()
         self.staging.woken()
         self.context.line("/").advance()
         self.context.pool.dirty.clear()

@@ -162,7 +162,7 @@ def sound(peaceful: bool) -> Sound:
             sync(journal)
     sync(journal)
     if peaceful:
-        journal.rest([(queue, message.seq) for queue, message in owed[:5]])
+        journal.store_redelivered([(queue, message.seq) for queue, message in owed[:5]])
         journal.close()
     disk.kill()
     files = {path: bytes(file.cache) for path, file in disk.names_now.items()}
@@ -173,9 +173,9 @@ def sound(peaceful: bool) -> Sound:
 
 
 def sync(journal: Journal) -> None:
-    journal.kick()
+    journal.start_write()
     while journal.synced < journal.appended or journal.writer.jobs:
-        journal.kick()
+        journal.start_write()
         journal.writer.step()
         journal.woken()
 

@@ -137,7 +137,7 @@ def publish(journal: Journal, seq: int, size: int) -> Message:
 
 
 def step(journal: Journal) -> bool:
-    journal.kick()
+    journal.start_write()
     done = journal.writer.step()
     journal.woken()
     return done

@@ -118,7 +118,7 @@ class Life:
 
     def turn(self) -> None:
         """The end of a turn of the event loop, and some work of the writer."""
-        self.store.kick()
+        self.store.start_write()
         self.write()
 
     def sync(self) -> None:
@@ -185,7 +185,7 @@ class JournalLives(Lives):
 
     def write(self) -> None:
         """Do as the event loop and the writer's thread do at the end of a turn."""
-        self.journal.kick()
+        self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()

@@ -110,7 +110,7 @@ class Rig:
 
     def turn(self) -> None:
         """Do as the event loop does after each read."""
-        self.store.kick()
+        self.store.start_write()
         waking = self.counters.waking
         while waking:
             waking.pop().drain()

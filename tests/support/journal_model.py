@@ -186,7 +186,7 @@ class History:
             self.publish()
         for _ in range(self.random.randrange(8)):
             self.settle_one()
-        self.journal.kick()
+        self.journal.start_write()
         if not self.journal.room.low:  # Else it gathers.
             self.flushed()
         while self.random.random() < 0.7:
@@ -278,7 +278,9 @@ class History:
         message = new_message(b"\x01e\x01k\x00\x00" + fact.body, 4, len(fact.body))
         message.seq, message.priority = fact.seq, fact.priority
         message.deadline_ms = fact.deadline_ms
-        message.position = self.journal.give_back(message, 1234, fact.queue.to_bytes(4, "big"))
+        message.position = self.journal.append_returned(
+            message, 1234, fact.queue.to_bytes(4, "big")
+        )
         message.flags |= PERSISTENT
         self.flushed()
         self.facts[fact.queue, fact.seq] = Fact(
@@ -462,7 +464,7 @@ class History:
             owed = self.owed()
             marks = {(f.queue, f.seq) for f in self.random.sample(owed, min(3, len(owed)))}
             marks |= {(f.queue, f.seq) for f in owed} & self.redelivered
-            self.journal.rest(sorted(marks))
+            self.journal.store_redelivered(sorted(marks))
             self.flushed()
             self.journal.close()
             synced = self.journal.synced

@@ -12,7 +12,7 @@ from headrace.client.blocking import Connection, Session, Subscription
 from headrace.client.blocking.loop_thread import LOOP
 from headrace.client.connection.connection import Connection as Source
 from headrace.client.errors import ChannelClosed, ClientError
-from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Backpressure
 from headrace.client.message import Message
 from headrace.conformance.peer import BrokenRule, must
 from headrace.protocol.codec_0_10 import (
@@ -179,7 +179,7 @@ def _connected(settings: Settings, timeout_s: float) -> Connection:
             reconnect=None,
             ssl_context=None,
             on_event=None,
-            intake=Intake(HIGH_WATER, HELD_MAX),
+            backpressure=Backpressure(HIGH_WATER, HELD_MAX),
         )
         await source.open()
         return source

@@ -22,7 +22,7 @@ cdef class Store:
     cpdef unsigned long long publish_message(
         self, Message message, long long arrived_ms, bytes queue_ids
     ) except? 0
-    cpdef unsigned long long give_back(
+    cpdef unsigned long long append_returned(
         self, Message message, long long arrived_ms, bytes queue_id
     ) except? 0
     cpdef long long arrival(self, Message message) except? -1
@@ -44,10 +44,10 @@ cdef class Store:
     cpdef bint page_out(self, Message message) except -1
     cpdef load(self, Message message)
     cpdef release(self, Message message)
-    cpdef kick(self)
-    cpdef relieve(self)
+    cpdef start_write(self)
+    cpdef flush_backlog(self)
     cpdef read(self)
     cpdef recover(self)
     cpdef woken(self)
-    cpdef rest(self, marks)
+    cpdef store_redelivered(self, marks)
     cpdef close(self)

@@ -62,7 +62,7 @@ class Store:
         """
         return 0
 
-    def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
+    def append_returned(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
         """Append a message for a queue that had settled it; return its position.
 
         It keeps its seq and REDELIVERED, and must not be paged out.
@@ -164,11 +164,11 @@ class Store:
     def release(self, message: Message) -> None:
         """Free the scratch space of a removed message with SCRATCH."""
 
-    def kick(self) -> None:
-        """Start writing what was appended; called at the end of a turn of the event loop."""
+    def start_write(self) -> None:
+        """Start writing the appended records; called at the end of a turn of the event loop."""
 
-    def relieve(self) -> None:
-        """During :meth:`recover`: write, and wait for it, if much is appended."""
+    def flush_backlog(self) -> None:
+        """Write a large backlog of records and wait for it; during :meth:`recover` only."""
 
     def read(self) -> None:
         """Read the log, so that ``facts`` and definitions are known.
@@ -187,7 +187,7 @@ class Store:
     def woken(self) -> None:
         """Take note of finished writes; called on the loop's thread."""
 
-    def rest(self, marks: Iterable[tuple[int, int]]) -> None:
+    def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
         Call just before :meth:`close`; otherwise the next start knows only upper bounds.

@@ -521,7 +521,7 @@ class Broker:
                 for store in self.storage.stores.values():
                     if store.wake_fd >= 0:
                         self.reactor.loop.remove_reader(store.wake_fd)
-            self.storage.rest(self.vhosts.values())
+            self.storage.store_redelivered(self.vhosts.values())
             self.storage.close()
             self._first_settings = self.storage.settings
             self.storage = None

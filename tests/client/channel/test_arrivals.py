@@ -160,7 +160,7 @@ def test_what_arrives_is_read_as_by_the_ordinary_way(
         for each in fields(Delivery):
             assert getattr(one, each.name) == getattr(other, each.name), each.name
     assert due == [arrivals]
-    arrivals.turn()
+    arrivals.after_read()
     assert heard.counts == [(len(sent), sum(len(message.body) for message, *_ in sent))]
 
 
@@ -173,7 +173,7 @@ def test_confirms_are_told_once_a_read_and_what_follows_an_event_is_one() -> Non
     other = octets_of_delivery(BasicDeliver(consumer_tag="none"), Message(b"x"), [])
     assert machine.receive(b"".join(ack)) == []
     assert (heard.settled, due) == ([], [arrivals])
-    due.pop().turn()
+    due.pop().after_read()
     assert heard.settled == [(5, True), (9, True)]
     assert len(machine.receive(other + ack[0])) == 2
     assert due == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
-from headrace.gateway.requests.requests import REQUESTS_MAX, Call, Service, Steps
+from headrace.gateway.requests.requests import REQUESTS_MAX, RequestCall, Service, Steps
 from headrace.gateway.requests.transactions import QUEUE, Coordinator
 from headrace.gateway.security.audit import SILENT
 from headrace.model.counters import Counters
@@ -152,7 +152,7 @@ def test_long_work_lets_others_go_on() -> None:
     broker = Broker()
     done: list[int] = []
 
-    def count(call: Call) -> Steps:
+    def count(call: RequestCall) -> Steps:
         for number in range(call.number("to", most=5)):
             done.append(number)
             yield
@@ -160,7 +160,7 @@ def test_long_work_lets_others_go_on() -> None:
             call.refuse("gone", "it failed")
         return {"counted": len(done)}
 
-    def crash(call: Call) -> Steps:
+    def crash(call: RequestCall) -> Steps:
         yield
         raise ZeroDivisionError
 

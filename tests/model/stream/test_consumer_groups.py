@@ -206,7 +206,7 @@ def test_a_pin_holds_the_segments_of_a_log_on_disk() -> None:
     def write(count: int) -> None:
         for _ in range(count):
             stream.append(HEAD + bytes(1000), 3, 1000, 1000)
-            journal.kick()
+            journal.start_write()
             while journal.writer.jobs:
                 journal.writer.step()
                 journal.woken()

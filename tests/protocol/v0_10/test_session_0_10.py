@@ -782,7 +782,7 @@ def test_a_gap_ahead_is_passed_over_when_its_turn_comes() -> None:
     server.receive(control(SessionGap(commands=ids((1, 2), (4, 4), (6, 8)))))
     events = server.receive(transfer(b"x") * 4)
     assert [event.command_id for event in events] == [0, 3, 5, 9]  # type: ignore[attr-defined]
-    assert server.attached[1].quick
+    assert server.attached[1].fast_path
 
 
 def test_gaps_before_any_command_and_too_many_of_them() -> None:

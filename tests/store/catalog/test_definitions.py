@@ -49,7 +49,7 @@ def start(disk: FaultyDisk) -> tuple[VirtualHost, Journal]:
 
 def write(journal: Journal) -> None:
     """Have all that was done written."""
-    journal.kick()
+    journal.start_write()
     journal.finish()
     assert journal.synced == journal.appended
 
@@ -134,7 +134,7 @@ def test_many_changes_share_one_sync_and_none_is_on_the_loop() -> None:
     before = disk.syncs
     for n in range(5000):
         vhost.declare_queue(f"q{n}", durable=True)
-    journal.kick()
+    journal.start_write()
     assert disk.syncs == before  # The writer's thread has not run.
     journal.writer.step()
     assert disk.syncs == before + len(segments(disk)) + 1  # How far the segments go, too.
@@ -151,7 +151,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     write(journal)
     vhost.declare_queue("first", durable=True)
     disk.errors = 1.0
-    journal.kick()
+    journal.start_write()
     assert not journal.writer.step()
     journal.take_finished()
     assert journal.failing()
@@ -290,7 +290,7 @@ def test_segments_that_left_are_not_missed() -> None:
             vhost.counters.next_seq += 1
             position = journal.publish_message(message, 0, queue.id.to_bytes(4, "big"))
             journal.settle(queue.id, message.seq, position)
-            journal.kick()
+            journal.start_write()
             journal.finish()
         (disk.power_cut if life % 2 else disk.kill)()
         seq = vhost.counters.next_seq

@@ -87,7 +87,7 @@ class BranchMachine(RuleBasedStateMachine):
         self.sessions = [Session() for _ in range(SESSIONS)]
 
     def sync(self) -> None:
-        self.journal.kick()
+        self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()
@@ -357,7 +357,7 @@ class BranchMachine(RuleBasedStateMachine):
             self.disk.kill()
         else:
             self.vhost.branches.close()
-            self.journal.rest([])
+            self.journal.store_redelivered([])
             self.journal.close()
         for xid, branch in list(self.known.items()):
             if branch.state in ("active", "failed"):

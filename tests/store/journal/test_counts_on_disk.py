@@ -20,7 +20,7 @@ def opened(disk: FaultyDisk) -> tuple[Journal, dict[int, Message]]:
 
 
 def write(journal: Journal) -> None:
-    journal.kick()
+    journal.start_write()
     while journal.writer.jobs:
         journal.writer.step()
         journal.woken()

@@ -55,9 +55,9 @@ def publish(journal: Journal, seq: int, body: bytes = b"body", queues: bytes = Q
 
 
 def sync(journal: Journal) -> None:
-    journal.kick()
+    journal.start_write()
     while journal.synced < journal.appended:
-        journal.kick()
+        journal.start_write()
         assert journal.writer.step()
         journal.woken()
 
@@ -67,7 +67,7 @@ def come_and_go(journal: Journal, seqs: range) -> None:
     for seq in seqs:
         message = publish(journal, seq, b"z" * 500)
         journal.settle(1, seq, message.position)
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             journal.writer.step()
         journal.woken()
@@ -116,7 +116,7 @@ def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> N
     publish(journal, 1)
     sync(journal)
     publish(journal, 2, b"x" * 2000)
-    journal.kick()
+    journal.start_write()
     disk.kill()
     path = f"{DIRECTORY}/{file_name(1)}"
     group = journal.busy
@@ -151,7 +151,7 @@ def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() -> None:
     disk.capacity = disk.used()
     publish(journal, 2, b"y" * 70_000)  # Needs a new segment.
     before = journal.synced
-    journal.kick()
+    journal.start_write()
     assert not journal.writer.step()
     journal.woken()
     assert journal.full
@@ -172,7 +172,7 @@ def test_little_free_space_is_full_too() -> None:
     journal = open_journal(disk, free_min=1 << 21)
     assert list(journal.recover()) == []
     publish(journal, 1)
-    journal.kick()
+    journal.start_write()
     journal.writer.step()
     journal.woken()
     assert journal.full
@@ -188,7 +188,7 @@ def test_a_failed_sync_is_not_believed_the_second_time() -> None:
     publish(journal, 1)
     sync(journal)
     publish(journal, 2)
-    journal.kick()
+    journal.start_write()
     disk.errors = 1.0
     for _ in range(3):
         assert not journal.writer.step()
@@ -217,7 +217,7 @@ def test_a_segment_goes_when_the_one_behind_it_is_on_the_disk() -> None:
         if message.position >> 32 == 1:
             journal.settle(1, message.seq, message.position)
     assert journal.segment.number == 2
-    journal.kick()
+    journal.start_write()
     while journal.writer.jobs:
         journal.writer.step()
         journal.woken()
@@ -390,7 +390,7 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
     for seq in range(1, 5):
         publish(journal, seq)
     journal.delivered(1, 1000)
-    journal.rest([(1, 3)])
+    journal.store_redelivered([(1, 3)])
     journal.close()
     journal, found = recovered(disk)
     assert journal.clean
@@ -579,7 +579,7 @@ def test_whatever_a_sync_fails_with_its_file_is_given_up(
     handle = journal.segment.handle
     disk.sync_errors, disk.sync_errno = 1.0, errno_
     publish(journal, 2, b"b" * 5000)
-    journal.kick()
+    journal.start_write()
     assert not journal.writer.step()
     assert journal.segment.suspect
     disk.sync_errors = 0.0
@@ -602,7 +602,7 @@ def test_no_room_is_no_reason_to_give_a_file_up() -> None:
     sync(journal)
     disk.capacity = disk.used()
     publish(journal, 2, b"y" * 70_000)
-    journal.kick()
+    journal.start_write()
     assert not journal.writer.step()
     assert not any(segment.suspect for segment in journal.order)
 
@@ -616,7 +616,7 @@ def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None
     journal.writer.check_free()
     disk.capacity = disk.used()
     kept += [publish(journal, seq, b"x" * 1000) for seq in range(400, 520)]
-    journal.kick()
+    journal.start_write()
     for _ in range(3):
         while journal.writer.jobs and journal.writer.step():
             pass
@@ -626,12 +626,12 @@ def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None
     before = disk.used()
     for message in kept:
         journal.settle(1, message.seq, message.position)
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             assert journal.writer.step()
         journal.woken()
     for _ in range(5):
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             assert journal.writer.step()
         journal.writer.check_free()
@@ -658,14 +658,14 @@ def test_single_acks_do_not_use_up_a_full_disk_before_a_segment_goes(step: int) 
     groups = 0
     for message in kept[::step] + (kept[1::2] if step == 2 else []):
         journal.settle(1, message.seq, message.position)
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             assert journal.writer.step(), f"the reserve was used up by {groups} acks"
         journal.woken()
         groups += 1
     assert 56 * groups > 2 * RESERVE_MIN  # With a group for each it would have been.
     for _ in range(5):
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             assert journal.writer.step()
         journal.writer.check_free()
@@ -689,7 +689,7 @@ def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> No
     taken = [message for message in kept[1:] if message.seq % 2]  # The first holds its segment.
     for message in taken:
         journal.settle(1, message.seq, message.position)
-        journal.kick()
+        journal.start_write()
         while journal.writer.jobs:
             assert journal.writer.step()
         journal.woken()

@@ -22,7 +22,7 @@ def opened(disk: FaultyDisk) -> Journal:
 
 def write(journal: Journal) -> None:
     """Let the writer do all there is to do, and what follows from that."""
-    journal.kick()
+    journal.start_write()
     while journal.writer.jobs:
         journal.writer.step()
         journal.woken()

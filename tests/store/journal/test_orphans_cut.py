@@ -61,7 +61,7 @@ class Host:
             self.vhost.deliver(message, [self.vhost.queues["q"]], True)
 
     def write(self) -> None:
-        self.journal.kick()
+        self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()

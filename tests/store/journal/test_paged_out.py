@@ -80,9 +80,9 @@ def filled(
 def settled(vhost: VirtualHost) -> None:
     """The journal has written all that it was told."""
     journal = vhost.store
-    journal.kick()
+    journal.start_write()
     while journal.synced < journal.appended:
-        journal.kick()
+        journal.start_write()
         assert journal.writer.step()  # type: ignore[attr-defined]
         journal.woken()
 

@@ -69,7 +69,7 @@ class Host:
         assert self.vhost.branches.prepare(X) is XaStatus.OK
 
     def sync(self) -> None:
-        self.journal.kick()
+        self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()

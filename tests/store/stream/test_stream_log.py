@@ -33,7 +33,7 @@ class Host:
         return self.log.append(HEAD + body, 4, len(body), arrived_ms)
 
     def sync(self) -> None:
-        self.journal.kick()
+        self.journal.start_write()
         while self.journal.writer.jobs:
             self.journal.writer.step()
             self.journal.woken()
@@ -152,7 +152,7 @@ def test_a_crash_takes_no_offset_that_was_committed(seed: int) -> None:
             assert host.append(bodies[-1]) == len(bodies) - 1
             if random.random() < 0.3:
                 disk.errors = random.choice((0.0, 0.3))
-                host.journal.kick()
+                host.journal.start_write()
                 if host.journal.writer.jobs:
                     host.journal.writer.step()
                     host.journal.woken()
@@ -365,7 +365,7 @@ def test_no_offset_is_given_again_where_the_last_segment_is_lost(
     host, firsts = several_segments(disk)
     last = len(firsts)
     if in_peace:
-        host.journal.rest([])
+        host.journal.store_redelivered([])
         host.journal.close()
     disk.kill()
     lose_last(disk, last, how)

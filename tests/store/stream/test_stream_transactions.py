@@ -79,7 +79,7 @@ class Run(JournalLives):
         if self.random.random() < 0.7:
             self.write()
         else:
-            self.journal.kick()
+            self.journal.start_write()
 
     def compare(self, synced: int) -> None:
         found: dict[int, list[int]] = {QUEUE: []}

@@ -32,7 +32,7 @@ class Drawn(NamedTuple):
     routing_key: str
 
 
-class Drain:
+class BulkConsumer:
     """A consumer of one queue on a channel of its own."""
 
     def __init__(self, connection: Connection, queue: str, prefetch: int) -> None:
@@ -79,7 +79,7 @@ class Drain:
         taken, self._waiting = self._waiting[:most], self._waiting[most:]
         assert self._channel is not None
         for each in taken:
-            self._channel.intake.release(len(each.body))
+            self._channel.backpressure.release(len(each.body))
         return taken
 
     def ack_up_to(self, tag: int) -> None:
@@ -107,7 +107,7 @@ class Drain:
             )
         )
         assert self._channel is not None
-        self._channel.intake.hold(len(body))
+        self._channel.backpressure.hold(len(body))
         self._changed.set()
 
     def cancelled(self) -> None:

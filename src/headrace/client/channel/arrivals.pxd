@@ -45,7 +45,7 @@ cdef class Arrivals(Gatherer):
     cdef int confirm(self, unsigned long long delivery_tag, int multiple) except -1
     cdef become_due(self)
     @cython.locals(filled=list, confirms=list, inbox=Inbox)
-    cpdef turn(self)
+    cpdef after_read(self)
 
 cdef object text(const unsigned char* d, Py_ssize_t at, Py_ssize_t size)
 

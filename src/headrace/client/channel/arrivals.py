@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries and confirms of one channel in AMQP 0-9-1, taken from the read buffer.
 
-The protocol's machine gives them here while it walks the frames of one read. After that, `turn`
-notifies consumers and publishers once. Unusual frames take the ordinary path, which reports what is
-wrong with them.
+The protocol's machine adds them here while it walks the frames of one read. Then `after_read`
+notifies consumers and publishers once. Unusual frames take the ordinary path, which reports their
+errors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Arrivals(Gatherer):
     def __init__(
         self, channel: Channel, epoch: int, kind: type[Delivery], due: list[Arrivals]
     ) -> None:
-        """`due` is a list that it joins when `turn` is to be called."""
+        """`due` is a list that it joins when `after_read` is to be called."""
         self.channel = channel
         self.epoch = epoch
         self.kind = kind
@@ -155,12 +155,12 @@ class Arrivals(Gatherer):
         return 1
 
     def become_due(self) -> None:
-        """Have `turn` called after this read."""
+        """Have `after_read` called after this read."""
         if not self.is_due:
             self.is_due = True
             self.due.append(self)
 
-    def turn(self) -> None:
+    def after_read(self) -> None:
         """Notify consumers and publishers of this read's deliveries and confirms.
 
         Raises:

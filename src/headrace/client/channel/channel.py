@@ -62,8 +62,8 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from headrace.client.channel.deduplicate import Distinct
-    from headrace.client.channel.pending_calls import Answer, Call
+    from headrace.client.channel.deduplicate import Deduplicator
+    from headrace.client.channel.pending_calls import Answer, PendingCall
     from headrace.client.channel.reconnecting import ConnectionPort
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.v0_x.channel import Gatherer
@@ -263,7 +263,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             consumer.settle(tag, multiple=multiple, ack=ack, decided=self._mode is not Mode.TX)
         return True
 
-    def _distinct(self, tag: str | None = None) -> list[Distinct]:
+    def _distinct(self, tag: str | None = None) -> list[Deduplicator]:
         """Return the deduplication of the consumer with this tag, or of all consumers."""
         sinks = self._sinks.values() if tag is None else (self._sinks.get(tag),)
         return [
@@ -297,10 +297,10 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             self._cancelled(consumer)
             return None
         call = self._calls.ask(self._link, BasicCancel(consumer_tag=consumer.tag), BasicCancelOk)
-        self.intake.wait_begins()
+        self.backpressure.wait_begins()
 
         def ended(_: asyncio.Future[Answer]) -> None:
-            self.intake.wait_ends()
+            self.backpressure.wait_ends()
             self._cancelled(consumer)
 
         call.future.add_done_callback(ended)
@@ -320,18 +320,18 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         sink: Sink,
         requests: Iterable[MethodBase],
         gatherer: Gatherer | None = None,
-        turn: Callable[[], None] | None = None,
+        after_read: Callable[[], None] | None = None,
     ) -> None:
         """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
 
-        In 0-9-1 a `gatherer` takes the deliveries and `turn` is called once after each read of the
-        socket; other versions deliver to the sink. The channel can have no other consumer then.
+        In 0-9-1 a `gatherer` takes the deliveries and `after_read` is called once after each read;
+        other versions deliver to the sink. The channel can have no other consumer then.
         """
         link = await self._ready()
         calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         self._sinks[tag] = sink
-        if gatherer is not None and turn is not None:
-            link.gather(self.number, gatherer, turn)
+        if gatherer is not None and after_read is not None:
+            link.gather(self.number, gatherer, after_read)
         try:
             for call in calls:
                 await self._calls.answer(call)
@@ -494,9 +494,9 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self._sinks[tag] = consumer
         return consumer
 
-    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[Call]:
+    def _ask_for_messages(self, link: Link, consumer: Consumer) -> list[PendingCall]:
         """Send qos and consume together, so that the qos applies to this consumer alone."""
-        calls: list[Call] = []
+        calls: list[PendingCall] = []
         if consumer.prefetch and not consumer.no_ack:
             qos = BasicQos(prefetch_count=consumer.prefetch)
             calls.append(self._calls.ask(link, qos, BasicQosOk))

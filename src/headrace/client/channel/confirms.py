@@ -13,7 +13,7 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.client.channel.outgoing import Publication
-    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.backpressure import Backpressure
     from headrace.client.message import Message
     from headrace.protocol.codec_0_x import BasicReturn
 
@@ -58,9 +58,9 @@ class Room:
 class Confirms:
     """Unconfirmed publications by delivery tag, which counts from 1 on each opened channel."""
 
-    def __init__(self, unconfirmed_max: int, intake: Intake | None = None) -> None:
+    def __init__(self, unconfirmed_max: int, backpressure: Backpressure | None = None) -> None:
         self.room = Room(unconfirmed_max)
-        self._intake = intake  # Which knows that they are waited for.
+        self._backpressure = backpressure  # Which knows that they are waited for.
         self.pending: dict[int, Publication] = {}
         self._last_tag = 0
 
@@ -68,8 +68,8 @@ class Confirms:
         """Record a publication that is sent now."""
         self._last_tag += 1
         self.pending[self._last_tag] = publication
-        if self._intake is not None:
-            self._intake.wait_begins()
+        if self._backpressure is not None:
+            self._backpressure.wait_begins()
 
     def settle(self, tag: int, multiple: bool, *, acked: bool) -> None:
         """Settle a delivery tag, with `multiple` all up to it; tag 0 with `multiple` is all."""
@@ -120,9 +120,9 @@ class Confirms:
         publications = list(self.pending.values())
         self.pending.clear()
         self._last_tag = 0
-        if self._intake is not None:
+        if self._backpressure is not None:
             for _ in publications:
-                self._intake.wait_ends()
+                self._backpressure.wait_ends()
         return publications
 
     def fail_all(self, error: ClientError) -> None:
@@ -133,8 +133,8 @@ class Confirms:
 
     def _settle(self, publication: Publication, acked: bool) -> None:
         self.room.release()
-        if self._intake is not None:
-            self._intake.wait_ends()
+        if self._backpressure is not None:
+            self._backpressure.wait_ends()
         if not acked:
             publication.settle(
                 Nacked(publication.message, "the broker refused the message (basic.nack)")

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headrace.client.channel.arrivals import Inbox
-from headrace.client.channel.deduplicate import Distinct
+from headrace.client.channel.deduplicate import Deduplicator
 from headrace.client.errors import ClientError, ConsumerCancelled, UsageError, fresh
 from headrace.client.message import Received, decode_properties, message_fields
 from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicGetOk
@@ -133,7 +133,7 @@ class Consumer:
         self._stopped = False
         self._ended = False  # By the broker, which had no more.
         self._is_held = True  # Whether the buffer counts as held by the connection.
-        self.distinct = Distinct(distinct) if distinct else None
+        self.distinct = Deduplicator(distinct) if distinct else None
         self._offset: int | None = None  # Of the last message handed out, if it is a stream.
 
     async def __aenter__(self) -> Self:
@@ -159,7 +159,7 @@ class Consumer:
         if self._buffer and self.distinct is None and self.started:
             delivery = self._buffer.popleft()
             if self._is_held:
-                self.channel.intake.release(len(delivery.body))
+                self.channel.backpressure.release(len(delivery.body))
             self._offset = delivery.offset
             return delivery
         return (await self.take(1))[0]
@@ -213,7 +213,7 @@ class Consumer:
             self._offset = taken[-1].offset
         return taken
 
-    def _new(self, taken: list[Delivery], distinct: Distinct) -> list[Delivery]:
+    def _new(self, taken: list[Delivery], distinct: Deduplicator) -> list[Delivery]:
         """Return the deliveries that are no duplicates; ack the others."""
         new: list[Delivery] = []
         for delivery in taken:
@@ -271,12 +271,12 @@ class Consumer:
             return
         self._buffer.append(delivery)
         self._changed.set()
-        self.channel.intake.hold(len(body))
+        self.channel.backpressure.hold(len(body))
 
     def arrived(self, count: int, octets: int) -> None:
         """Messages came into the inbox."""
         self._changed.set()
-        self.channel.intake.hold(octets, count)
+        self.channel.backpressure.hold(octets, count)
 
     def lost(self) -> None:
         """The connection was lost: unacked messages will be delivered again."""
@@ -315,4 +315,4 @@ class Consumer:
         """Deliveries no longer count towards the connection's buffer."""
         if self._is_held:
             for delivery in deliveries:
-                self.channel.intake.release(len(delivery.body))
+                self.channel.backpressure.release(len(delivery.body))

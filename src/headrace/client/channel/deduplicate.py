@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 # Keeps 0-9/tx#01, 0-10/s101, 0-10/s102.
-class Distinct:
+class Deduplicator:
     """The ids of the last acked messages, at most `size`."""
 
     def __init__(self, size: int) -> None:

@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1, V0_10, Version
 
 if TYPE_CHECKING:
-    from headrace.client.channel.pending_calls import Call
+    from headrace.client.channel.pending_calls import PendingCall
     from headrace.client.link.link_0_x import Link
 
 WAITING_MAX = 65536  # Methods that were not taken.
@@ -78,7 +78,7 @@ class Native(Linked):
         *,
         properties: PropertiesBase | None = None,
         body: bytes = b"",
-    ) -> Call:
+    ) -> PendingCall:
         """Send a method of this version; `answer` waits for the broker's answer."""
         replies = [_BY_NAME[name] for name in method.REPLIES]
         if not replies:
@@ -93,7 +93,7 @@ class Native(Linked):
             raise
         return call
 
-    async def answer(self, call: Call) -> MethodBase:
+    async def answer(self, call: PendingCall) -> MethodBase:
         """Wait for the answer to a method sent with `ask`."""
         answer, _, _ = await self._calls.answer(call)
         return answer
@@ -123,7 +123,7 @@ class Native(Linked):
             self._arriving.clear()
             await self._arriving.wait()
         arrived = self._arrived.popleft()
-        self.intake.release(len(arrived.body))
+        self.backpressure.release(len(arrived.body))
         return arrived
 
     async def request_access(
@@ -158,7 +158,7 @@ class Native(Linked):
         if len(self._arrived) >= WAITING_MAX:
             raise BufferOverflow(f"more than {WAITING_MAX} methods were not taken")
         properties = decode_content_header(self._version(), header)[2] if header else None
-        self.intake.hold(len(body))
+        self.backpressure.hold(len(body))
         self._arrived.append(Arrived(method, properties, body))
         self._arriving.set()
         return True

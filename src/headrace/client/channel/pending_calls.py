@@ -14,7 +14,7 @@ from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.backpressure import Backpressure
     from headrace.client.link.link_0_x import Link
 
 Answer = tuple[MethodBase, bytes, bytes]  # A method, and the header and body of its content.
@@ -22,7 +22,7 @@ Reply = TypeVar("Reply", bound=MethodBase)
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingCall:
     """One request: the methods that may answer it, and a future of the answer."""
 
     replies: tuple[type[MethodBase], ...]
@@ -32,23 +32,23 @@ class Call:
 class Calls:
     """The unanswered requests of a channel."""
 
-    def __init__(self, number: int, intake: Intake) -> None:
+    def __init__(self, number: int, backpressure: Backpressure) -> None:
         self._number = number
-        self._intake = intake
-        self._waiting: deque[Call] = deque()
+        self._backpressure = backpressure
+        self._waiting: deque[PendingCall] = deque()
 
-    def ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> Call:
+    def ask(self, link: Link, request: MethodBase, *replies: type[MethodBase]) -> PendingCall:
         """Send a request without waiting for its reply."""
         link.send(self._number, request)
         return self.expect(*replies)
 
-    def expect(self, *replies: type[MethodBase]) -> Call:
+    def expect(self, *replies: type[MethodBase]) -> PendingCall:
         """Expect one of these replies, after those of earlier requests."""
-        call = Call(replies, asyncio.get_running_loop().create_future())
+        call = PendingCall(replies, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         return call
 
-    def drop(self, call: Call) -> None:
+    def drop(self, call: PendingCall) -> None:
         """Forget a request that was not sent."""
         self._waiting.remove(call)
 
@@ -56,13 +56,13 @@ class Calls:
         """Return True if the method is an expected reply."""
         return bool(self._waiting) and isinstance(method, self._waiting[0].replies)
 
-    async def answer(self, call: Call) -> Answer:
+    async def answer(self, call: PendingCall) -> Answer:
         """Wait for a reply."""
-        self._intake.wait_begins()
+        self._backpressure.wait_begins()
         try:
             return await call.future
         finally:
-            self._intake.wait_ends()
+            self._backpressure.wait_ends()
 
     async def exchange(self, link: Link, request: MethodBase, reply: type[Reply]) -> Reply:
         """Send a request and return its reply."""

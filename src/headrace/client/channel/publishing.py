@@ -59,7 +59,7 @@ class Publishing(Linked):
         self._confirm = confirm
         self._retry_lost = retry_lost
         self._on_return = on_return
-        self._confirms = Confirms(unconfirmed_max, connection.intake)
+        self._confirms = Confirms(unconfirmed_max, connection.backpressure)
         self._mode = Mode.NONE
         self._transaction: Transaction | None = None
 

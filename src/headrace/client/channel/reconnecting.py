@@ -12,7 +12,7 @@ from headrace.client.errors import ClientError, fresh
 if TYPE_CHECKING:
     from headrace.client.blocking.backlog import Line
     from headrace.client.connection.reconnect import Topology
-    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.backpressure import Backpressure
     from headrace.client.link.link_0_x import Link
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.spec.tables import Version
@@ -23,7 +23,7 @@ FRAMES_YIELD_EVERY = 4  # Buffers of frames.
 class ConnectionPort(Protocol):
     """The members of a connection that a channel uses."""
 
-    intake: Intake
+    backpressure: Backpressure
     topology: Topology  # What the connection declares again after a reconnection.
 
     @property
@@ -50,13 +50,13 @@ class Linked:
     def __init__(self, connection: ConnectionPort, number: int) -> None:
         self.connection = connection
         self.number = number
-        self.intake: Intake = connection.intake
+        self.backpressure: Backpressure = connection.backpressure
         self.topology: Topology = connection.topology  # What the connection will declare again.
         self.ticket = 0  # Sent with every method that has a field for it.
         self.line: Line | None = None  # Of a program without asyncio.
         self._link: Link | None = None
         self._epoch = 0  # How often it was opened.
-        self._calls = Calls(number, connection.intake)
+        self._calls = Calls(number, connection.backpressure)
         self._sent = 0  # Publishes that were not waited for.
         self._flow = asyncio.Event()
         self._flow.set()

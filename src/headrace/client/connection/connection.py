@@ -29,7 +29,7 @@ from headrace.client.errors import (
     fresh,
 )
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
-from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Intake
+from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Backpressure
 from headrace.client.link.link_0_10 import Link010
 from headrace.client.link.open import open_link
 from headrace.client.link.opening import Opening
@@ -68,11 +68,11 @@ class Connection(AsyncClosing):
         reconnect: Reconnect | None,
         ssl_context: ssl.SSLContext | None,
         on_event: Callable[[Event], None] | None,
-        intake: Intake,
+        backpressure: Backpressure,
     ) -> None:
         # In 0-10 an exclusive queue belongs to one session.
         self.topology = Topology(exclusive=settings[0].version is not V0_10)
-        self.intake = intake
+        self.backpressure = backpressure
         self._settings = settings
         self._reconnect = reconnect
         self._ssl_context = ssl_context
@@ -208,7 +208,7 @@ class Connection(AsyncClosing):
             reconnect=None,
             ssl_context=self._ssl_context,
             on_event=None,
-            intake=Intake(),
+            backpressure=Backpressure(),
         )
         await other.open()
         return other
@@ -299,7 +299,7 @@ class Connection(AsyncClosing):
         self._link = None
         self._blocked = None
         self._settled.clear()
-        self.intake.attach(None)
+        self.backpressure.attach(None)
         if self._reconnect is None or _is_final(error):
             self._finish(error)
             return
@@ -336,7 +336,7 @@ class Connection(AsyncClosing):
     def _adopt(self, link: Link) -> None:
         self._link = link
         self._recent = link.settings
-        self.intake.attach(link)
+        self.backpressure.attach(link)
 
     async def _ready_link(self) -> Link:
         while True:
@@ -360,7 +360,7 @@ class Connection(AsyncClosing):
             return
         self._error = error
         self._link = None
-        self.intake.attach(None)
+        self.backpressure.attach(None)
         for channel in list(self._channels.values()):
             channel.lost(error, final=True)
         self._channels.clear()
@@ -474,7 +474,7 @@ def connect(
             reconnect=reconnect,
             ssl_context=ssl_context,
             on_event=on_event,
-            intake=Intake(high_water, held_max),
+            backpressure=Backpressure(high_water, held_max),
         )
         await connection.open()
         return connection

@@ -37,7 +37,7 @@ from headrace.wire.table import EPOCH
 
 if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
-    from headrace.client.channel.pending_calls import Call
+    from headrace.client.channel.pending_calls import PendingCall
     from headrace.protocol.codec_0_x import MethodBase
 
 REFERENCES_MAX = 1024  # References that the broker may have open here.
@@ -64,7 +64,7 @@ class Reference(AsyncClosing):
     messages: Messages
     name: bytes
     offset: int = 0  # Octets that the broker has.
-    transfers: list[tuple[Message, Call]] = field(default_factory=list)  # Without an answer.
+    transfers: list[tuple[Message, PendingCall]] = field(default_factory=list)  # Without an answer.
 
     async def append(self, data: bytes) -> None:
         """Send the next bytes of the body."""

@@ -21,7 +21,7 @@ HELD_MAX = 256 << 20  # Octets held before the connection is given up.
 PER_MESSAGE = 512  # Octets that a message costs besides its body, roughly.
 
 
-class Intake:
+class Backpressure:
     """The account of one connection."""
 
     def __init__(self, high_water: int = HIGH_WATER, held_max: int = HELD_MAX) -> None:

@@ -262,7 +262,7 @@ class Link010(Link):
             raise UsageError(str(error)) from error
         self.schedule_flush()
 
-    def gather(self, channel: int, gatherer: Gatherer, turn: Callable[[], None]) -> None:
+    def gather(self, channel: int, gatherer: Gatherer, after_read: Callable[[], None]) -> None:
         """Transfers are turned into deliveries one by one, which the sink gets."""
 
     def forget(self, session: Session) -> None:

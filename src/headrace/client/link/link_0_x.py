@@ -146,7 +146,7 @@ class Link(asyncio.Protocol):
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
         self.due: list[Arrivals] = []  # Of channels, that have something to tell.
-        self._turns: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
+        self._after_read: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
         self.login: Login | None = None
         self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
 
@@ -323,10 +323,10 @@ class Link(asyncio.Protocol):
                 return number
         raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
 
-    def gather(self, channel: int, gatherer: Gatherer, turn: Callable[[], None]) -> None:
-        """Have the deliveries of an open channel gathered; `turn` is called after each read."""
+    def gather(self, channel: int, gatherer: Gatherer, after_read: Callable[[], None]) -> None:
+        """Gather the deliveries of an open channel; call `after_read` after each read."""
         self.machine.channels[channel].gatherer = gatherer
-        self._turns[channel] = turn
+        self._after_read[channel] = after_read
 
     def deliver(self, channel: int, arrivals: Arrivals) -> None:
         """Have what comes on an open channel taken without detours, where the version allows."""
@@ -335,7 +335,7 @@ class Link(asyncio.Protocol):
 
     def stop_gathering(self, channel: int) -> None:
         """The channel is closed."""
-        self._turns.pop(channel, None)
+        self._after_read.pop(channel, None)
 
     @property
     def frame_max(self) -> int:
@@ -409,9 +409,9 @@ class Link(asyncio.Protocol):
                 self._violated(error)
             except ClientError as error:
                 self.fail(error)
-        for turn in list(self._turns.values()):
+        for after_read in list(self._after_read.values()):
             try:
-                turn()
+                after_read()
             except ClientError as error:
                 self.fail(error)
         if self.machine.pending():
@@ -419,7 +419,7 @@ class Link(asyncio.Protocol):
 
     def _take_turn(self, arrivals: Arrivals) -> None:
         try:
-            arrivals.turn()
+            arrivals.after_read()
         except AmqpError as error:
             self._violated(error)
         except ClientError as error:

@@ -35,7 +35,7 @@ from headrace.spec.reply_0_10 import DetachCode
 
 if TYPE_CHECKING:
     from headrace.client.connection.connection import Connection
-    from headrace.client.link.backpressure import Intake
+    from headrace.client.link.backpressure import Backpressure
     from headrace.client.link.link_0_10 import Link010
     from headrace.protocol.codec_0_10 import MessageTransfer
 
@@ -61,7 +61,7 @@ class Commands(AsyncClosing, SessionCalls):
         raw = name.encode() if isinstance(name, str) else name
         self.name = raw or uuid.uuid4().hex.encode()
         self.timeout_s: int | None = 0  # As granted: how long the broker keeps it when detached.
-        self.intake: Intake = connection.intake
+        self.backpressure: Backpressure = connection.backpressure
         self.incoming: deque[tuple[Command, list[Struct], bytes]] = deque()
         self._wanted_s = timeout_s
         self._machine = Machine(self.name)
@@ -103,7 +103,7 @@ class Commands(AsyncClosing, SessionCalls):
         attached = self._attached
         link.attach(self._machine, self, link.free_number(connection.channel_numbers), force=force)
         self._link = link
-        self.intake = connection.intake
+        self.backpressure = connection.backpressure
         await self._wait(attached)
         if self._wanted_s != 0:
             await self.request_timeout(self._wanted_s)
@@ -288,11 +288,11 @@ class Commands(AsyncClosing, SessionCalls):
         return call.future
 
     async def _wait(self, future: Awaitable[_T]) -> _T:
-        self.intake.wait_begins()
+        self.backpressure.wait_begins()
         try:
             return await future
         finally:
-            self.intake.wait_ends()
+            self.backpressure.wait_ends()
 
     def _fail(self, error: ClientError) -> None:
         """End the session for good."""

@@ -239,7 +239,7 @@ class Session(Commands):
                 self._machine.send_command(MessageRelease(transfers=_numbers([transfer])))
             self._complete(_numbers([transfer]))
             return
-        self.intake.hold(len(body))
+        self.backpressure.hold(len(body))
         subscription.add(transfer)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
@@ -273,7 +273,7 @@ class Session(Commands):
 
     def taken(self, transfer: Transfer) -> None:
         """A subscription handed out a message."""
-        self.intake.release(len(transfer.body))
+        self.backpressure.release(len(transfer.body))
         if not transfer.explicit or not transfer.acquired:
             self._complete(_numbers([transfer]))
 

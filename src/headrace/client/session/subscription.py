@@ -132,7 +132,7 @@ class Subscription:
         self.session.dropped(self)
         unwanted = [each for each in self._buffer if each.acquired]
         for each in self._buffer:
-            self.session.intake.release(len(each.body))
+            self.session.backpressure.release(len(each.body))
         self._buffer.clear()
         self._changed.set()
         if unwanted:

@@ -105,11 +105,11 @@ class BlockReader(_RangeReader):
             await self._changed.wait()
         block = gatherer.ready.pop(0)
         if self._held:
-            self._channel.intake.release(self._held.pop(0))
+            self._channel.backpressure.release(self._held.pop(0))
         self._acknowledge()
         return block
 
-    def turn(self) -> None:
+    def after_read(self) -> None:
         """One read of the socket is gathered: notify the reader."""
         gatherer = self._gatherer
         if not gatherer.fresh:
@@ -117,7 +117,7 @@ class BlockReader(_RangeReader):
         gatherer.fresh = False
         for block in gatherer.ready[len(self._held) :]:
             self._held.append(block.bodies.used + block.heads.used)
-            self._channel.intake.hold(self._held[-1])
+            self._channel.backpressure.hold(self._held[-1])
         self._acknowledge()
         if gatherer.ready or gatherer.complete:
             self._changed.set()
@@ -145,7 +145,7 @@ class BlockReader(_RangeReader):
             method.routing_key,
             method.redelivered,
         )
-        self.turn()
+        self.after_read()
 
     def ended(self) -> None:
         """The broker has sent all of the range."""
@@ -156,7 +156,7 @@ class BlockReader(_RangeReader):
         """Discard the rest."""
         self._channel.stop_gathering()
         for size in self._held:
-            self._channel.intake.release(size)
+            self._channel.backpressure.release(size)
         self._held.clear()
         self._gatherer.ready.clear()
 
@@ -188,7 +188,7 @@ class Reader(_RangeReader):
             self._tag = self._tags[len(taken) - 1]
             del self._tags[: len(taken)]
             for record in taken:
-                self._channel.intake.release(len(record.body))
+                self._channel.backpressure.release(len(record.body))
         self.is_complete = self._all_here and not self._records
         return taken
 
@@ -209,7 +209,7 @@ class Reader(_RangeReader):
                     Record(offset, header, body, method.exchange, method.routing_key)
                 )
                 self._tags.append(method.delivery_tag)
-                self._channel.intake.hold(len(body))
+                self._channel.backpressure.hold(len(body))
             self._all_here = offset >= self._last - 1
         elif not self._records:
             self._tag = method.delivery_tag  # Credit for what is skipped comes back too.
@@ -225,7 +225,7 @@ class Reader(_RangeReader):
     def drop(self) -> None:
         """Discard the rest."""
         for record in self._records:
-            self._channel.intake.release(len(record.body))
+            self._channel.backpressure.release(len(record.body))
         self._records.clear()
 
 

@@ -204,7 +204,7 @@ class Stream:
             requests = (consume,) if ranges else (BasicQos(prefetch_count=credit), consume)
             expected = first
             try:
-                await channel.attach(TAG, reader, requests, gatherer, reader.turn)
+                await channel.attach(TAG, reader, requests, gatherer, reader.after_read)
                 while (block := await reader.take()) is not None:
                     if not (exact or browse) and block.first() > expected:
                         raise _gone(self.name, expected, block.first())

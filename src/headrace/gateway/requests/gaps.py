@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about records that retention dropped before a reader read them."""
 
-from headrace.gateway.requests.requests import Answered, Call, Handler
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall
 from headrace.gateway.requests.streams import LISTED_MAX
 from headrace.model.stream.lost_records import READER_OCTETS_MAX
 from headrace.model.stream.stream import Stream
 
 
-def note(call: Call) -> Answered:
+def note(call: RequestCall) -> RequestAnswer:
     """Note a range that a reader found lost."""
     stream, reader = call.stream(), reader_of(call)
     first, last = call.number("first"), call.number("last")
@@ -15,7 +15,7 @@ def note(call: Call) -> Answered:
     return {"records": gaps.note(stream, reader, first, last, call.vhost.counters.now_ms)}
 
 
-def count(call: Call) -> Answered:
+def count(call: RequestCall) -> RequestAnswer:
     """Count the lost records of streams for a reader."""
     names = call.request.get("streams")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -32,7 +32,7 @@ def count(call: Call) -> Answered:
     return {"records": found}
 
 
-def reader_of(call: Call) -> str:
+def reader_of(call: RequestCall) -> str:
     """Return the reader of a request."""
     return call.text("reader", octets_max=READER_OCTETS_MAX)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Answered, Call, Handler, Refused
+from headrace.gateway.requests.requests import Handler, RefusedRequest, RequestAnswer, RequestCall
 from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LIST_MAX = 500  # Groups in one answer.
 GROUP_OCTETS = 1024  # Of the fact of a group, at most.
 
 
-def begin(call: Call) -> Answered:
+def begin(call: RequestCall) -> RequestAnswer:
     """Remember where groups begin, unless they began before."""
     name, groups = group_name(call), groups_of(call)
     pin = None if call.request.get("pin") is None else call.flag("pin")
@@ -37,7 +37,7 @@ def begin(call: Call) -> Answered:
     return together(call, positions, step)
 
 
-def commit(call: Call) -> Answered:
+def commit(call: RequestCall) -> RequestAnswer:
     """Move committed positions."""
     name, owner, force = group_name(call), owner_of(call, ""), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
@@ -52,13 +52,13 @@ def commit(call: Call) -> Answered:
     return together(call, positions, step)
 
 
-def get(call: Call) -> Answered:
+def get(call: RequestCall) -> RequestAnswer:
     """Return the state of groups."""
     name = group_name(call)
     return answered(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
 
 
-def delete(call: Call) -> Answered:
+def delete(call: RequestCall) -> RequestAnswer:
     """Forget groups."""
     name, force = group_name(call), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
@@ -74,7 +74,7 @@ def delete(call: Call) -> Answered:
     )
 
 
-def claim(call: Call) -> Answered:
+def claim(call: RequestCall) -> RequestAnswer:
     """Claim groups for an owner."""
     name, owner, force = group_name(call), owner_of(call), call.flag("force")
     now_ms, groups = call.vhost.counters.now_ms, groups_of(call)
@@ -89,7 +89,7 @@ def claim(call: Call) -> Answered:
     return together(call, dict.fromkeys(streams, 0), step)
 
 
-def release(call: Call) -> Answered:
+def release(call: RequestCall) -> RequestAnswer:
     """Release claims."""
     name, owner, groups = group_name(call), owner_of(call), groups_of(call)
     streams = streams_of(call)
@@ -102,7 +102,7 @@ def release(call: Call) -> Answered:
     )
 
 
-def list_some(call: Call) -> Answered:
+def list_some(call: RequestCall) -> RequestAnswer:
     """Return the groups of streams that the user may read, in slices."""
     after = call.request.get("after", [0, ""])
     if not (
@@ -121,13 +121,13 @@ def list_some(call: Call) -> Answered:
         for group in page
         if allowed(call.user, call.vhost.name, "read", group.stream.name)
     ]
-    answer: Answered = {"groups": told}
+    answer: RequestAnswer = {"groups": told}
     if len(page) == LIST_MAX:
         answer["next"] = [page[-1].stream.id, page[-1].name]
     return answer
 
 
-def require_room(call: Call, name: str, streams: Iterable[Stream]) -> None:
+def require_room(call: RequestCall, name: str, streams: Iterable[Stream]) -> None:
     """Refuse before anything is changed when new groups have no room."""
     groups = groups_of(call)
     more = sum(not groups.has(stream, name) for stream in streams)
@@ -137,8 +137,10 @@ def require_room(call: Call, name: str, streams: Iterable[Stream]) -> None:
 
 
 def together(
-    call: Call, positions: dict[Stream, int], step: Callable[[Stream, int], ConsumerGroup | None]
-) -> Answered:
+    call: RequestCall,
+    positions: dict[Stream, int],
+    step: Callable[[Stream, int], ConsumerGroup | None],
+) -> RequestAnswer:
     """Take a step for each stream, all in one transaction; answer with the groups."""
     store = call.vhost.store
     store.begin()
@@ -148,7 +150,7 @@ def together(
         store.commit()
 
 
-def answered(call: Call, groups: Sequence[ConsumerGroup | None]) -> Answered:
+def answered(call: RequestCall, groups: Sequence[ConsumerGroup | None]) -> RequestAnswer:
     """Return the answer for the groups of the streams that were asked for."""
     told = [describe(call, group) for group in groups if group is not None]
     if "stream" in call.request:
@@ -156,7 +158,7 @@ def answered(call: Call, groups: Sequence[ConsumerGroup | None]) -> Answered:
     return {"groups": told}
 
 
-def describe(call: Call, group: ConsumerGroup) -> Answered:
+def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
     """Return a group as a JSON object."""
     lag, lag_octets = group.lag()
     return {
@@ -179,23 +181,23 @@ def describe(call: Call, group: ConsumerGroup) -> Answered:
 # --- Fields -----------------------------------------------------------------------------------
 
 
-def groups_of(call: Call) -> ConsumerGroups:
+def groups_of(call: RequestCall) -> ConsumerGroups:
     """Return the groups of the virtual host."""
     groups: ConsumerGroups = call.vhost.groups
     return groups
 
 
-def group_name(call: Call) -> str:
+def group_name(call: RequestCall) -> str:
     """Return the name of the group."""
     return call.text("group", octets_max=NAME_OCTETS_MAX)
 
 
-def owner_of(call: Call, default: str | None = None) -> str:
+def owner_of(call: RequestCall, default: str | None = None) -> str:
     """Return the token of an owner."""
     return call.text("owner", default, octets_max=NAME_OCTETS_MAX)
 
 
-def streams_of(call: Call) -> list[Stream]:
+def streams_of(call: RequestCall) -> list[Stream]:
     """Return the streams that are named."""
     if "stream" in call.request:
         name = call.text("stream")
@@ -214,9 +216,9 @@ def streams_of(call: Call) -> list[Stream]:
         call.refuse("bad-request", "'ids' is no object")
     streams = []
     for name in names:
-        named = Call(call.context, call.vhost, call.connection, {"stream": name}).stream()
+        named = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
         if name in ids and ids[name] != named.id:
-            raise Refused(
+            raise RefusedRequest(
                 "gone",
                 f"stream '{name}' was deleted and made again: its id is {named.id}, "
                 f"not {ids[name]!r}",
@@ -225,7 +227,7 @@ def streams_of(call: Call) -> list[Stream]:
     return streams
 
 
-def positions_of(call: Call) -> dict[Stream, int]:
+def positions_of(call: RequestCall) -> dict[Stream, int]:
     """Return the streams that are named, each with its position."""
     streams = streams_of(call)
     if "stream" in call.request:
@@ -245,7 +247,7 @@ def position_of(stream: Stream, said: object) -> int:
     moment = said.get("timestamp_ms") if isinstance(said, dict) else None
     if isinstance(moment, int) and 0 <= moment < 1 << 60:
         return int(stream.log.offset_at(moment))
-    raise Refused(
+    raise RefusedRequest(
         "bad-request",
         f"the position for stream '{stream.name}' is no offset, none of first, last and next, "
         'and no {"timestamp_ms": ...}',

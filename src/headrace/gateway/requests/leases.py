@@ -6,7 +6,7 @@ A user needs the permission to read the queue. A request to claim, take, settle 
 they may reject messages in advance, and name the owner that they read for.
 """
 
-from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Steps
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.ownership import KEEP, OWNER_OCTETS_MAX, TIMEOUT_S, TIMEOUT_S_MAX
 from headrace.model.lease.registry import GROUP_OCTETS_MAX, MESSAGES_MAX, OCTETS_MAX, REJECTS_MAX
@@ -15,30 +15,30 @@ from headrace.model.lease.rejects import has_dead_letters
 PARTS_MAX = 1000  # Of a snapshot.
 
 
-def group_of(call: Call) -> str:
+def group_of(call: RequestCall) -> str:
     """Return the group that a request names."""
     return call.text("group", octets_max=GROUP_OCTETS_MAX)
 
 
-def owner_of(call: Call) -> str:
+def owner_of(call: RequestCall) -> str:
     """Return the owner that a request names."""
     return call.text("owner", octets_max=OWNER_OCTETS_MAX)
 
 
-def lease_of(call: Call) -> Lease:
+def lease_of(call: RequestCall) -> Lease:
     """Return the lease that a request names."""
     lease: Lease = call.vhost.leases.find(call.queue(), group_of(call))
     return lease
 
 
-def owned(call: Call) -> Lease:
+def owned(call: RequestCall) -> Lease:
     """Return the lease that a request names, if its owner sent it."""
     lease = lease_of(call)
     call.vhost.leases.own(lease, owner_of(call), call.connection.number)
     return lease
 
 
-def claim(call: Call) -> Steps:
+def claim(call: RequestCall) -> Steps:
     """Claim a lease for an owner; make a missing one."""
     queue, group, owner = call.queue(), group_of(call), owner_of(call)
     leases = call.vhost.leases
@@ -59,7 +59,7 @@ def claim(call: Call) -> Steps:
     return describe(call, lease)
 
 
-def take(call: Call) -> Steps:
+def take(call: RequestCall) -> Steps:
     """Take messages as the next numbers."""
     lease = owned(call)
     first = None if call.request.get("first") is None else call.number("first")
@@ -77,16 +77,16 @@ def take(call: Call) -> Steps:
     }
 
 
-def settle(call: Call) -> Steps:
+def settle(call: RequestCall) -> Steps:
     """Settle all numbers below one; some are rejected."""
     lease = owned(call)
     upto, rejects = call.number("upto"), numbers(call, "rejects")
     done = yield from call.vhost.leases.settle(lease, upto, rejects)
-    answer: Answered = done._asdict()
+    answer: RequestAnswer = done._asdict()
     return answer
 
 
-def numbers(call: Call, field: str) -> list[int]:
+def numbers(call: RequestCall, field: str) -> list[int]:
     """Return a list of numbers; ``[first, last]`` stands for a range, ``last`` excluded."""
     found: list[int] = []
     given = call.request.get(field, [])
@@ -104,7 +104,7 @@ def numbers(call: Call, field: str) -> list[int]:
     return found
 
 
-def reject(call: Call) -> Answered:
+def reject(call: RequestCall) -> RequestAnswer:
     """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
     lease = lease_of(call)
     owner = call.text("owner", "", octets_max=OWNER_OCTETS_MAX)
@@ -116,7 +116,7 @@ def reject(call: Call) -> Answered:
     return {"settled": lease.settled}
 
 
-def rejected(call: Call) -> Answered:
+def rejected(call: RequestCall) -> RequestAnswer:
     """The numbers of a range that are rejected in advance."""
     lease = lease_of(call)
     first, last = call.number("first"), call.number("last")
@@ -124,25 +124,25 @@ def rejected(call: Call) -> Answered:
     return {"settled": lease.settled, "numbers": [list(one) for one in found]}
 
 
-def release(call: Call) -> Steps:
+def release(call: RequestCall) -> Steps:
     """Release the leased messages; with ``forget`` delete the lease."""
     lease = lease_of(call) if call.flag("force") else owned(call)
     released = yield from call.vhost.leases.release(lease, forget=call.flag("forget"))
     return {"released": released, "settled": lease.settled}
 
 
-def leave(call: Call) -> Answered:
+def leave(call: RequestCall) -> RequestAnswer:
     """Release the ownership of a lease."""
     call.vhost.leases.leave(lease_of(call), owner_of(call))
     return {}
 
 
-def info(call: Call) -> Answered:
+def info(call: RequestCall) -> RequestAnswer:
     """Return the state of a lease."""
     return describe(call, lease_of(call))
 
 
-def list_leases(call: Call) -> Answered:
+def list_leases(call: RequestCall) -> RequestAnswer:
     """Return the leases of all queues that the user may read."""
     wanted = call.text("queue", "")
     allowed = call.context.access.allowed
@@ -155,7 +155,7 @@ def list_leases(call: Call) -> Answered:
     return {"leases": sorted(found, key=lambda lease: (lease["queue"], lease["group"]))}
 
 
-def snapshot(call: Call) -> Answered:
+def snapshot(call: RequestCall) -> RequestAnswer:
     """Return the positions of a queue's ends, and those that cut it into equal parts."""
     queue = call.queue()
     if queue.is_stream:
@@ -173,7 +173,7 @@ def snapshot(call: Call) -> Answered:
     }
 
 
-def describe(call: Call, lease: Lease) -> Answered:
+def describe(call: RequestCall, lease: Lease) -> RequestAnswer:
     """Return a lease as a JSON object."""
     leases = call.vhost.leases
     ownership = leases.ownerships[lease]

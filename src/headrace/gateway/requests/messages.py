@@ -15,31 +15,31 @@ from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 
 if TYPE_CHECKING:
-    from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+    from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Steps
     from headrace.model.queue.queue import Queue
 
 
-def move(call: Call) -> Answered | Steps:
+def move(call: RequestCall) -> RequestAnswer | Steps:
     """Move messages from one queue to another."""
     return run(call, "move")
 
 
-def copy(call: Call) -> Answered | Steps:
+def copy(call: RequestCall) -> RequestAnswer | Steps:
     """Copy messages to another queue."""
     return run(call, "copy")
 
 
-def delete(call: Call) -> Answered | Steps:
+def delete(call: RequestCall) -> RequestAnswer | Steps:
     """Delete messages."""
     return run(call, "delete")
 
 
-def requeue(call: Call) -> Answered | Steps:
+def requeue(call: RequestCall) -> RequestAnswer | Steps:
     """Return dead letters to the queues that they came from."""
     return run(call, "requeue")
 
 
-def errand(call: Call) -> Answered:
+def errand(call: RequestCall) -> RequestAnswer:
     """Return the progress or the result of an errand."""
     found = call.vhost.errands.describe(name_of(call))
     if found is None:
@@ -50,7 +50,7 @@ def errand(call: Call) -> Answered:
     return answered(call, source, answer)
 
 
-def cancel(call: Call) -> Steps:
+def cancel(call: RequestCall) -> Steps:
     """Cancel an errand; return its result."""
     errand(call)
     errands = call.vhost.errands
@@ -67,12 +67,12 @@ def cancel(call: Call) -> Steps:
 # --- Inside -------------------------------------------------------------------------------------
 
 
-def name_of(call: Call) -> str:
+def name_of(call: RequestCall) -> str:
     """Return the name of the errand that a request is about."""
     return call.text("id", octets_max=NAME_OCTETS_MAX)
 
 
-def run(call: Call, do: str) -> Answered | Steps:
+def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     """Begin the errand of a request, unless it is done already."""
     name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
     wait = call.request.get("wait", True)
@@ -81,7 +81,7 @@ def run(call: Call, do: str) -> Answered | Steps:
     if not wait and not name:
         call.refuse("bad-request", "who does not wait has to name the errand: 'id' is missing")
     source = call.text("from")
-    what: Answered = {"do": do, "from": source}
+    what: RequestAnswer = {"do": do, "from": source}
     call.allow("read", source)
     if do in ("move", "copy"):
         what["to"] = call.text("to")
@@ -112,13 +112,13 @@ def follow(running: Running) -> Steps:
     return {"already": False, **running.answer(), "ready": source.message_count()}
 
 
-def answered(call: Call, source: str, answer: Answered) -> Answered:
+def answered(call: RequestCall, source: str, answer: RequestAnswer) -> RequestAnswer:
     """Return an answer with the source's ready messages, if it exists."""
     queue = call.vhost.queues.get(source)
     return {"already": False, **answer, "ready": 0 if queue is None else queue.message_count()}
 
 
-def make(call: Call, do: str) -> Errand:
+def make(call: RequestCall, do: str) -> Errand:
     """Return the errand that a request asks for."""
     source = call.queue("from")
     target: Queue | Target | None = None
@@ -141,7 +141,7 @@ def make(call: Call, do: str) -> Errand:
     )
 
 
-def destination(call: Call, source: Queue) -> Queue:
+def destination(call: RequestCall, source: Queue) -> Queue:
     """Return the queue that messages are to go to."""
     queue = call.queue("to", "write")
     if queue is source:
@@ -149,7 +149,7 @@ def destination(call: Call, source: Queue) -> Queue:
     return queue
 
 
-def selector_of(call: Call) -> Selector | None:
+def selector_of(call: RequestCall) -> Selector | None:
     """Return the selector of a request; without one every message is selected."""
     text = call.request.get("selector", "")
     if not isinstance(text, str) or len(text) > LENGTH_MAX:

@@ -3,22 +3,22 @@
 
 from datetime import UTC, datetime
 
-from headrace.gateway.requests.requests import Answered, Call, Handler
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall
 from headrace.model.vhost.publishing_ids import NAME_MAX
 
 LISTED_MAX = 1000  # Publishers in one answer.
 
 
-def publisher_last(call: Call) -> Answered:
+def publisher_last(call: RequestCall) -> RequestAnswer:
     """Return the highest publishing id of a publisher; -1 for none."""
     name = call.text("name", octets_max=NAME_MAX)
     return {"name": name, "last": call.vhost.publishing_ids.last(name.encode())}
 
 
-def publisher_list(call: Call) -> Answered:
+def publisher_list(call: RequestCall) -> RequestAnswer:
     """The publishers behind a name, in order, so many at a time."""
     after = call.text("after", "", octets_max=NAME_MAX).encode()
-    listed: list[Answered] = []
+    listed: list[RequestAnswer] = []
     for name, last, used_ms in call.vhost.publishing_ids.items():
         if name <= after and after:
             continue
@@ -29,7 +29,7 @@ def publisher_list(call: Call) -> Answered:
     return {"publishers": listed, "more": False}
 
 
-def publisher_forget(call: Call) -> Answered:
+def publisher_forget(call: RequestCall) -> RequestAnswer:
     """Forget a publisher: its ids may begin anew."""
     name = call.text("name", octets_max=NAME_MAX)
     call.allow("configure", name)

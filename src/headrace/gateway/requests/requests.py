@@ -61,9 +61,9 @@ SLICED_MAX = 64  # Requests of one service that are half done.
 NUMBER_MAX = (1 << 63) - 1
 _HEADER, _BODY = 2, 3  # Types of frames.
 
-Answered = dict[str, Any]  # JSON, of a shape that each request has of its own.
+RequestAnswer = dict[str, Any]  # JSON, of a shape that each request has of its own.
 Outcome = TypeVar("Outcome")
-Steps = Generator[None, None, Answered]
+Steps = Generator[None, None, RequestAnswer]
 
 CODES: dict[type[errors.ModelError], str] = {
     errors.AccessRefused: "refused",
@@ -76,7 +76,7 @@ CODES: dict[type[errors.ModelError], str] = {
 }
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that is not served; code and text go into the answer."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -85,7 +85,7 @@ class Refused(Exception):
         self.text = text
 
 
-class Call:
+class RequestCall:
     """One request, as a handler sees it."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Call:
         """End the call with an error."""
         if code == "refused":
             self.context.refused(self.connection, text)
-        raise Refused(code, text)
+        raise RefusedRequest(code, text)
 
     def allow(self, permission: str, name: str) -> None:
         """Refuse a user without ``configure``, ``write`` or ``read`` permission on a name."""
@@ -167,7 +167,7 @@ class Call:
         return found
 
 
-Handler = Callable[[Call], Answered | Steps]
+Handler = Callable[[RequestCall], RequestAnswer | Steps]
 
 # Requests of operators. Those with which applications read, lease and stage are no more audited
 # than their publishes.
@@ -277,10 +277,12 @@ class Service(Consumer):
         if reason:
             answer.give(failure("refused", f"request {reason}"))
             return
-        call = Call(self.context, self.vhost, connection, request)
+        call = RequestCall(self.context, self.vhost, connection, request)
         self.begin(call, partial(handler, call), answer)
 
-    def begin(self, call: Call, work: Callable[[], Answered | Steps], answer: Answer) -> None:
+    def begin(
+        self, call: RequestCall, work: Callable[[], RequestAnswer | Steps], answer: Answer
+    ) -> None:
         """Do some work, at once or in slices, and answer."""
         outcome = self.attempt(work)
         if isinstance(outcome, dict):
@@ -297,14 +299,14 @@ class Service(Consumer):
 
             self.vhost.scheduler.put(key, self.vhost.counters.now_ms, again)
 
-    def step(self, key: object, call: Call, steps: Steps, answer: Answer) -> bool:
+    def step(self, key: object, call: RequestCall, steps: Steps, answer: Answer) -> bool:
         """Do the next slice of a long request; false when that was the last."""
 
-        def following() -> Answered | None:
+        def following() -> RequestAnswer | None:
             try:
                 next(steps)
             except StopIteration as end:
-                returned: Answered = end.value
+                returned: RequestAnswer = end.value
                 return returned
             return None
 
@@ -317,12 +319,12 @@ class Service(Consumer):
         self.queue.unpark(self)
         return False
 
-    def audit(self, call: Call, outcome: Answered) -> None:
+    def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
         """Audit a request that changes something, with its outcome."""
         if call.request["do"] in AUDITED:
             self.note(call, {**call.request}, outcome)
 
-    def note(self, call: Call, request: dict[str, object], outcome: Answered) -> None:
+    def note(self, call: RequestCall, request: dict[str, object], outcome: RequestAnswer) -> None:
         """Write a request to the audit log, if there is one."""
         audit = self.context.access.audit
         if audit.active:
@@ -336,11 +338,11 @@ class Service(Consumer):
                 request=request,
             )
 
-    def attempt(self, work: Callable[[], Outcome]) -> Outcome | Answered:
+    def attempt(self, work: Callable[[], Outcome]) -> Outcome | RequestAnswer:
         """Run some work; an error becomes the answer."""
         try:
             return work()
-        except Refused as error:
+        except RefusedRequest as error:
             return failure(error.code, error.text)
         except errors.ModelError as error:
             return failure(code_of(error), error.text)
@@ -358,7 +360,7 @@ class Answer:
         self.correlation_id = correlation_id
         self.body = b""
 
-    def give(self, answer: Answered) -> None:
+    def give(self, answer: RequestAnswer) -> None:
         """This is the answer."""
         self.body = json.dumps(answer, separators=(",", ":")).encode()
         self.service.context.line(self.service.vhost.name).join(self, 0)
@@ -412,7 +414,7 @@ def body_of(data: bytes, at: int) -> bytes:
     return b"".join(pieces)
 
 
-def failure(code: str, text: str) -> Answered:
+def failure(code: str, text: str) -> RequestAnswer:
     """Return the answer that refuses a request."""
     return {"error": text, "code": code}
 

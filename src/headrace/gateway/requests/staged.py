@@ -4,7 +4,7 @@
 A user needs the permission to write to the sink's name, and to configure it for ``sink.discard``.
 """
 
-from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Steps
 from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import (
     BATCH_MAX,
@@ -19,36 +19,38 @@ STAGES_MAX = 20_000  # Attempts that one commit may name.
 SHOWN_MAX = 1000  # Branches that are shown of one sink.
 
 
-def sink_of(call: Call, permission: str = "write") -> str:
+def sink_of(call: RequestCall, permission: str = "write") -> str:
     """Return the sink that a request names."""
     name = call.text("sink", octets_max=SINK_OCTETS_MAX)
     call.allow(permission, name)
     return name
 
 
-def begin(call: Call) -> Steps:
+def begin(call: RequestCall) -> Steps:
     """Become the owner of a sink."""
     name = sink_of(call)
     owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
     run = call.text("run", "", octets_max=OWNER_OCTETS_MAX)
-    answer: Answered = yield from call.vhost.sinks.begin(name, owner, run, force=call.flag("force"))
+    answer: RequestAnswer = yield from call.vhost.sinks.begin(
+        name, owner, run, force=call.flag("force")
+    )
     return answer
 
 
-def release(call: Call) -> Answered:
+def release(call: RequestCall) -> RequestAnswer:
     """Release a sink."""
     owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
-    answer: Answered = call.vhost.sinks.release(sink_of(call), owner)
+    answer: RequestAnswer = call.vhost.sinks.release(sink_of(call), owner)
     return answer
 
 
-def last(call: Call) -> Answered:
+def last(call: RequestCall) -> RequestAnswer:
     """Return the last committed batch of a sink."""
-    answer: Answered = call.vhost.sinks.describe(sink_of(call, "write"))
+    answer: RequestAnswer = call.vhost.sinks.describe(sink_of(call, "write"))
     return answer
 
 
-def prepare(call: Call) -> Answered:
+def prepare(call: RequestCall) -> RequestAnswer:
     """Make staged work survive until it is decided."""
     held = call.vhost.sinks.prepare(
         sink_of(call),
@@ -60,7 +62,7 @@ def prepare(call: Call) -> Answered:
     return {"already": not held}
 
 
-def commit(call: Call) -> Steps:
+def commit(call: RequestCall) -> Steps:
     """Make a batch visible."""
     name = sink_of(call)
     texts = call.request.get("branches", [])
@@ -70,24 +72,24 @@ def commit(call: Call) -> Steps:
         call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
     stages = [Stage.parse(text) for text in texts]
     batch = call.number("batch", most=BATCH_MAX)
-    answer: Answered = yield from call.vhost.sinks.commit(name, epoch_of(call), batch, stages)
+    answer: RequestAnswer = yield from call.vhost.sinks.commit(name, epoch_of(call), batch, stages)
     return answer
 
 
-def abort(call: Call) -> Steps:
+def abort(call: RequestCall) -> Steps:
     """Roll back the staged branches of a batch."""
     batch = call.number("batch", most=BATCH_MAX)
-    answer: Answered = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
+    answer: RequestAnswer = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
     return answer
 
 
-def discard(call: Call) -> Steps:
+def discard(call: RequestCall) -> Steps:
     """Forget a sink."""
-    answer: Answered = yield from call.vhost.sinks.discard(sink_of(call, "configure"))
+    answer: RequestAnswer = yield from call.vhost.sinks.discard(sink_of(call, "configure"))
     return answer
 
 
-def list_sinks(call: Call) -> Answered:
+def list_sinks(call: RequestCall) -> RequestAnswer:
     """All sinks that the user may write to."""
     vhost = call.vhost
     found = []
@@ -104,7 +106,7 @@ def list_sinks(call: Call) -> Answered:
     return {"sinks": found}
 
 
-def show(call: Call) -> Answered:
+def show(call: RequestCall) -> RequestAnswer:
     """Return a sink with its undecided branches."""
     name = sink_of(call)
     branches = call.vhost.sinks.undecided(name)
@@ -129,7 +131,7 @@ def show(call: Call) -> Answered:
     }
 
 
-def epoch_of(call: Call) -> int:
+def epoch_of(call: RequestCall) -> int:
     """Return the epoch of a request; 0 is the present one."""
     return call.number("epoch", 0)
 

@@ -4,7 +4,7 @@
 from heapq import nsmallest
 from itertools import islice
 
-from headrace.gateway.requests.requests import Answered, Call, Handler, Steps
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Steps
 from headrace.model.stream.stream import Stream
 
 LISTED_MAX = 1000  # Streams of one answer.
@@ -12,17 +12,17 @@ MOMENT_MS_MAX = 1 << 60
 SLICE_QUEUES = 2000  # Looked at in one turn of the event loop.
 
 
-def broker_info(call: Call) -> Answered:
+def broker_info(call: RequestCall) -> RequestAnswer:
     """Return the broker's identity."""
     return {"broker": call.context.identity, "vhost": call.vhost.name}
 
 
-def stream_info(call: Call) -> Answered:
+def stream_info(call: RequestCall) -> RequestAnswer:
     """Return identity and offsets of a stream."""
     return {"broker": call.context.identity, **describe(call.stream())}
 
 
-def stream_list(call: Call) -> Answered | Steps:
+def stream_list(call: RequestCall) -> RequestAnswer | Steps:
     """Return streams: those that a request names, or all by name."""
     names = call.request.get("streams")
     if names is None:
@@ -42,7 +42,7 @@ def stream_list(call: Call) -> Answered | Steps:
     return {"broker": call.context.identity, "streams": found, "missing": missing}
 
 
-def every_stream(call: Call, after: str, most: int) -> Steps:
+def every_stream(call: RequestCall, after: str, most: int) -> Steps:
     """Return the streams that the user may read, by name, from behind `after`."""
     most = min(most, LISTED_MAX)
     names: list[str] = []
@@ -60,7 +60,7 @@ def every_stream(call: Call, after: str, most: int) -> Steps:
     }
 
 
-def is_shown(call: Call, queue: object) -> bool:
+def is_shown(call: RequestCall, queue: object) -> bool:
     """Return True for a client's stream that the user may read."""
     if not isinstance(queue, Stream) or queue.name.startswith("amq."):
         return False
@@ -68,14 +68,14 @@ def is_shown(call: Call, queue: object) -> bool:
     return allowed
 
 
-def stream_offset(call: Call) -> Answered:
+def stream_offset(call: RequestCall) -> RequestAnswer:
     """Return the offset of a time in a stream."""
     log = call.stream().log
     offset = log.offset_at(call.number("timestamp_ms", most=MOMENT_MS_MAX))
     return {"offset": offset, "first": log.first_offset, "next": log.committed_offset}
 
 
-def stream_measure(call: Call) -> Answered:
+def stream_measure(call: RequestCall) -> RequestAnswer:
     """Return the bytes of a range of records, and the offset that a number of bytes reaches."""
     stream = call.stream()
     log = stream.log
@@ -92,7 +92,7 @@ def stream_measure(call: Call) -> Answered:
     return {"count": count, "octets": octets, "next": first + count}
 
 
-def describe(stream: Stream) -> Answered:
+def describe(stream: Stream) -> RequestAnswer:
     """Return a stream as a JSON object."""
     log = stream.log
     return {

@@ -15,16 +15,16 @@ from headrace.model.vhost.super_stream import (
 )
 
 if TYPE_CHECKING:
-    from headrace.gateway.requests.requests import Answered, Call, Handler
+    from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall
     from headrace.model.exchange.exchange import Exchange
 
 
-def info(call: Call) -> Answered:
+def info(call: RequestCall) -> RequestAnswer:
     """Return the partitions of a super stream."""
     return tell(call, exchange_of(call, "read"))
 
 
-def list_all(call: Call) -> Answered:
+def list_all(call: RequestCall) -> RequestAnswer:
     """Return the super streams that the user may read."""
     allowed = call.context.access.allowed
     found = [
@@ -39,7 +39,7 @@ def list_all(call: Call) -> Answered:
     return {"super_streams": told}
 
 
-def add(call: Call) -> Answered:
+def add(call: RequestCall) -> RequestAnswer:
     """Declare one more partition, with the arguments that the others were declared with."""
     exchange = exchange_of(call, "configure")
     if not isinstance(exchange, SuperStreamExchange):
@@ -57,7 +57,7 @@ def add(call: Call) -> Answered:
     return tell(call, exchange)
 
 
-def tell(call: Call, exchange: Exchange) -> Answered:
+def tell(call: RequestCall, exchange: Exchange) -> RequestAnswer:
     """Return a super stream as a JSON object; the user needs permission on all partitions."""
     partitions = []
     for number, partition in enumerate(partitions_of(exchange)):
@@ -73,7 +73,7 @@ def tell(call: Call, exchange: Exchange) -> Answered:
     }
 
 
-def exchange_of(call: Call, permission: str) -> Exchange:
+def exchange_of(call: RequestCall, permission: str) -> Exchange:
     """Return the super stream that is named."""
     name = call.text("exchange")
     call.allow(permission, name)

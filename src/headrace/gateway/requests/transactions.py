@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Answered, Call, Handler, Service
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Service
 from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
 from headrace.model.transaction.xid import Xid
 
@@ -32,12 +32,12 @@ QUEUE = "amq.headrace.transactions"
 REQUEST_OCTETS_MAX = 4096
 
 
-def list_all(call: Call) -> Answered:
+def list_all(call: RequestCall) -> RequestAnswer:
     """Return all branches."""
     return {"transactions": [describe(branch) for branch in call.vhost.branches]}
 
 
-def decide(what: str, call: Call) -> Answered:
+def decide(what: str, call: RequestCall) -> RequestAnswer:
     """Decide a branch."""
     branches = call.vhost.branches
     text = call.request.get("xid", "")

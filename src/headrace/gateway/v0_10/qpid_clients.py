@@ -19,7 +19,7 @@ KIN = "qpid "  # What the products' names begin with,
 RETICENT = "qpid python client"  # and this one's name.
 
 
-def is_kin(properties: dict[str, Any]) -> bool:
+def is_qpid_client(properties: dict[str, Any]) -> bool:
     """Return True if a client is one of Qpid's."""
     product = properties.get("product")
     return isinstance(product, str) and product.lower().startswith(KIN)

@@ -153,7 +153,7 @@ class Lease(Stream):
                 source.publish_dead_letter(message, deadletter.DELIVERY_LIMIT)
                 continue
             if message.flags & C_PERSISTENT:
-                message.position = self.store.give_back(message, arrived_ms, source.id_bytes)
+                message.position = self.store.append_returned(message, arrived_ms, source.id_bytes)
                 if not message.position:
                     message.flags &= ~C_PERSISTENT
                 if source.delivery_limit >= 0:

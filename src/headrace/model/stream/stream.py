@@ -113,7 +113,7 @@ class Stream(Queue):
             store.settle(self.id, message.seq, message.position)
             store.commit()
         message.data = None
-        store.relieve()
+        store.flush_backlog()
 
     def limit(self, arguments: dict[str, Any]) -> None:
         """Set how much the stream keeps, as its effective arguments say."""

@@ -485,7 +485,7 @@ class Branches:
 
     def _finish(self, branch: Branch, status: XaStatus) -> None:
         """Remove a done branch, or keep an operator's decision."""
-        branch.transaction.let_go(branch.publishes)
+        branch.transaction.release_files(branch.publishes)
         branch.publishes, branch.settles = TransactionPublishes(), []
         branch.since_ms = self.vhost.counters.now_ms
         if status:

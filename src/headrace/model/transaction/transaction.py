@@ -216,21 +216,21 @@ class Transaction:
                 self.vhost.facts.change(key, value)
         finally:
             store.commit()
-        self.let_go(publishes)
+        self.release_files(publishes)
         return refused
 
     def forget(self) -> None:
         """Start again; settled messages stay with their client."""
-        self.let_go(self.take()[0])
+        self.release_files(self.take()[0])
 
     def undo(self) -> None:
         """Start again; settled messages return to their queues."""
         publishes, settles = self.take()
         publishes.abandon(self.vhost.store)
-        self.let_go(publishes)
+        self.release_files(publishes)
         self._requeue(settles)
 
-    def let_go(self, publishes: TransactionPublishes) -> None:
+    def release_files(self, publishes: TransactionPublishes) -> None:
         """Release the files of publishes that were taken over."""
         if not publishes.files:
             return

@@ -18,12 +18,12 @@ cdef Py_ssize_t INLINE_BODY_MAX
 
 cdef class SessionPort:
     cdef public bytes name
-    cdef public Carrier connection
+    cdef public SessionConnection connection
     cdef public unsigned int channel
     cdef public int state
     cdef public bint ended
     cdef public object error
-    cdef public bint quick
+    cdef public bint fast_path
     cdef public unsigned int next_in
     cdef public unsigned int cursor
     cdef public unsigned int command_id
@@ -38,13 +38,13 @@ cdef class SessionPort:
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
 
-cdef class Carrier(Endpoint):
+cdef class SessionConnection(Endpoint):
     cdef public bint reticent
     cdef public unsigned int max_frame_size
     cdef public unsigned long long body_max
     cdef public dict attached
     cdef public SessionPort last
-    cdef public list newsy
+    cdef public list to_announce
     cdef public unsigned int current
     cdef public list events
     cdef public bint is_server
@@ -82,7 +82,7 @@ cdef class Carrier(Endpoint):
     cpdef on_session_failed(self, SessionPort session, object error)
     cpdef on_resumed(self, SessionPort session, bint kept)
     cpdef on_given_up(self, SessionPort session, unsigned int lo, unsigned int hi)
-    cpdef let_go(self, SessionPort session, int code)
+    cpdef detach_session(self, SessionPort session, int code)
     cpdef evict(self, SessionPort session)
     cpdef lost(self)
     @cython.locals(session=SessionPort)

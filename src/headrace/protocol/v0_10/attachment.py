@@ -52,12 +52,12 @@ class SessionPort:
     def __init__(self, name: bytes) -> None:
         """``name`` has at most 65535 octets."""
         self.name = name
-        self.connection: Any = None  # The Carrier that it is attached to.
+        self.connection: Any = None  # The SessionConnection that it is attached to.
         self.channel = 0
         self.state = DETACHED
         self.ended = False  # It failed, or its timeout ran out. It cannot be attached again.
         self.error: Any = None  # Why it failed: an ExecutionError, or the peer's exception.
-        self.quick = False  # The next command may take the narrow path.
+        self.fast_path = False  # The next command may take the fast path.
         self.next_in = 0  # The id of the first command that did not come yet.
         self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
         self.command_id = 0  # Of the command being handled.
@@ -69,7 +69,7 @@ class SessionPort:
         """Have the connection call :meth:`tell` at the end of the turn."""
         if not self.listed and self.connection is not None:
             self.listed = True
-            self.connection.newsy.append(self)
+            self.connection.to_announce.append(self)
 
     def tell(self) -> None:
         """Tell the peer what is complete and what we know to be."""
@@ -85,13 +85,13 @@ class SessionPort:
         """The command with this id is executed, its effects are as durable as it asked for."""
 
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A frame of the command track came that does not take the narrow path."""
+        """A frame of the command track came that does not take the fast path."""
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
 
 
-class Carrier(Endpoint):
+class SessionConnection(Endpoint):
     """Port by which sessions use the connection that they are attached to: frames and upcalls.
 
     The base class collects events; a gateway or a client overrides the upcalls instead. A command
@@ -106,7 +106,7 @@ class Carrier(Endpoint):
         self.body_max = 128 << 20  # Octets of a body that we take.
         self.attached: dict[int, Session] = {}  # Sessions by channel.
         self.last: Session | None = None  # The one that was used last.
-        self.newsy: list[Session] = []  # Sessions that have something to tell.
+        self.to_announce: list[Session] = []  # Sessions with completions to announce.
         self.current = 0  # The command being handled, class code << 8 | command code.
         self.reticent = False  # The peer hears of known completions only when it asks.
         self.events: list[Event] = []
@@ -161,8 +161,8 @@ class Carrier(Endpoint):
 
     # --- Attached sessions ----------------------------------------------------------------------
 
-    def let_go(self, session: "Session", code: int) -> None:
-        """A session leaves its channel."""
+    def detach_session(self, session: "Session", code: int) -> None:
+        """Detach a session from its channel."""
         number = session.channel
         session.leave()
         if self.session is session:
@@ -174,19 +174,19 @@ class Carrier(Endpoint):
         self.write_control(
             session.channel, SessionDetached(name=session.name, code=DetachCode.SESSION_BUSY)
         )
-        self.let_go(session, int(DetachCode.SESSION_BUSY))
+        self.detach_session(session, int(DetachCode.SESSION_BUSY))
 
     def lost(self) -> None:
         """The transport is gone: every session is detached."""
         for session in list(self.attached.values()):
-            self.let_go(session, 0)
+            self.detach_session(session, 0)
 
     def announce(self) -> None:
         """Tell the peer what sessions have become complete: for who completes between reads."""
-        newsy = self.newsy
-        if newsy:
-            self.newsy = []
-            for session in newsy:
+        to_announce = self.to_announce
+        if to_announce:
+            self.to_announce = []
+            for session in to_announce:
                 if session.connection is self:
                     session.tell()
 

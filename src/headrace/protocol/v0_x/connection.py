@@ -5,7 +5,7 @@ Theory of operation. The owner puts received octets into :meth:`Connection.feed`
 and sends what the base class collected. Every complete frame is checked (kind, size, end octet,
 channel, order) before an octet of its payload is looked at. Then
 
-* a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a narrow path: one
+* a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a fast path: one
   call with offsets, no objects (:mod:`headrace.protocol.v0_x.content_frames`);
 * every other method is decoded into its typed class and, when it carries content, waits on its
   channel for header and body frames;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods with content of AMQP 0-8, 0-9 and 0-9-1: a method frame, a header frame, body frames.
 
-A ``basic.publish`` whose content lies whole in the buffer takes a narrow path: one call with
+A ``basic.publish`` whose content lies whole in the buffer takes a fast path: one call with
 offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a gatherer.
 Of every other content the frames are taken one by one and put together on the channel. Both ways
 end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so how the octets were

@@ -154,7 +154,7 @@ class Storage:
         self.vhost_ids[vhost] = vhost_id
         return store
 
-    def let_go(self, vhost: str) -> None:
+    def abandon(self, vhost: str) -> None:
         """Close the files of a virtual host that could not be started."""
         staging = self.stagings.pop(vhost, None)
         if staging is not None:
@@ -197,13 +197,13 @@ class Storage:
         if self.data is not None:
             self.remove_tree(self.data.vhost(number))
 
-    def rest(self, vhosts: Iterable[VirtualHost]) -> None:
+    def store_redelivered(self, vhosts: Iterable[VirtualHost]) -> None:
         """Write which messages were delivered, so that the next start marks them as redelivered."""
         for vhost in vhosts:
             vhost.errands.close()
             vhost.branches.close()
             if isinstance(vhost.store, Journal):
-                vhost.store.rest(
+                vhost.store.store_redelivered(
                     (queue.id, seq)
                     for queue in vhost.queues.values()
                     if queue.durable and not queue.is_stream

@@ -170,7 +170,7 @@ class AccountChanges:
             try:
                 self._hosts.add(name, number)
             except (StoreError, OSError) as error:
-                self._storage.let_go(name)
+                self._storage.abandon(name)
                 reason = (isinstance(error, OSError) and error.strerror) or str(error)
                 self.down[name] = f"virtual host '{name}' cannot be brought up: {reason}"
                 if name not in down:

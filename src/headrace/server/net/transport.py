@@ -72,7 +72,7 @@ class Reactor:
                     transport.flush()
         self.count()
         for store in self.stores:
-            store.kick()
+            store.start_write()
         self.pool.step += 1
 
     def count(self) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.neutral import reply_to_of_text
-from headrace.gateway.requests.requests import Call, Service, Steps, failure
+from headrace.gateway.requests.requests import RequestCall, Service, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
 from headrace.model.exchange.exchange import DirectExchange
@@ -37,7 +37,7 @@ from headrace.wire.types_0_10 import decode_map
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.requests.requests import Answer, Answered
+    from headrace.gateway.requests.requests import Answer, RequestAnswer
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
     from headrace.server.management.managed_broker import ManagedBroker
@@ -125,8 +125,8 @@ class Agent(Service):
         self.begin(call, partial(self.acting, handler, call, answer), answer)
 
     def acting(
-        self, handler: Callable[[Asking, Reply], Answered | Steps], call: Asking, answer: Reply
-    ) -> Answered | Steps:
+        self, handler: Callable[[Asking, Reply], RequestAnswer | Steps], call: Asking, answer: Reply
+    ) -> RequestAnswer | Steps:
         """Do what a request says; what happens is the user's doing."""
         events = self.context.events
         events.actor = call.user
@@ -135,7 +135,7 @@ class Agent(Service):
         finally:
             events.actor = None
 
-    def audit(self, call: Call, outcome: Answered) -> None:
+    def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
         assert isinstance(call, Asking)
         if call.what in CHANGING:
             do = f"qmf {'.'.join(call.what)}"
@@ -172,7 +172,7 @@ def query(call: Asking, reply: Reply) -> Steps:
     return {"objects": before or []}
 
 
-def method(call: Asking, _: Reply) -> Answered | Steps:
+def method(call: Asking, _: Reply) -> RequestAnswer | Steps:
     """Call a method of an object."""
     name = call.checked("_method_name", call.request.get("_method_name"), NAME_OCTETS_MAX)
     target = call.inner("_object_id").get("_object_name")
@@ -203,7 +203,7 @@ def crowded(vhost: VirtualHost) -> bool:
     return bool(vhost.counters.crowded() or vhost.store.full)
 
 
-OPCODES: dict[str, Callable[[Asking, Reply], Answered | Steps]] = {
+OPCODES: dict[str, Callable[[Asking, Reply], RequestAnswer | Steps]] = {
     "_query_request": query,
     "_method_request": method,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.requests.requests import Call, Refused
+from headrace.gateway.requests.requests import RefusedRequest, RequestCall
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.model.errors import (
     AccessRefused,
@@ -59,7 +59,7 @@ def with_texts(value: Any) -> Any:
     return value
 
 
-class Asking(Call):
+class Asking(RequestCall):
     """A request, and who asks."""
 
     def __init__(self, agent: Agent, connection: Any, request: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Asking(Call):
         """Give the virtual host, to change by the rules of 0-10 as the user may.
 
         Raises:
-            Refused: the change cannot be done.
+            RefusedRequest: the change cannot be done.
         """
         shared = self.agent.broker.shared_0_10
         host = AuthorizedHost(
@@ -112,7 +112,7 @@ class Asking(Call):
         try:
             yield host
         except ModelError as error:
-            raise Refused(code_of(error), error.text) from None
+            raise RefusedRequest(code_of(error), error.text) from None
 
 
 def code_of(error: ModelError) -> str:

@@ -24,7 +24,7 @@ from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.requests.requests import Answered, Steps
+    from headrace.gateway.requests.requests import RequestAnswer, Steps
     from headrace.model.contents import Content
     from headrace.model.queue.queue import Queue
     from headrace.server.qmf.asking import Asking
@@ -36,23 +36,23 @@ CLOSED = "closed by an operator"
 NAME_OCTETS_MAX = 255  # Of a queue, an exchange, or a binding's key.
 LEVELS = {logging.DEBUG: "debug+", logging.INFO: "info+", logging.WARNING: "warning+"}
 
-Method = Callable[["Asking"], "Answered | Steps"]
+Method = Callable[["Asking"], "RequestAnswer | Steps"]
 
 
 # --- Queues, exchanges, bindings ------------------------------------------------------------------
 
 
-def create(call: Asking) -> Answered:
+def create(call: Asking) -> RequestAnswer:
     """Make a queue, an exchange or a binding."""
     return one_of(call, CREATIONS, "made")
 
 
-def delete(call: Asking) -> Answered:
+def delete(call: Asking) -> RequestAnswer:
     """Delete a queue, an exchange or a binding."""
     return one_of(call, DELETIONS, "deleted")
 
 
-def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: str) -> Answered:
+def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: str) -> RequestAnswer:
     """Do what there is to do for the type of object that a request names."""
     kind = call.checked("type", call.request.get("type"))
     handler = kinds.get(kind)
@@ -181,7 +181,7 @@ def move(call: Asking) -> Steps:
     return {"qty": answer["done"]}
 
 
-def purge(call: Asking) -> Answered | Steps:
+def purge(call: Asking) -> RequestAnswer | Steps:
     """Messages of a queue go, so many or all."""
     call.request = {"from": call.key, **chosen(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
@@ -191,7 +191,7 @@ def purge(call: Asking) -> Answered | Steps:
     return emptied(messages.delete(call))
 
 
-def emptied(outcome: Answered | Steps) -> Steps:
+def emptied(outcome: RequestAnswer | Steps) -> Steps:
     """Wait for an errand of which nothing is told."""
     yield from in_slices(outcome)
     return {}
@@ -261,7 +261,7 @@ def chosen(call: Asking, field: str) -> dict[str, Any]:
     return {"count": count or None, "selector": selector}
 
 
-def in_slices(outcome: Answered | Steps) -> Steps:
+def in_slices(outcome: RequestAnswer | Steps) -> Steps:
     """Return what an errand did, whether it takes long or not."""
     return outcome if isinstance(outcome, dict) else (yield from outcome)
 
@@ -269,7 +269,7 @@ def in_slices(outcome: Answered | Steps) -> Steps:
 # --- The broker and its connections ---------------------------------------------------------------
 
 
-def echo(call: Asking) -> Answered:
+def echo(call: Asking) -> RequestAnswer:
     """Say the same."""
     return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
 
@@ -287,14 +287,14 @@ def ask(call: Asking) -> Steps:
     return {"results": found["_values"]}
 
 
-def log_level(call: Asking) -> Answered:
+def log_level(call: Asking) -> RequestAnswer:
     """Tell what is logged."""
     operators_only(call)
     level = logging.getLogger().getEffectiveLevel()
     return {"level": LEVELS.get(level, "error+")}
 
 
-def timestamps(call: Asking) -> Answered:
+def timestamps(call: Asking) -> RequestAnswer:
     """Return True if messages are stamped with their time of arrival."""
     return {"receive": call.agent.broker.settings.stamp_timestamp != "off"}
 
@@ -322,7 +322,7 @@ def operators_only(call: Asking) -> None:
         call.refuse("refused", f"user '{call.user.name}' has none of the tags of operators")
 
 
-def refuse(call: Asking) -> Answered:
+def refuse(call: Asking) -> RequestAnswer:
     """There is such a method, and it does nothing here."""
     call.refuse(NOT_IMPLEMENTED, f"{'.'.join(call.what)} is not served")
 

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.requests.requests import Answer, Answered, made
+from headrace.gateway.requests.requests import Answer, RequestAnswer, made
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.wire.errors import MalformedError
@@ -61,7 +61,7 @@ class Reply(Answer):
         access.check(self.user, vhost.name, "write", "exchange", self.exchange or "amq.default")
         access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
 
-    def give(self, answer: Answered) -> None:
+    def give(self, answer: RequestAnswer) -> None:
         """This is the answer, or the end of it."""
         if "error" in answer:
             code = ERRORS.get(answer["code"], EXCEPTION)

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headrace.spark.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.spark.decode.infer import grow, type_of_text
-from headrace.spark.decode.text_columns import Refused, converted
+from headrace.spark.decode.text_columns import InexactValue, converted
 from headrace.spark.decode.values import Note, text_converter
 from headrace.spark.schema.types import arrow_type
 
@@ -87,7 +87,7 @@ class CsvCodec:
         """The values of all; None when only `decode_each` can tell them."""
         try:
             return self._decode_together(bodies)
-        except (Refused, pa.ArrowInvalid):
+        except (InexactValue, pa.ArrowInvalid):
             return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
@@ -145,12 +145,12 @@ class CsvCodec:
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:
         data = b"\n".join(bodies)
         if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
-            raise Refused
+            raise InexactValue
         if any(mark in data for mark in self._special):
-            raise Refused
+            raise InexactValue
         octets = pa.array(bodies, pa.binary())
         if pc.min(pc.binary_length(octets)).as_py() == 0:
-            raise Refused
+            raise InexactValue
         table = pv.read_csv(
             pa.BufferReader(data),
             read_options=pv.ReadOptions(
@@ -166,7 +166,7 @@ class CsvCodec:
             ),
         )
         if table.num_rows != len(bodies):
-            raise Refused
+            raise InexactValue
         columns = [
             converted(column.combine_chunks(), field.type, self._zone)
             for column, field in zip(table.columns, self.arrow, strict=True)

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from headrace.spark.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.spark.decode.infer import grow, type_of_json
-from headrace.spark.decode.text_columns import Refused, finished
+from headrace.spark.decode.text_columns import InexactValue, finished
 from headrace.spark.decode.values import Note, TooManyNotes, converter, loads
 from headrace.spark.schema.types import arrow_type
 
@@ -65,7 +65,7 @@ class JsonCodec:
             return None
         try:
             return self._decode_together(bodies)
-        except (Refused, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
+        except (InexactValue, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             return None
 
     def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
@@ -110,12 +110,12 @@ class JsonCodec:
     def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:
         data = b"\n".join(bodies)
         if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
-            raise Refused
+            raise InexactValue
         octets = pa.array(bodies, pa.binary())
         if not pc.all(pc.and_(pc.starts_with(octets, b"{"), pc.ends_with(octets, b"}"))).as_py():
-            raise Refused
+            raise InexactValue
         if _NOT_FINITE.search(data):
-            raise Refused
+            raise InexactValue
         octets.cast(pa.string())  # Checks that it is UTF-8.
         table = pj.read_json(
             pa.BufferReader(data),
@@ -123,7 +123,7 @@ class JsonCodec:
             parse_options=self._parse,
         )
         if table.num_rows != len(bodies):
-            raise Refused
+            raise InexactValue
         columns = [
             finished(column.combine_chunks(), field.type, self._zone)
             for column, field in zip(table.columns, self.arrow, strict=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of text as columns of other types, all rows at once.
 
-Only texts whose meaning is beyond doubt are taken; `Refused` leaves the batch to `values`, which
-looks at each row and decides.
+Only unambiguous texts are converted; `InexactValue` leaves the batch to `values`, which decides row
+by row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHOLE: Final = "-?[0-9]{1,18}"
 _REAL: Final = "-?[0-9]{1,17}(?:[.][0-9]{1,17})?(?:[eE]-?[0-9]{1,2})?"
 
 
-class Refused(ValueError):  # By the fast way; caught in this package.
+class InexactValue(ValueError):  # By the fast way; caught in this package.
     """The fast way cannot tell; the slow one can."""
 
 
@@ -61,7 +61,7 @@ def converted(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
     if kind.tz is not None and _all(array, _LOCAL + _ZONE):
         return array.cast(kind)
     if kind.tz is not None and zone is not UTC:
-        raise Refused
+        raise InexactValue
     local = _matching(array, _LOCAL).cast(pa.timestamp("us"))
     return local if kind.tz is None else local.cast(kind)
 
@@ -69,14 +69,14 @@ def converted(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
 def _decimal(kind: pa.Decimal128Type) -> str:
     whole = kind.precision - kind.scale
     if whole == 0:
-        raise Refused
+        raise InexactValue
     fraction = f"(?:[.][0-9]{{1,{kind.scale}}})?" if kind.scale else ""
     return f"-?[0-9]{{1,{whole}}}{fraction}"
 
 
 def _matching(array: pa.Array, expression: str) -> pa.Array:
     if not _all(array, expression):
-        raise Refused
+        raise InexactValue
     return array
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.blocking.loop_thread import LOOP
-from headrace.client.bulk.consumer import PREFETCH_MAX, Drain, Drawn
+from headrace.client.bulk.consumer import PREFETCH_MAX, BulkConsumer, Drawn
 from headrace.client.errors import (
     ChannelClosed,
     ConnectionClosed,
@@ -46,7 +46,7 @@ class Spooled:
         self.options = options
         self._spool: Spool | None = None
         self._broker = ""
-        self._drain: Drain | None = None
+        self._drain: BulkConsumer | None = None
         self._connection: blocking.Connection | None = None
         self._tags: deque[tuple[int, int]] = deque()  # Of unacked messages, and their numbers.
         self._again: dict[bytes, deque[int]] = {}  # Numbers of what comes again, by digest.
@@ -161,7 +161,7 @@ class Spooled:
         def begin(connection: blocking.Connection) -> None:
             if self._drain is not None and self._connection is connection:
                 return
-            drain = Drain(connection.source, self.options.queue, PREFETCH_MAX)
+            drain = BulkConsumer(connection.source, self.options.queue, PREFETCH_MAX)
             LOOP.run(drain.start())
             self._drain, self._connection = drain, connection
             self._tags.clear()  # All that was not acked comes again.
@@ -199,5 +199,5 @@ class Spooled:
         self._tags.append((drawn.tag, number))
 
     @staticmethod
-    async def _acked(drain: Drain, tag: int) -> None:
+    async def _acked(drain: BulkConsumer, tag: int) -> None:
         drain.ack_up_to(tag)

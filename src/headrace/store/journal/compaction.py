@@ -86,7 +86,7 @@ class Compactor:
         while self.next < stop and budget > 0:
             i = self.next
             self.next += 1
-            if segment.owed(i):
+            if segment.unsettled_queues(i):
                 budget -= self.copy_one(segment, forward, i)
         if self.next >= segment.count:
             segment.moved = True

@@ -58,7 +58,7 @@ cdef class Journal(SegmentLog):
         n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, segment=Segment, i=u32,
         position=u64,
     )
-    cpdef u64 give_back(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
+    cpdef u64 append_returned(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
     @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
     cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
     cpdef settle(self, u32 queue_id, u64 seq, u64 position)
@@ -90,7 +90,7 @@ cdef class Journal(SegmentLog):
     cpdef seal_changes(self)
     cpdef prove(self)
     cpdef mark(self, bytes runs)
-    cpdef kick(self)
+    cpdef start_write(self)
     cpdef roll(self, u64 size)
     cpdef bint take_finished(self) except -1
     cpdef bint page_out(self, Message message) except -1
@@ -100,5 +100,5 @@ cdef class Journal(SegmentLog):
     cpdef read(self)
     cpdef recover(self)
     cpdef abandon(self)
-    cpdef rest(self, marks)
+    cpdef store_redelivered(self, marks)
     cpdef close(self)

@@ -214,7 +214,7 @@ class Journal(SegmentLog):
             message.parts = None
         return position
 
-    def give_back(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
+    def append_returned(self, message: Message, arrived_ms: int, queue_id: bytes) -> int:
         """See :class:`Store`."""
         n = len(message.data)
         length = C_MESSAGE_HEAD + 4 + n
@@ -434,7 +434,7 @@ class Journal(SegmentLog):
 
     # --- Groups and segments ----------------------------------------------------------------
 
-    def kick(self) -> None:
+    def start_write(self) -> None:
         """See :class:`Store`."""
         if self.settled.count or self.settled.at or self.counts.at:
             if not self.room.low:
@@ -445,8 +445,8 @@ class Journal(SegmentLog):
             self.make_room()
         if self.emptied:
             self.emptied = False
-            self.retirement.look()
-            self.retirement.let_go()
+            self.retirement.retire()
+            self.retirement.recycle()
         if self.busy is None and self.is_dirty():
             self.hand_over()
 
@@ -463,7 +463,7 @@ class Journal(SegmentLog):
     def take_finished(self) -> bool:
         moved = SegmentLog.take_finished(self)
         if moved:
-            self.retirement.let_go()
+            self.retirement.recycle()
             self.files.close_some()
             self.room.want(self.segment.allocated)
             if not self.room.spent:  # Compaction needs room before it frees any.
@@ -550,16 +550,16 @@ class Journal(SegmentLog):
         self.prepared_branches = recovery.prepared_branches()
         self.recovered = True
         self.emptied = True
-        self.writer.look()
+        self.writer.want_free_check()
         return recovery.messages()
 
-    def relieve(self) -> None:
+    def flush_backlog(self) -> None:
         """See :class:`Store`."""
         if self.appended - self.synced > RELIEF:
-            self.kick()
+            self.start_write()
             self.wait()
 
-    def rest(self, marks: Iterable[tuple[int, int]]) -> None:
+    def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
         Call just before :meth:`close`; otherwise the next start knows only upper bounds.

@@ -48,7 +48,7 @@ cdef class SegmentLog(Store):
     cpdef roll(self, u64 size)
     @cython.locals(segment=Segment, first=bytes)
     cpdef begin_segment(self, u32 number, u64 size)
-    cpdef kick(self)
+    cpdef start_write(self)
     cpdef bint failing(self) except -1
     cdef bint is_dirty(self) except -1
     cpdef hand_over(self)

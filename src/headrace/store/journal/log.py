@@ -228,7 +228,7 @@ class SegmentLog(Store):
             self.full = full
             self.report_full()
             news = True
-        self.kick()
+        self.start_write()
         if news and self.notify is not None:
             self.notify()
 

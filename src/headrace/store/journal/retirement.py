@@ -28,7 +28,7 @@ class Retirement:
         # With the log position that must be durable first.
         self.leaving: deque[tuple[Segment, int]] = deque()
 
-    def look(self) -> None:
+    def retire(self) -> None:
         """Remove the oldest segments while nothing in them is needed."""
         gone: list[Segment] = []
         self.take_out(gone)
@@ -93,7 +93,7 @@ class Retirement:
         for key in sorted(segment.facts or ()):
             journal.fact(key, journal.facts[key])
 
-    def let_go(self) -> None:
+    def recycle(self) -> None:
         """Recycle the files of segments whose removal is durable."""
         journal = self.journal
         while self.leaving and self.leaving[0][1] <= journal.synced:

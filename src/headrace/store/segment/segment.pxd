@@ -47,7 +47,7 @@ cdef class Segment:
     cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF
     cpdef several(self, u32 i, u32 owed, bytes ids)
     cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
-    cpdef u32 owed(self, u32 i) except? 0xFFFFFFFF
+    cpdef u32 unsettled_queues(self, u32 i) except? 0xFFFFFFFF
     @cython.locals(owed=u32)
     cpdef int settle(self, u32 i, u32 queue_id) except -2
     @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)

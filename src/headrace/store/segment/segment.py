@@ -116,7 +116,7 @@ class Segment:
         """Return the offset of a message in the file."""
         return get32(self.heads, 8 * i)
 
-    def owed(self, i: int) -> int:
+    def unsettled_queues(self, i: int) -> int:
         """Return how many queues have not settled a message."""
         return get32(self.heads, 8 * i + 4) & 0x7FFFFFFF
 

@@ -69,8 +69,8 @@ class Writer:
         self.jobs.append(job)
         self._work.put(None)
 
-    def look(self) -> None:
-        """Compare free space with the limit now, and regularly while it is short."""
+    def want_free_check(self) -> None:
+        """Check free space now, and regularly while it is short."""
         if self._thread is None:
             self.check_free()
         else:

@@ -85,7 +85,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
             command,
             "destination",
         )
-    if session.selected_tx and accept_mode and not session.connection.kin:
+    if session.selected_tx and accept_mode and not session.connection.qpid_client:
         raise fault(
             ExecutionCode.NOT_ALLOWED,
             "a transactional session accepts explicitly",

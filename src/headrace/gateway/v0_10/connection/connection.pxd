@@ -22,7 +22,7 @@ cdef class Connection010(Connection):
     cdef public ConfirmLine line
     cdef public str mechanism
     cdef public dict client_properties
-    cdef public bint kin
+    cdef public bint qpid_client
     cdef public list joined
     cdef public list unflushed
     cdef public dict handlers

@@ -20,7 +20,7 @@ if not cython.compiled:
 
 from headrace.gateway.connection.context import CHANGES, waits
 from headrace.gateway.v0_10.errors import translate
-from headrace.gateway.v0_10.qpid_clients import is_kin, is_reticent
+from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import holders_of, parts_of
 from headrace.protocol.codec_0_10 import (
@@ -84,7 +84,7 @@ class Connection010(Connection):
         self.line: Any = None  # and that store's ConfirmLine.
         self.mechanism = ""
         self.client_properties: dict[str, Any] = {}
-        self.kin = False  # One of Qpid's own clients.
+        self.qpid_client = False  # One of Qpid's own clients.
         self.joined: list[Any] = []  # Sessions that came back in this read.
         self.unflushed: list[Completion] = []  # Those with a batch of this read.
         self.handlers: dict[str, Any] = shared.handlers
@@ -119,7 +119,7 @@ class Connection010(Connection):
     def start_ok(self, control: ConnectionStartOk) -> None:
         """The client chose a mechanism and says who it is."""
         self.client_properties = dict(control.client_properties or {})
-        self.kin = is_kin(self.client_properties)
+        self.qpid_client = is_qpid_client(self.client_properties)
         self.reticent = is_reticent(self.client_properties)
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
@@ -259,7 +259,7 @@ class Connection010(Connection):
         session.refresh_all()
 
     def on_given_up(self, session: Any, lo: int, hi: int) -> None:
-        session.give_back(lo, hi)
+        session.requeue_lost(lo, hi)
 
     def choose_timeout(self, session: ProtocolSession, requested: int | None) -> int | None:
         granted: int = self.shared.sessions.grant(requested)

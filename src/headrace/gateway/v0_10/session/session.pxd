@@ -34,7 +34,7 @@ cdef class Session010(SessionContext):
     cpdef settle_ranges(self, list ranges, int outcome)
     @cython.locals(deliveries=Deliveries)
     cdef finish_settling(self)
-    cpdef give_back(self, unsigned int first, unsigned int last)
+    cpdef requeue_lost(self, unsigned int first, unsigned int last)
     @cython.locals(subscription=Subscription)
     cpdef refresh_all(self)
     cpdef go_on_flushing(self, Subscription subscription)

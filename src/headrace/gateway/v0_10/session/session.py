@@ -108,8 +108,8 @@ class Session010(SessionContext):
         else:
             self.received.complete(self.command_id)
 
-    def give_back(self, first: int, last: int) -> None:
-        """Deliveries got lost on the way: they return to their queues."""
+    def requeue_lost(self, first: int, last: int) -> None:
+        """Requeue deliveries that were lost on the way."""
         self.deliveries.settle_range(first, last, REQUEUE)
         self.deliveries.forget_browsed(first, last)
         if self.windows.runs:
@@ -159,7 +159,7 @@ class Session010(SessionContext):
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
         connection = self.connection
-        if connection is not None and connection.kin and subscription.idle():
+        if connection is not None and connection.qpid_client and subscription.idle():
             return  # It will be cancelled, or hear of it when it wants messages again.
         self.subscriptions.pop(subscription.tag, None)
         if self.over or subscription.cancelled_by_client:

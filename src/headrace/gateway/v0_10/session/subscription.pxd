@@ -9,7 +9,7 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
 from headrace.model.queue.destination cimport Consumer
-from headrace.protocol.v0_10.attachment cimport Carrier
+from headrace.protocol.v0_10.attachment cimport SessionConnection
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 from headrace.wire.memory cimport cut, get32
 
@@ -57,7 +57,7 @@ cdef class Subscription(Consumer):
     cdef public unsigned int number
     cdef public bint cancelled_by_client
 
-    @cython.locals(link=Carrier, starving=dict)
+    @cython.locals(link=SessionConnection, starving=dict)
     cpdef bint can(self) except -1
     cpdef int accepts(self, Message message) except -1
     @cython.locals(data=bytes, at=Py_ssize_t, size=Py_ssize_t)

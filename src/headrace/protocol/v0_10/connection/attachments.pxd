@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport C_ATTACHED, C_ATTACHING, C_DETACHING, Carrier
+from headrace.protocol.v0_10.attachment cimport C_ATTACHED, C_ATTACHING, C_DETACHING, SessionConnection
 from headrace.protocol.v0_10.session.session cimport Session
 from headrace.protocol.v0_x.handshake cimport STATE_OPEN
 
 @cython.final
 cdef class Attachments:
-    cdef Carrier connection
+    cdef SessionConnection connection
 
-    @cython.locals(connection=Carrier, found=Session)
+    @cython.locals(connection=SessionConnection, found=Session)
     cpdef peer_attaches(self, Session session, unsigned int number, object control)
-    @cython.locals(connection=Carrier)
+    @cython.locals(connection=SessionConnection)
     cpdef peer_detaches(self, Session session, unsigned int number, object control)
     cpdef peer_attached(self, Session session, object control)
     cpdef peer_detached(self, Session session, object control)

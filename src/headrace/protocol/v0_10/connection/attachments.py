@@ -11,7 +11,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.attachment import ATTACHING as C_ATTACHING
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
-    from headrace.protocol.v0_10.attachment import Carrier
+    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import STATE_OPEN
 
@@ -28,7 +28,7 @@ from headrace.spec.reply_0_10 import CloseCode, DetachCode
 class Attachments:
     """Attaches sessions to a connection and detaches them, as the peer or we ask."""
 
-    def __init__(self, connection: Carrier) -> None:
+    def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
 
     # --- The peer attaches and detaches -------------------------------------------------------
@@ -71,7 +71,7 @@ class Attachments:
             return
         session.tell()
         connection.write_control(number, SessionDetached(name=session.name, code=DetachCode.NORMAL))
-        connection.let_go(session, 0)
+        connection.detach_session(session, 0)
 
     def peer_attached(self, session: Session | None, control: SessionAttached) -> None:
         """The peer has the session that we asked for."""
@@ -92,7 +92,7 @@ class Attachments:
             code = control.code
             if code != DetachCode.NORMAL and session.state == C_ATTACHED:
                 session.tell()
-            self.connection.let_go(session, 0 if code is None else int(code))
+            self.connection.detach_session(session, 0 if code is None else int(code))
 
     # --- We attach and detach -----------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport Carrier, SessionPort
+from headrace.protocol.v0_10.attachment cimport SessionConnection, SessionPort
 from headrace.protocol.v0_10.connection.attachments cimport Attachments
 from headrace.protocol.v0_10.connection.frames cimport FrameReader
 from headrace.protocol.output cimport BufferPool
@@ -9,7 +9,7 @@ from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
 )
 
-cdef class Connection(Carrier):
+cdef class Connection(SessionConnection):
     cdef public FrameReader reader
     cdef public Attachments attachments
     cdef public bytes rest

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, ends.
 
-Theory of operation. Its sessions know the connection as a :class:`Carrier`
+Theory of operation. Its sessions know the connection as a :class:`SessionConnection`
 (:mod:`headrace.protocol.v0_10.attachment`). It holds two parts:
 
 * :class:`FrameReader` takes the bytes (:mod:`headrace.protocol.v0_10.connection.frames`);
@@ -23,7 +23,7 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
-    from headrace.protocol.v0_10.attachment import Carrier
+    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.connection.frames import FrameReader
     from headrace.protocol.v0_10.session.session import Session
@@ -72,7 +72,7 @@ MAX_FRAME_MAX = 65535  # Octets.
 HEADER = V0_10.header
 
 
-class Connection(Carrier):
+class Connection(SessionConnection):
     """One peer's view of one connection."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Connection(Carrier):
         ``channel_max`` (channels, numbered from 0), ``body_max`` (octets). ``sessions`` is the
         :class:`Sessions` that a server finds sessions in.
         """
-        Carrier.__init__(
+        SessionConnection.__init__(
             self, BufferPool() if pool is None else pool, channel_max, sessions, role is SERVER
         )
         self.reader = FrameReader(self)
@@ -304,7 +304,7 @@ class Connection(Carrier):
                     session.channel,
                     SessionDetached(name=session.name, code=error.detach_code),
                 )
-                self.let_go(session, int(error.detach_code))
+                self.detach_session(session, int(error.detach_code))
             return
         if not isinstance(error, CloseError):
             error = CloseError(CloseCode.CONNECTION_FORCED, error.text)

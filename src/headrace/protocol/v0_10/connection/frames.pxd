@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport Carrier, SessionPort
+from headrace.protocol.v0_10.attachment cimport SessionConnection, SessionPort
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get16, get32
 from headrace.protocol.v0_x.handshake cimport (
@@ -18,7 +18,7 @@ cdef unsigned int ACCEPT_START
 
 @cython.final
 cdef class FrameReader:
-    cdef Carrier connection
+    cdef SessionConnection connection
     cdef public Py_ssize_t frame_limit
     cdef public bytes held
     cdef public bint handling
@@ -36,9 +36,9 @@ cdef class FrameReader:
     cdef Py_ssize_t feed_held(self, bytes data) except? -1
     cdef bint our_turn(self) except -1
     cpdef flood(self)
-    @cython.locals(connection=Carrier, pos=Py_ssize_t)
+    @cython.locals(connection=SessionConnection, pos=Py_ssize_t)
     cdef Py_ssize_t handle(self, const unsigned char* d, Py_ssize_t n) except -1
-    @cython.locals(connection=Carrier, flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
+    @cython.locals(connection=SessionConnection, flags=cython.uint, kind=cython.uint, size=Py_ssize_t, number=cython.uint,
                    end=Py_ssize_t, session=SessionPort, at=cython.int)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cdef object frame_error(

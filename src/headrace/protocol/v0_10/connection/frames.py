@@ -5,7 +5,7 @@ The owner puts received octets into :meth:`FrameReader.feed` (or ``receive``). E
 is checked (flags, type, size, track, channel) before an octet of its payload is looked at. Then
 
 * a ``message.transfer`` whose segments are single frames that lie whole in the buffer, a
-  ``message.accept`` and a ``session.completed`` take a narrow path: one call with offsets, no
+  ``message.accept`` and a ``session.completed`` take a fast path: one call with offsets, no
   objects;
 * every other control is put together and handed on as a whole (``control``);
 * every other command is put together on its session.
@@ -21,7 +21,7 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
-    from headrace.protocol.v0_10.attachment import Carrier
+    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
@@ -49,7 +49,7 @@ ACCEPT_START = 0x04020100 >> 1
 class FrameReader:
     """Takes the bytes of a connection apart into frames and hands on what they mean."""
 
-    def __init__(self, connection: Carrier) -> None:
+    def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
         self.frame_limit = HANDSHAKE_OCTETS_MAX  # Octets of a frame that we accept now.
         self.held = b""  # What came while it was our turn.
@@ -191,7 +191,7 @@ class FrameReader:
             if (
                 kind == 1
                 and session is not None
-                and session.quick
+                and session.fast_path
                 and connection.state_number == STATE_OPEN
             ):
                 if flags == 11 and size > 15 and get32(d, pos + 12) >> 1 == TRANSFER_START:

@@ -5,7 +5,7 @@ cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t RANGES_MAX
 
 @cython.final
-cdef class Ledger:
+cdef class CompletedIds:
     cdef public long long low
     cdef public list los
     cdef public list his

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which command ids of one direction of a session are done (AMQP 0-10, session class).
+"""The completed command ids of one direction of a session (AMQP 0-10, session class).
 
-Ids are serial numbers of 32 bits. A ledger counts them on without wrapping, as numbers of 64 bits,
-and turns an id into such a number by what lies nearest to the first id that is not done.
+Ids are serial numbers of 32 bits. `CompletedIds` keeps them unwrapped, as the numbers of 64 bits
+that are nearest to the first incomplete id.
 """
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 RANGES_MAX = 65536  # Ranges of ids done out of order.
 
 
-class Ledger:
+class CompletedIds:
     """All ids below ``low``, and ranges of ids above it. Ids are unwrapped: see :meth:`near`."""
 
     def __init__(self, start: int) -> None:

@@ -3,9 +3,9 @@ import cython
 
 from headrace.protocol.v0_10.assembly cimport Assembly
 from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, Carrier, SessionPort,
+    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionConnection, SessionPort,
 )
-from headrace.protocol.v0_10.session.completion cimport Ledger
+from headrace.protocol.v0_10.session.completion cimport CompletedIds
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 
 cdef unsigned int SERIAL_MASK
@@ -22,8 +22,8 @@ cdef class ReceivedCommands:
     cdef SentCommands sent
     cdef public bint known
     cdef public bint ready
-    cdef public Ledger done
-    cdef public Ledger told
+    cdef public CompletedIds done
+    cdef public CompletedIds told
     cdef public list waits
     cdef public list skips
     cdef public Assembly assembly
@@ -33,7 +33,7 @@ cdef class ReceivedCommands:
     @cython.locals(session=SessionPort, ahead=cython.uint)
     cpdef command_point(self, unsigned int number, object offset)
     @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, following=cython.longlong,
-                   at=cython.longlong, done=Ledger)
+                   at=cython.longlong, done=CompletedIds)
     cpdef gap(self, unsigned int lo, unsigned int hi)
     cpdef skip(self, long long low, long long high)
     @cython.locals(session=SessionPort, following=cython.longlong, at=cython.longlong)
@@ -44,18 +44,18 @@ cdef class ReceivedCommands:
     cpdef find_sink(self)
     cpdef refuse(self, str text)
     cpdef check_segments(self, bytes command)
-    @cython.locals(session=SessionPort, assembly=Assembly, connection=Carrier, command=bytes, header=bytes, data=bytes,
+    @cython.locals(session=SessionPort, assembly=Assembly, connection=SessionConnection, command=bytes, header=bytes, data=bytes,
                    size=cython.ulonglong, split=Py_ssize_t, end=Py_ssize_t)
     cpdef assembled(self)
     @cython.locals(number=cython.longlong)
     cpdef wait(self)
-    @cython.locals(session=SessionPort, done=Ledger, low=cython.longlong)
+    @cython.locals(session=SessionPort, done=CompletedIds, low=cython.longlong)
     cpdef complete(self, unsigned int number)
     @cython.locals(session=SessionPort, low=cython.longlong)
     cpdef complete_range(self, unsigned int lo, unsigned int hi)
-    @cython.locals(done=Ledger, number=cython.longlong)
+    @cython.locals(done=CompletedIds, number=cython.longlong)
     cpdef mark(self, long long low, long long high)
-    @cython.locals(session=SessionPort, done=Ledger, told=Ledger, timely=cython.bint)
+    @cython.locals(session=SessionPort, done=CompletedIds, told=CompletedIds, timely=cython.bint)
     cpdef tell(self)
     cpdef object report(self)
     @cython.locals(session=SessionPort)

@@ -3,11 +3,11 @@
 
 Incoming commands are numbered by counting from the last command-point. Those that came before are
 duplicates of a replay and are dropped. Ids in a row cost one comparison each; only what is done out
-of order is written down (:class:`Ledger`).
+of order is written down (:class:`CompletedIds`).
 
-Who executes the commands is the owner of the connection: it is called with what came (the upcalls
-of :class:`Carrier`), and calls :meth:`ReceivedCommands.complete` when a command is done, at once or
-later. The connection sends session.completed for what is new, once for each read.
+The owner of the connection executes the commands: it gets them by the upcalls of
+:class:`SessionConnection`, and calls :meth:`ReceivedCommands.complete` when a command is done, at
+once or later. The connection sends session.completed for new ones, once for each read.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.protocol.v0_10.attachment import SessionPort
-    from headrace.protocol.v0_10.session.completion import Ledger
+    from headrace.protocol.v0_10.session.completion import CompletedIds
     from headrace.protocol.v0_10.session.sent import SentCommands
 
 from headrace.protocol.codec_0_10 import (
@@ -64,16 +64,16 @@ class ReceivedCommands:
         self.sent = sent
         self.known = False  # Something was received: there is execution state.
         self.ready = False  # A command-point came since it was attached.
-        self.done = Ledger(0)  # Complete commands.
-        self.told = Ledger(0)  # Those of which the sender is known to know.
+        self.done = CompletedIds(0)  # Complete commands.
+        self.told = CompletedIds(0)  # Those of which the sender is known to know.
         self.waits: Any = None  # Unwrapped ids of execution.sync commands that wait.
         self.skips: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
         self.assembly = Assembly()
 
     def refresh(self) -> None:
-        """Tell anew whether the next command may take the narrow path."""
+        """Tell anew whether the next command may take the fast path."""
         session = self.session
-        session.quick = (
+        session.fast_path = (
             session.state == C_ATTACHED
             and self.ready
             and not self.assembly.active
@@ -94,8 +94,8 @@ class ReceivedCommands:
             self.known = True
             session.next_in = number
             session.cursor = number
-            self.done = Ledger(number)
-            self.told = Ledger(number)
+            self.done = CompletedIds(number)
+            self.told = CompletedIds(number)
         ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
             raise unknown_ids(f"command {number} was announced where {session.next_in} is due")
@@ -166,7 +166,7 @@ class ReceivedCommands:
 
     # Keeps 0-10/s037.
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A frame of the command track came that does not take the narrow path."""
+        """A frame of the command track came that does not take the fast path."""
         session = self.session
         if session.state == C_DETACHING or session.ended:
             return
@@ -177,7 +177,7 @@ class ReceivedCommands:
             if flags & 10 != 10:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
             assembly.begin(session.cursor != session.next_in, session.connection.pool)
-            session.quick = False
+            session.fast_path = False
         if kind == 2 and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
             self.refuse("a header segment is too large")
         if kind == 1 and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:

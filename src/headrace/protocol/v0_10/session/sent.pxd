@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport C_DETACHING, SessionPort, Carrier
-from headrace.protocol.v0_10.session.completion cimport Ledger
+from headrace.protocol.v0_10.attachment cimport C_DETACHING, SessionPort, SessionConnection
+from headrace.protocol.v0_10.session.completion cimport CompletedIds
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
 
 cdef unsigned int SERIAL_MASK
@@ -15,7 +15,7 @@ cdef class SentCommands:
     cdef public bint lossless
     cdef public bint keeps
     cdef public unsigned int next_id
-    cdef public Ledger completed
+    cdef public CompletedIds completed
     cdef public bint resuming
     cdef public dict kept
     cdef public Py_ssize_t kept_octets
@@ -28,7 +28,7 @@ cdef class SentCommands:
     cpdef send(self, bytes payload, bytes header, tuple parts)
     @cython.locals(size=Py_ssize_t)
     cpdef bytes transfer_head(self, bytes payload)
-    @cython.locals(number=cython.uint, session=SessionPort, connection=Carrier, header_size=Py_ssize_t,
+    @cython.locals(number=cython.uint, session=SessionPort, connection=SessionConnection, header_size=Py_ssize_t,
                    body_size=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, buffer="unsigned char*",
                    channel=cython.uint)
     cdef unsigned int send_transfer(
@@ -36,7 +36,7 @@ cdef class SentCommands:
         const unsigned char* b, Py_ssize_t body, Py_ssize_t body_end
     ) except? 0xFFFFFFFF
     cpdef object send_transfer_parts(self, bytes head, bytes header, tuple parts)
-    @cython.locals(session=SessionPort, sent=Ledger, low=cython.longlong, high=cython.longlong)
+    @cython.locals(session=SessionPort, sent=CompletedIds, low=cython.longlong, high=cython.longlong)
     cpdef peer_completed(self, unsigned int lo, unsigned int hi)
     @cython.locals(first=cython.uint, last=cython.uint, told=cython.bint)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
@@ -49,9 +49,9 @@ cdef class SentCommands:
     @cython.locals(low=cython.longlong, high=cython.longlong)
     cpdef forget_kept(self, unsigned int lo, unsigned int hi)
     cpdef forget_all(self)
-    @cython.locals(session=SessionPort, connection=Carrier)
+    @cython.locals(session=SessionPort, connection=SessionConnection)
     cpdef write(self, bytes payload, bytes header, tuple parts)
     cpdef write_control(self, object control)
-    @cython.locals(connection=Carrier, at=Py_ssize_t, buffer="unsigned char*")
+    @cython.locals(connection=SessionConnection, at=Py_ssize_t, buffer="unsigned char*")
     cpdef write_range(self, unsigned int head, unsigned int lo, unsigned int hi)
     cpdef point(self, unsigned int number, object offset)

@@ -13,7 +13,7 @@ import cython
 if not cython.compiled:
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.attachment import SessionPort
-    from headrace.protocol.v0_10.session.completion import Ledger
+    from headrace.protocol.v0_10.session.completion import CompletedIds
     from headrace.wire.memory import copy, cut, get32, put16, put32
 
 from headrace.protocol.codec_0_10 import (
@@ -47,7 +47,7 @@ class SentCommands:
         self.lossless = lossless
         self.keeps = False  # What is sent may have to be sent again.
         self.next_id = 0  # The id of the next command that we send.
-        self.completed = Ledger(0)  # Commands that the peer completed.
+        self.completed = CompletedIds(0)  # Commands that the peer completed.
         self.resuming = False  # Attached again, and not yet told what the peer expects.
         self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}  # By unwrapped id.
         self.kept_octets = 0

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, Carrier, SessionPort,
+    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, SessionConnection, SessionPort,
 )
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
 from headrace.protocol.v0_10.session.sent cimport SentCommands
@@ -13,14 +13,14 @@ cdef class Session(SessionPort):
     cdef public object timeout_s
     cdef public object registry
 
-    cpdef attach(self, Carrier connection, unsigned int channel)
+    cpdef attach(self, SessionConnection connection, unsigned int channel)
     cpdef begin(self)
     cpdef leave(self)
     cpdef end(self)
     cpdef set_timeout(self, object timeout_s)
     cpdef on_control(self, object control)
     cpdef detach(self)
-    @cython.locals(connection=Carrier)
+    @cython.locals(connection=SessionConnection)
     cpdef fail(self, object error)
     cpdef refresh(self)
     cpdef send_command(self, object command, bint sync=*, bytes header=*, object body=*)

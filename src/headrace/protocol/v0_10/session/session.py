@@ -91,7 +91,7 @@ class Session(SessionPort):
         self.received.tell()
 
     def refresh(self) -> None:
-        """Work out again whether the next command may take the narrow path."""
+        """Work out again whether the next command may take the fast path."""
         self.received.refresh()
 
     def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
