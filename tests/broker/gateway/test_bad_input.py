@@ -301,8 +301,7 @@ def test_frames_below_the_minimum_are_refused(raw: Raw, frame_max: int) -> None:
     assert f"negotiated frame_max = {frame_max} is lower than" in closed.text
 
 
-@pytest.mark.rule("0-9-1/s015")
-@pytest.mark.rule("0-9-1/s017")
+@pytest.mark.rule("0-9-1/s015", "0-9-1/s017")
 def test_the_minimum_frame_is_accepted(raw: Raw) -> None:
     raw.log_in()
     raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096))

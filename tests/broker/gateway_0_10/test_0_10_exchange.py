@@ -73,25 +73,21 @@ def failed(session: TalkSession, command: Command, code: int, field: str = "") -
 # --- Types and instances ----------------------------------------------------------------------
 
 
-@rule("0-10/s137")
-@rule("0-10/s138")
+@rule("0-10/s137", "0-10/s138")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
 def test_every_standard_type_can_be_declared(session: TalkSession, name: str, kind: str) -> None:
     session.call(ExchangeDeclare(exchange=name, type=kind))
     assert session.call(ExchangeQuery(name=name)).type == kind
 
 
-@rule("0-10/s139")
-@rule("0-10/s140")
+@rule("0-10/s139", "0-10/s140")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
 def test_an_instance_of_each_type_is_there(session: TalkSession, kind: str) -> None:
     found = session.call(ExchangeQuery(name=f"amq.{kind}"))
     assert (found.type, found.durable, found.not_found) == (kind, True, False)
 
 
-@rule("0-10/s140")
-@rule("0-10/s141")
-@rule("0-10/s176")
+@rule("0-10/s140", "0-10/s141", "0-10/s176")
 def test_the_default_exchange_is_direct_and_knows_every_queue(
     session: TalkSession, queue: str
 ) -> None:
@@ -185,8 +181,7 @@ def test_an_argument_may_name_the_alternate_exchange_but_no_other_one(
     failed(session, command, 542, "arguments")
 
 
-@rule("0-10/s151")
-@rule("0-10/s152")
+@rule("0-10/s151", "0-10/s152")
 def test_there_is_no_alternate_of_an_alternate(session: TalkSession, name: str, queue: str) -> None:
     session.call(ExchangeDeclare(exchange=name + "3", type="fanout"))
     session.call(ExchangeBind(queue=queue, exchange=name + "3", binding_key=""))
@@ -208,8 +203,7 @@ def test_passive_wants_the_exchange_to_be_there(session: TalkSession, name: str)
     failed(session, ExchangeDeclare(exchange=name, type="direct", passive=True), 404, "exchange")
 
 
-@rule("0-10/s155")
-@rule("0-10/s156")
+@rule("0-10/s155", "0-10/s156")
 def test_durable_and_auto_delete_are_ignored_of_what_exists(
     session: TalkSession, name: str
 ) -> None:
@@ -236,10 +230,7 @@ def test_unknown_arguments_are_ignored_where_the_setting_says_so() -> None:
         talk.close()
 
 
-@rule("0-10/s154")
-@rule("0-10/s164")
-@rule("0-10/s183")
-@rule("0-10/s184")
+@rule("0-10/s154", "0-10/s164", "0-10/s183", "0-10/s184")
 def test_what_is_durable_survives_a_restart_with_its_bindings(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as first:
         talk = Talk(first.port)

@@ -185,8 +185,7 @@ def test_a_message_id_that_was_used_before_is_accepted_again(
     assert depth(session, queue) == 2
 
 
-@rule("0-10/s062")
-@rule("0-10/s063")
+@rule("0-10/s062", "0-10/s063")
 def test_priorities_0_and_9_are_two_levels(session: TalkSession, queue: str) -> None:
     for priority in (0, 9, 0, 9):
         session.publish(str(priority).encode(), queue, priority=priority)
@@ -249,9 +248,7 @@ def test_an_immediate_message_needs_a_subscription_with_credit(
 # --- Redelivery -----------------------------------------------------------------------------------
 
 
-@rule("0-10/s065")
-@rule("0-10/s066")
-@rule("0-10/s067")
+@rule("0-10/s065", "0-10/s066", "0-10/s067")
 def test_what_a_session_did_not_accept_comes_again_and_says_so(
     broker: LocalBroker, session: TalkSession, queue: str
 ) -> None:
@@ -279,8 +276,7 @@ def test_a_message_that_was_redelivered_to_its_sender_says_so(
     assert delivery.delivery.redelivered
 
 
-@rule("0-10/s085")
-@rule("0-10/s084")
+@rule("0-10/s085", "0-10/s084")
 def test_released_messages_keep_their_place(session: TalkSession, queue: str) -> None:
     for body in (b"a", b"b", b"c"):
         session.publish(body, queue)
@@ -318,8 +314,7 @@ def test_accepting_what_was_not_acquired_takes_nothing(session: TalkSession, que
     assert depth(session, queue) == 1
 
 
-@rule("0-10/s082")
-@rule("0-10/s083")
+@rule("0-10/s082", "0-10/s083")
 def test_rejecting_what_was_not_acquired_is_ignored(session: TalkSession, queue: str) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue, acquire_mode=1)
@@ -328,8 +323,7 @@ def test_rejecting_what_was_not_acquired_is_ignored(session: TalkSession, queue:
     assert depth(session, queue) == 1
 
 
-@rule("0-10/s080")
-@rule("0-10/s179")
+@rule("0-10/s080", "0-10/s179")
 def test_a_rejected_message_goes_to_the_alternate_exchange(session: TalkSession) -> None:
     alternate, rejects, queue = (f"{uuid4()}" for _ in range(3))
     session.call(ExchangeDeclare(exchange=alternate, type="fanout"))
@@ -473,8 +467,7 @@ def test_an_exclusive_subscription_is_alone(
     other.close()
 
 
-@rule("0-10/s094")
-@rule("0-10/s095")
+@rule("0-10/s094", "0-10/s095")
 def test_what_was_delivered_can_be_settled_after_the_subscription(
     session: TalkSession, queue: str
 ) -> None:
@@ -676,9 +669,7 @@ def test_fragments_become_one_message(session: TalkSession, queue: str) -> None:
     assert delivery.properties(FragmentProperties) is None
 
 
-@rule("0-10/s069")
-@rule("0-10/s070")
-@rule("0-10/s088")
+@rule("0-10/s069", "0-10/s070", "0-10/s088")
 def test_an_interrupted_message_is_resumed_by_its_name(
     broker: LocalBroker, session: TalkSession, queue: str
 ) -> None:

@@ -115,8 +115,7 @@ def test_a_queue_has_a_name(session: TalkSession) -> None:
     failed(session, QueueDeclare(), 542, "queue")
 
 
-@rule("0-10/s179")
-@rule("0-10/s180")
+@rule("0-10/s179", "0-10/s180")
 def test_messages_of_a_deleted_queue_go_to_the_alternate_exchange(
     session: TalkSession, name: str
 ) -> None:
@@ -150,8 +149,7 @@ def test_passive_wants_the_queue_to_be_there(session: TalkSession, name: str) ->
     failed(session, QueueDeclare(queue=name + "2", passive=True), 404, "queue")
 
 
-@rule("0-10/s185")
-@rule("0-10/s189")
+@rule("0-10/s185", "0-10/s189")
 def test_durable_and_auto_delete_are_ignored_of_what_exists(
     session: TalkSession, name: str
 ) -> None:
@@ -162,8 +160,7 @@ def test_durable_and_auto_delete_are_ignored_of_what_exists(
     assert not found.auto_delete
 
 
-@rule("0-10/s186")
-@rule("0-10/s187")
+@rule("0-10/s186", "0-10/s187")
 @pytest.mark.parametrize(
     "make",
     [
@@ -278,8 +275,7 @@ def test_wrong_values_of_arguments_are_refused(session: TalkSession, name: str) 
     failed(session, QueueDeclare(queue=name, arguments={"x-max-length": -1}), 542, "arguments")
 
 
-@rule("0-10/s058")
-@rule("0-10/s061")
+@rule("0-10/s058", "0-10/s061")
 def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) -> None:
     arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
@@ -310,8 +306,7 @@ def test_a_stream_takes_and_gives_messages_of_both_families(
 # --- Delete, purge, query ---------------------------------------------------------------------
 
 
-@rule("0-10/s191")
-@rule("0-10/s192")
+@rule("0-10/s191", "0-10/s192")
 def test_what_is_deleted_has_a_name_and_exists(
     session: TalkSession, other: TalkSession, name: str
 ) -> None:
@@ -338,8 +333,7 @@ def test_if_empty_keeps_a_queue_with_messages(session: TalkSession, name: str) -
     failed(session, QueueDelete(queue=name, if_empty=True), 406, "if_empty")
 
 
-@rule("0-10/s195")
-@rule("0-10/s196")
+@rule("0-10/s195", "0-10/s196")
 def test_purge_takes_what_is_ready_and_leaves_what_was_sent(
     session: TalkSession, name: str
 ) -> None:
@@ -365,8 +359,7 @@ def test_what_is_purged_has_a_name(session: TalkSession) -> None:
     failed(session, QueuePurge(queue=""), 542, "queue")
 
 
-@rule("0-10/s200")
-@rule("0-10/s201")
+@rule("0-10/s200", "0-10/s201")
 def test_what_is_purged_exists(session: TalkSession, name: str) -> None:
     failed(session, QueuePurge(queue=name), 404, "queue")
 
@@ -504,8 +497,7 @@ def test_a_session_that_does_not_accept_cannot_be_made_transactional(
     other.call(TxSelect())
 
 
-@rule("0-10/s107")
-@rule("0-10/s108")
+@rule("0-10/s107", "0-10/s108")
 @pytest.mark.parametrize("command", [TxCommit(), TxRollback()])
 def test_only_a_transactional_session_has_transactions(
     session: TalkSession, command: Command

@@ -63,9 +63,7 @@ def other(served: Served) -> Iterator[Client]:
 # --- Files --------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("0-10/s215")
-@pytest.mark.rule("0-10/s220")
-@pytest.mark.rule("0-10/s225")
+@pytest.mark.rule("0-10/s215", "0-10/s220", "0-10/s225")
 def test_a_file_goes_from_session_to_session(one: Client, other: Client, name: str) -> None:
     one.declare(name)
     body = bytes(range(256)) * 2000
@@ -82,10 +80,7 @@ def test_a_file_goes_from_session_to_session(one: Client, other: Client, name: s
     assert one.count(name) == 0
 
 
-@pytest.mark.rule("0-10/s216")
-@pytest.mark.rule("0-10/s217")
-@pytest.mark.rule("0-10/s218")
-@pytest.mark.rule("0-10/s219")
+@pytest.mark.rule("0-10/s216", "0-10/s217", "0-10/s218", "0-10/s219")
 @pytest.mark.parametrize("cut", [0, 1, 70_001])
 def test_staging_goes_on_after_a_lost_connection(served: Served, name: str, cut: int) -> None:
     body = bytes(range(250)) * 400
@@ -114,8 +109,7 @@ def test_a_client_that_has_a_part_is_sent_the_rest(one: Client, name: str) -> No
     assert one.receive(have=4)[2] == b"456789"
 
 
-@pytest.mark.rule("0-10/s207")
-@pytest.mark.rule("0-10/s226")
+@pytest.mark.rule("0-10/s207", "0-10/s226")
 def test_both_ways_of_acknowledging(one: Client, served: Served, name: str) -> None:
     one.declare(name)
     for n in range(3):
@@ -151,10 +145,7 @@ MISUSES: dict[str, tuple[ExecutionCode, Command]] = {
 }
 
 
-@pytest.mark.rule("0-10/s227")
-@pytest.mark.rule("0-10/s231")
-@pytest.mark.rule("0-10/s210")
-@pytest.mark.rule("0-10/s242")
+@pytest.mark.rule("0-10/s227", "0-10/s231", "0-10/s210", "0-10/s242")
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_misuse_is_refused(one: Client, misuse: str) -> None:
     code, command = MISUSES[misuse]
@@ -168,10 +159,7 @@ def test_the_size_of_a_body_must_be_what_was_said(one: Client, name: str, size: 
     assert one.refused(FileStage(), b"", b"four") == ExecutionCode.PRECONDITION_FAILED.value
 
 
-@pytest.mark.rule("0-10/s211")
-@pytest.mark.rule("0-10/s212")
-@pytest.mark.rule("0-10/s243")
-@pytest.mark.rule("0-10/s244")
+@pytest.mark.rule("0-10/s211", "0-10/s212", "0-10/s243", "0-10/s244")
 @pytest.mark.parametrize("kind", [FileConsume, StreamConsume])
 def test_tags_of_consumers_are_unique(one: Client, name: str, kind: type[Any]) -> None:
     one.declare(name)
@@ -180,8 +168,7 @@ def test_tags_of_consumers_are_unique(one: Client, name: str, kind: type[Any]) -
     assert code == ExecutionCode.NOT_ALLOWED.value
 
 
-@pytest.mark.rule("0-10/s213")
-@pytest.mark.rule("0-10/s245")
+@pytest.mark.rule("0-10/s213", "0-10/s245")
 @pytest.mark.parametrize("tag", ["", "  "])
 @pytest.mark.parametrize("kind", [FileConsume, StreamConsume])
 def test_a_tag_is_not_empty(one: Client, name: str, kind: type[Any], tag: str) -> None:
@@ -190,8 +177,7 @@ def test_a_tag_is_not_empty(one: Client, name: str, kind: type[Any], tag: str) -
     assert code == ExecutionCode.ILLEGAL_ARGUMENT.value
 
 
-@pytest.mark.rule("0-10/s214")
-@pytest.mark.rule("0-10/s246")
+@pytest.mark.rule("0-10/s214", "0-10/s246")
 @pytest.mark.parametrize("kind", [FileConsume, StreamConsume])
 def test_exclusive_access_is_granted_to_one(
     one: Client, other: Client, name: str, kind: type[Any]
@@ -240,11 +226,7 @@ def test_no_more_is_sent_than_the_window_takes(
     assert other.receive()[2][0] == 2
 
 
-@pytest.mark.rule("0-10/s228")
-@pytest.mark.rule("0-10/s229")
-@pytest.mark.rule("0-10/s230")
-@pytest.mark.rule("0-10/s232")
-@pytest.mark.rule("0-10/s233")
+@pytest.mark.rule("0-10/s228", "0-10/s229", "0-10/s230", "0-10/s232", "0-10/s233")
 def test_a_rejected_file_goes_to_another_consumer(one: Client, other: Client, name: str) -> None:
     one.declare(name)
     one.publish_file(name, b"a")
@@ -274,8 +256,7 @@ def test_a_file_that_no_consumer_accepts_is_a_dead_letter(served: Served, name: 
         assert (first.count(name), first.count(name + "-dead")) == (0, 1)
 
 
-@pytest.mark.rule("0-10/s222")
-@pytest.mark.rule("0-10/s223")
+@pytest.mark.rule("0-10/s222", "0-10/s223")
 def test_what_cannot_be_delivered_comes_back(one: Client, name: str) -> None:
     one.declare(name)
     body = bytes(range(256)) * 1000
@@ -326,8 +307,7 @@ def test_files_and_their_outcomes_are_transactional(one: Client, other: Client, 
     assert one.refused(FileAck(delivery_tag=1)) == ExecutionCode.PRECONDITION_FAILED.value
 
 
-@pytest.mark.rule("0-10/s221")
-@pytest.mark.rule("0-10/s248")
+@pytest.mark.rule("0-10/s221", "0-10/s248")
 def test_a_queue_of_type_stream_refuses_files_and_packets(
     one: Client, other: Client, name: str
 ) -> None:
@@ -376,9 +356,7 @@ def consume_packets(client: Client, queue: str, tag: str = "tag", **how: Any) ->
     client.heard(StreamConsumeOk)
 
 
-@pytest.mark.rule("0-10/s237")
-@pytest.mark.rule("0-10/s247")
-@pytest.mark.rule("0-10/s251")
+@pytest.mark.rule("0-10/s237", "0-10/s247", "0-10/s251")
 def test_a_packet_is_gone_once_it_was_delivered(one: Client, other: Client, name: str) -> None:
     one.declare(name)
     body = bytes(range(256)) * 1000
@@ -392,10 +370,7 @@ def test_a_packet_is_gone_once_it_was_delivered(one: Client, other: Client, name
     assert other.count(name) == 0
 
 
-@pytest.mark.rule("0-10/s234")
-@pytest.mark.rule("0-10/s235")
-@pytest.mark.rule("0-10/s236")
-@pytest.mark.rule("0-10/s239")
+@pytest.mark.rule("0-10/s234", "0-10/s235", "0-10/s236", "0-10/s239")
 def test_packets_of_low_priority_give_way(one: Client, name: str) -> None:
     one.declare(name, arguments={"x-max-length": 3})
     for n, priority in enumerate((4, 5, 0, 9, 4, 5)):
@@ -418,8 +393,7 @@ def test_the_rate_that_was_asked_for_is_kept(one: Client, name: str) -> None:
     assert time.monotonic() - began > 0.25
 
 
-@pytest.mark.rule("0-10/s249")
-@pytest.mark.rule("0-10/s250")
+@pytest.mark.rule("0-10/s249", "0-10/s250")
 def test_packets_that_cannot_be_delivered_come_back(one: Client, name: str) -> None:
     one.declare(name)
     for flags, key, code in (
@@ -431,8 +405,7 @@ def test_packets_that_cannot_be_delivered_come_back(one: Client, name: str) -> N
         assert (returned.reply_code, returned.routing_key, body) == (code, key, b"packet")
 
 
-@pytest.mark.rule("0-10/s240")
-@pytest.mark.rule("0-10/s241")
+@pytest.mark.rule("0-10/s240", "0-10/s241")
 def test_many_consumers_of_packets(one: Client, name: str) -> None:
     one.declare(name)
     for n in range(20):

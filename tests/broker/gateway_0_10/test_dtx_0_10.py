@@ -177,8 +177,7 @@ def test_suspend_resume_and_join(sessions: Sessions, name: str, xid: Xid) -> Non
     assert second.bodies(4) == [b"outside", b"1", b"2", b"3"]
 
 
-@pytest.mark.rule("0-10/s119")
-@pytest.mark.rule("0-10/s120")
+@pytest.mark.rule("0-10/s119", "0-10/s120")
 def test_a_failure(sessions: Sessions, name: str, xid: Xid) -> None:
     session = sessions()
     session.call(QueueDeclare(queue=name))
@@ -284,12 +283,7 @@ def test_the_outcome_of_an_older_versions_transaction(
 UNKNOWN = Xid(format=9, global_id=b"nobody", branch_id=b"")
 
 
-@pytest.mark.rule("0-10/s122")
-@pytest.mark.rule("0-10/s127")
-@pytest.mark.rule("0-10/s129")
-@pytest.mark.rule("0-10/s131")
-@pytest.mark.rule("0-10/s134")
-@pytest.mark.rule("0-10/s136")
+@pytest.mark.rule("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
 @pytest.mark.parametrize(
     "command",
     [
@@ -307,10 +301,7 @@ def test_an_unknown_xid(sessions: Sessions, command: Command) -> None:
     assert (error.error_code, error.field_index) == (ExecutionCode.NOT_FOUND, 0)
 
 
-@pytest.mark.rule("0-10/s123")
-@pytest.mark.rule("0-10/s128")
-@pytest.mark.rule("0-10/s132")
-@pytest.mark.rule("0-10/s135")
+@pytest.mark.rule("0-10/s123", "0-10/s128", "0-10/s132", "0-10/s135")
 @pytest.mark.parametrize("kind", [DtxCommit, DtxForget, DtxPrepare, DtxRollback])
 @pytest.mark.parametrize("suspend", [False, True])
 def test_a_branch_that_is_worked_for(
@@ -329,8 +320,7 @@ def refused(session: TalkSession, command: Command, code: ExecutionCode) -> None
     assert session.refused(command).error_code == code
 
 
-@pytest.mark.rule("0-10/s110")
-@pytest.mark.rule("0-10/s115")
+@pytest.mark.rule("0-10/s110", "0-10/s115")
 @pytest.mark.parametrize("kind", [DtxStart, DtxEnd])
 def test_select_comes_first(sessions: Sessions, xid: Xid, kind: type[Command]) -> None:
     refused(sessions(), kind(xid=xid), ExecutionCode.ILLEGAL_STATE)  # type: ignore[call-arg]
@@ -343,8 +333,7 @@ def test_one_branch_at_a_time(sessions: Sessions, xid: Xid) -> None:
     refused(session, DtxStart(xid=UNKNOWN), ExecutionCode.ILLEGAL_STATE)
 
 
-@pytest.mark.rule("0-10/s111")
-@pytest.mark.rule("0-10/s113")
+@pytest.mark.rule("0-10/s111", "0-10/s113")
 def test_an_xid_is_started_once(sessions: Sessions, xid: Xid) -> None:
     session = sessions()
     begin(session, xid)
@@ -352,9 +341,7 @@ def test_an_xid_is_started_once(sessions: Sessions, xid: Xid) -> None:
     refused(session, DtxStart(xid=xid), ExecutionCode.NOT_ALLOWED)
 
 
-@pytest.mark.rule("0-10/s112")
-@pytest.mark.rule("0-10/s114")
-@pytest.mark.rule("0-10/s116")
+@pytest.mark.rule("0-10/s112", "0-10/s114", "0-10/s116")
 @pytest.mark.parametrize("flags", [("join", "resume"), ("fail", "suspend")])
 def test_flags_that_exclude_each_other(
     sessions: Sessions, xid: Xid, flags: tuple[str, str]
@@ -390,12 +377,7 @@ def test_a_branch_is_resumed_by_who_suspended_it(sessions: Sessions, xid: Xid) -
     refused(stranger, DtxStart(xid=xid, resume=True), ExecutionCode.ILLEGAL_STATE)
 
 
-@pytest.mark.rule("0-10/s121")
-@pytest.mark.rule("0-10/s124")
-@pytest.mark.rule("0-10/s125")
-@pytest.mark.rule("0-10/s126")
-@pytest.mark.rule("0-10/s130")
-@pytest.mark.rule("0-10/s133")
+@pytest.mark.rule("0-10/s121", "0-10/s124", "0-10/s125", "0-10/s126", "0-10/s130", "0-10/s133")
 def test_outcomes_in_the_wrong_state(sessions: Sessions, name: str, xid: Xid) -> None:
     busy(sessions, name, xid)
     refused(sessions(), DtxCommit(xid=xid), ExecutionCode.ILLEGAL_STATE)

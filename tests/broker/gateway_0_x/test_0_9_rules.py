@@ -131,9 +131,7 @@ def fatal(client: Talk, method: MethodBase) -> int:
 # -- Deliveries ------------------------------------------------------------------------------------
 
 
-@rule("0-9/delivery-tag#non-zero")
-@rule("0-9/basic#10")
-@rule("0-9/redelivered#implementation")
+@rule("0-9/delivery-tag#non-zero", "0-9/basic#10", "0-9/redelivered#implementation")
 def test_what_is_not_acknowledged_comes_again_and_says_so(
     client: Talk, talk: Talker, version: Version, name: str
 ) -> None:
@@ -152,8 +150,7 @@ def test_what_is_not_acknowledged_comes_again_and_says_so(
     assert deliveries(second, 2) == [(1, True, b"3"), (2, True, b"4")]
 
 
-@rule("0-9/delivery-tag#channel-local")
-@rule("0-9/basic.ack.multiple#01")
+@rule("0-9/delivery-tag#channel-local", "0-9/basic.ack.multiple#01")
 def test_a_delivery_is_settled_on_its_channel(client: Talk, name: str) -> None:
     client.channel(2)
     client.declare(name)
@@ -183,9 +180,7 @@ def test_automatic_acknowledgement(client: Talk, name: str) -> None:
     assert client.count(name) == 0
 
 
-@rule("0-9/basic#06")
-@rule("0-9/basic#07")
-@rule("0-9/basic#08")
+@rule("0-9/basic#06", "0-9/basic#07", "0-9/basic#08")
 def test_high_priority_goes_first_and_equals_in_order(client: Talk, name: str) -> None:
     client.declare(name)
     for n in range(4):
@@ -212,8 +207,7 @@ def test_prefetch_count_bounds_a_channel(client: Talk, name: str) -> None:
     assert client.silent()
 
 
-@rule("0-9/basic.qos.prefetch-count#01")
-@rule("0-9/basic.qos.prefetch-size#01")
+@rule("0-9/basic.qos.prefetch-count#01", "0-9/basic.qos.prefetch-size#01")
 def test_prefetch_size_bounds_what_is_sent_ahead(client: Talk, name: str) -> None:
     client.declare(name)
     client.publish(name, b"x" * 100, b"y" * 100)
@@ -262,8 +256,7 @@ def test_prefetch_on_the_connection(client: Talk, name: str) -> None:
 # -- Exchanges -------------------------------------------------------------------------------------
 
 
-@rule("0-9/exchange#required-types")
-@rule("0-9/exchange#recommended-types")
+@rule("0-9/exchange#required-types", "0-9/exchange#recommended-types")
 @rule("0-9/exchange#required-instances")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
 def test_standard_types_and_instances(client: Talk, name: str, kind: str) -> None:
@@ -276,8 +269,7 @@ def test_standard_types_and_instances(client: Talk, name: str, kind: str) -> Non
     client.call(ExchangeDelete(exchange=name), ExchangeDeleteOk)
 
 
-@rule("0-9/exchange#default-exchange")
-@rule("0-9/basic.publish.exchange#01")
+@rule("0-9/exchange#default-exchange", "0-9/basic.publish.exchange#01")
 @rule("0-9/queue.declare#default-binding")
 def test_the_default_exchange_knows_every_queue(client: Talk, name: str) -> None:
     client.declare(name)
@@ -335,8 +327,7 @@ def test_a_passive_declare_finds_or_not(client: Talk, name: str) -> None:
     exchange(client, name, passive=True)
 
 
-@rule("0-9/exchange.declare.durable#sticky")
-@rule("0-9/exchange.declare.auto-delete#sticky")
+@rule("0-9/exchange.declare.durable#sticky", "0-9/exchange.declare.auto-delete#sticky")
 def test_what_an_exchange_is_does_not_change(
     client: Talk, talk: Talker, version: Version, name: str
 ) -> None:
@@ -386,8 +377,7 @@ def test_a_passive_declare_of_a_queue(client: Talk, name: str) -> None:
     assert client.declare(name, passive=True).queue == name
 
 
-@rule("0-9/queue.declare.durable#types")
-@rule("0-9/queue.declare.durable#pre-existence")
+@rule("0-9/queue.declare.durable#types", "0-9/queue.declare.durable#pre-existence")
 @rule("0-9/queue.declare.auto-delete#pre-existence")
 def test_what_a_queue_is_does_not_change(
     client: Talk, talk: Talker, version: Version, name: str
@@ -399,8 +389,7 @@ def test_what_a_queue_is_does_not_change(
         late.declare(f"{name}{n}", durable=durable, auto_delete=auto_delete)  # Told if it differs.
 
 
-@rule("0-9/queue.declare.exclusive#types")
-@rule("0-9/queue.declare.exclusive#02")
+@rule("0-9/queue.declare.exclusive#types", "0-9/queue.declare.exclusive#02")
 def test_an_exclusive_queue_is_one_connections(client: Talk, other: Talk, name: str) -> None:
     client.declare(name, exclusive=True)
     client.declare(name, exclusive=True)
@@ -458,8 +447,7 @@ def test_many_bindings_of_a_queue(client: Talk, name: str) -> None:
     assert client.count(name) == 20
 
 
-@rule("0-9/queue.bind.queue#queue-existence")
-@rule("0-9/queue.bind.exchange#exchange-existence")
+@rule("0-9/queue.bind.queue#queue-existence", "0-9/queue.bind.exchange#exchange-existence")
 def test_only_what_is_there_is_bound(client: Talk, name: str) -> None:
     assert refused(client, QueueBind(queue=name, exchange="amq.direct")) == 404
     client.declare(name)
@@ -486,16 +474,14 @@ def test_an_unbind_that_fails_closes_the_connection(client: Talk, name: str) -> 
     assert fatal(client, method) == 404
 
 
-@rule("0-9/queue.unbind.queue#02")
-@rule("0-9/queue.unbind.exchange#03")
+@rule("0-9/queue.unbind.queue#02", "0-9/queue.unbind.exchange#03")
 def test_unbinding_what_is_not_there(client: Talk, name: str) -> None:
     assert refused(client, QueueUnbind(queue=name, exchange="amq.direct")) == 404
     client.declare(name)
     assert refused(client, QueueUnbind(queue=name, exchange=name)) == 404
 
 
-@rule("0-9/queue.purge#01")
-@rule("0-9/queue.purge.queue#02")
+@rule("0-9/queue.purge#01", "0-9/queue.purge.queue#02")
 def test_purge(client: Talk, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2")
@@ -545,9 +531,7 @@ def test_without_a_name_it_is_the_last_queue(client: Talk, name: str) -> None:
     client.call(QueueDelete(), QueueDeleteOk)
 
 
-@rule("0-9/queue.delete.queue#02")
-@rule("0-9/queue.delete.if-unused#01")
-@rule("0-9/queue.delete.if-empty#01")
+@rule("0-9/queue.delete.queue#02", "0-9/queue.delete.if-unused#01", "0-9/queue.delete.if-empty#01")
 def test_delete(client: Talk, other: Talk, name: str) -> None:
     client.declare(name)
     client.publish(name, b"x")
@@ -651,8 +635,7 @@ def test_no_exchange_refuses_basic_content(client: Talk, name: str, kind: str) -
     assert (method.reply_code, body) == (312, b"x")
 
 
-@rule("0-9/basic.publish.mandatory#01")
-@rule("0-9/basic.publish.immediate#01")
+@rule("0-9/basic.publish.mandatory#01", "0-9/basic.publish.immediate#01")
 def test_mandatory_and_immediate_bring_it_back(client: Talk, name: str) -> None:
     client.publish(f"{name}-none", b"1", mandatory=True)
     method, body = client.content(BasicReturn)
@@ -685,9 +668,7 @@ def test_get(client: Talk, name: str) -> None:
 # -- Reject and recover ----------------------------------------------------------------------------
 
 
-@rule("0-9/basic.reject#01")
-@rule("0-9/basic.reject#02")
-@rule("0-9/basic.reject#03")
+@rule("0-9/basic.reject#01", "0-9/basic.reject#02", "0-9/basic.reject#03")
 def test_a_rejected_message_is_another_clients_or_dropped(
     client: Talk, other: Talk, name: str
 ) -> None:
@@ -705,8 +686,7 @@ def test_a_rejected_message_is_another_clients_or_dropped(
     assert other.count(name) == 0
 
 
-@rule("0-9/basic.reject.requeue#01")
-@rule("0-9/basic.reject#03")
+@rule("0-9/basic.reject.requeue#01", "0-9/basic.reject#03")
 def test_a_requeued_message_goes_to_another_consumer(client: Talk, other: Talk, name: str) -> None:
     client.declare(name)
     client.consume(name, "one")
@@ -738,8 +718,7 @@ def test_recover_redelivers(client: Talk, name: str) -> None:
     assert client.silent()
 
 
-@rule("0-9/basic.recover#01")
-@rule("0-9/basic.recover#02")
+@rule("0-9/basic.recover#01", "0-9/basic.recover#02")
 def test_recover_sync_is_answered(client: Talk, version: Version, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1")
@@ -845,10 +824,8 @@ def test_consume_with_arguments(client: Talk, name: str) -> None:
 # -- Restarts and limits ---------------------------------------------------------------------------
 
 
-@rule("0-9/queue.declare.durable#persistence")
-@rule("0-9/exchange.declare.durable#support")
-@rule("0-9/queue.bind#durable-exchange")
-@rule("0-9/basic#01")
+@rule("0-9/queue.declare.durable#persistence", "0-9/exchange.declare.durable#support")
+@rule("0-9/queue.bind#durable-exchange", "0-9/basic#01")
 def test_what_is_durable_is_there_after_a_restart(kept: Served, version: Version) -> None:
     client = Talk(kept.host, kept.port, version)
     exchange(client, "lasting", durable=True)
@@ -870,8 +847,7 @@ def test_what_is_durable_is_there_after_a_restart(kept: Served, version: Version
     client.close()
 
 
-@rule("0-9/basic#02")
-@rule("0-9/basic#04")
+@rule("0-9/basic#02", "0-9/basic#04")
 def test_persistent_messages_outlast_an_overflow(
     tmp_path_factory: pytest.TempPathFactory, version: Version
 ) -> None:
@@ -890,8 +866,7 @@ def test_persistent_messages_outlast_an_overflow(
     assert served.stop() == 0
 
 
-@rule("0-9/connection.open.virtual-host#separation")
-@rule("0-9/connection.open.virtual-host#security")
+@rule("0-9/connection.open.virtual-host#separation", "0-9/connection.open.virtual-host#security")
 def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version, name: str) -> None:
     served = hosts
 

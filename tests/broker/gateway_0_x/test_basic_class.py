@@ -51,8 +51,7 @@ def qos(client: Talk, channel: int = 1, **limits: Any) -> None:
 # --- Consume and deliver ------------------------------------------------------------------------
 
 
-@pytest.mark.rule("0-9-1/basic#09")
-@pytest.mark.rule("0-9-1/s002")
+@pytest.mark.rule("0-9-1/basic#09", "0-9-1/s002")
 def test_consume_without_acks(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)
@@ -70,9 +69,7 @@ def test_consume_without_acks(talk: Client, name: str) -> None:
     assert client.closed().text == "PRECONDITION_FAILED - unknown delivery tag 1"
 
 
-@pytest.mark.rule("0-9-1/basic#10")
-@pytest.mark.rule("0-9-1/s003")
-@pytest.mark.rule("0-9-1/basic#08")
+@pytest.mark.rule("0-9-1/basic#10", "0-9-1/s003", "0-9-1/basic#08")
 def test_what_was_not_acknowledged_comes_back_in_its_place(talk: Client, name: str) -> None:
     client, other = talk(), talk()
     client.declare(name)
@@ -410,9 +407,7 @@ def test_ack(talk: Client, name: str, settle: list[tuple[int, bool]], left: list
     other.call(QueueDelete(queue=name), QueueDeleteOk)
 
 
-@pytest.mark.rule("0-9-1/s109")
-@pytest.mark.rule("0-9-1/s111")
-@pytest.mark.rule("0-9-1/s001")
+@pytest.mark.rule("0-9-1/s109", "0-9-1/s111", "0-9-1/s001")
 @pytest.mark.parametrize("tag", [0, 3, 2**64 - 1])
 @pytest.mark.parametrize("how", ["ack", "ack multiple", "nack", "reject"])
 def test_an_unknown_tag(talk: Client, name: str, tag: int, how: str) -> None:
@@ -475,8 +470,7 @@ def test_nack(
 # --- Recover ------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("0-9-1/basic.recover#01")
-@pytest.mark.rule("0-9-1/basic.recover-async#01")
+@pytest.mark.rule("0-9-1/basic.recover#01", "0-9-1/basic.recover-async#01")
 @pytest.mark.parametrize("asynchronous", [True, False])
 @pytest.mark.parametrize("requeue", [True, False])
 def test_recover(talk: Client, name: str, requeue: bool, asynchronous: bool) -> None:

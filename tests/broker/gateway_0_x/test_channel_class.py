@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 Client = Callable[[], Talk]
 
 
-@pytest.mark.rule("0-9-1/s010")
-@pytest.mark.rule("0-9-1/s011")
+@pytest.mark.rule("0-9-1/s010", "0-9-1/s011")
 def test_what_the_broker_says_of_itself(served: Served) -> None:
     with Raw(served.host, served.port) as raw:
         start = raw.greet()
@@ -69,8 +68,7 @@ def test_what_the_broker_says_of_itself(served: Served) -> None:
         }
 
 
-@pytest.mark.rule("0-9-1/channel.flow#01")
-@pytest.mark.rule("0-9-1/channel.flow#02")
+@pytest.mark.rule("0-9-1/channel.flow#01", "0-9-1/channel.flow#02")
 def test_flow_pauses_deliveries(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)

@@ -54,8 +54,7 @@ def ticket(one: FileTalk, **rights: bool) -> int:
 
 
 @VERSIONS
-@pytest.mark.rule("0-9/file.consume.ticket#01")
-@pytest.mark.rule("0-9/stream.consume.ticket#01")
+@pytest.mark.rule("0-9/file.consume.ticket#01", "0-9/stream.consume.ticket#01")
 @pytest.mark.parametrize(
     ("consume", "answer"), [(FileConsume, FileConsumeOk), (StreamConsume, StreamConsumeOk)]
 )
@@ -73,8 +72,7 @@ def test_consuming_needs_read_access(
 
 
 @VERSIONS
-@pytest.mark.rule("0-9/file.publish.ticket#01")
-@pytest.mark.rule("0-9/stream.publish.ticket#01")
+@pytest.mark.rule("0-9/file.publish.ticket#01", "0-9/stream.publish.ticket#01")
 @pytest.mark.parametrize("kind", ["file", "stream"])
 def test_publishing_needs_write_access(
     client: Callable[[], FileTalk], name: str, kind: str

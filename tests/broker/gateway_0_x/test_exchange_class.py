@@ -50,10 +50,7 @@ def queue_on(channel: BlockingChannel, exchange: str, key: str = "", **arguments
     return queue
 
 
-@pytest.mark.rule("0-9-1/exchange#01")
-@pytest.mark.rule("0-9-1/exchange#02")
-@pytest.mark.rule("0-9-1/exchange#03")
-@pytest.mark.rule("0-9-1/s031")
+@pytest.mark.rule("0-9-1/exchange#01", "0-9-1/exchange#02", "0-9-1/exchange#03", "0-9-1/s031")
 @pytest.mark.parametrize(
     ("exchange", "kind"),
     [
@@ -80,9 +77,7 @@ def test_standard_exchanges_route(channel: BlockingChannel, exchange: str, kind:
     assert got(channel, queue) == expected[kind]
 
 
-@pytest.mark.rule("0-9-1/s069")
-@pytest.mark.rule("0-9-1/queue.bind#02")
-@pytest.mark.rule("0-9-1/queue.bind#05")
+@pytest.mark.rule("0-9-1/s069", "0-9-1/queue.bind#02", "0-9-1/queue.bind#05")
 def test_a_queue_with_many_bindings_gets_one_copy(channel: BlockingChannel, name: str) -> None:
     channel.exchange_declare(name, "topic")
     queue = queue_on(channel, name, "#")
@@ -141,9 +136,7 @@ def test_passive_of_a_missing_exchange(channel: BlockingChannel, name: str) -> N
     )
 
 
-@pytest.mark.rule("0-9-1/s040")
-@pytest.mark.rule("0-9-1/s043")
-@pytest.mark.rule("0-9-1/s044")
+@pytest.mark.rule("0-9-1/s040", "0-9-1/s043", "0-9-1/s044")
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -182,8 +175,7 @@ def test_an_unknown_type_closes_the_connection(connect: Any, name: str) -> None:
     assert caught.value.reply_text == "COMMAND_INVALID - unknown exchange type 'x-unknown'"
 
 
-@pytest.mark.rule("0-9-1/s039")
-@pytest.mark.rule("0-9-1/exchange#05")
+@pytest.mark.rule("0-9-1/s039", "0-9-1/exchange#05")
 def test_reserved_names(connection: BlockingConnection) -> None:
     for call, text in (
         (
@@ -328,8 +320,7 @@ def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
     assert client.closed().code == 404
 
 
-@pytest.mark.rule("0-9-1/exchange.declare#01")
-@pytest.mark.rule("0-9-1/queue.declare#02")
+@pytest.mark.rule("0-9-1/exchange.declare#01", "0-9-1/queue.declare#02")
 def test_many_exchanges_and_queues(channel: BlockingChannel, name: str) -> None:
     for n in range(300):
         channel.exchange_declare(f"{name}-{n}", "fanout", auto_delete=True)

@@ -108,8 +108,7 @@ def test_a_file_may_be_empty(client: Client, name: str) -> None:
     assert one.receive()[1].body == b""
 
 
-@pytest.mark.rule("0-9/file.open-ok.staged-size#01")
-@pytest.mark.rule("0-9/file.open-ok.staged-size#02")
+@pytest.mark.rule("0-9/file.open-ok.staged-size#01", "0-9/file.open-ok.staged-size#02")
 @pytest.mark.parametrize("cut", [0, 1, 4000, 70_001])
 def test_staging_goes_on_after_a_lost_connection(client: Client, name: str, cut: int) -> None:
     body = bytes(range(250)) * 400
@@ -228,8 +227,7 @@ MISUSES: dict[str, tuple[int, Callable[[FileTalk, str], object]]] = {
 }
 
 
-@pytest.mark.rule("0-9/file.open.content-size#01")
-@pytest.mark.rule("0-9/file.ack.multiple#01")
+@pytest.mark.rule("0-9/file.open.content-size#01", "0-9/file.ack.multiple#01")
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_misuse_is_refused(client: Client, name: str, misuse: str) -> None:
     code, act = MISUSES[misuse]
@@ -391,9 +389,7 @@ def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
     assert explicit.closed().code == 406
 
 
-@pytest.mark.rule("0-9/file.reject#01")
-@pytest.mark.rule("0-9/file.reject#02")
-@pytest.mark.rule("0-9/file.reject.requeue#01")
+@pytest.mark.rule("0-9/file.reject#01", "0-9/file.reject#02", "0-9/file.reject.requeue#01")
 def test_a_rejected_file_goes_to_another_consumer(client: Client, name: str) -> None:
     one = client()
     one.declare(name)
@@ -438,8 +434,7 @@ def test_a_file_that_no_consumer_accepts_is_a_dead_letter(client: Client, name: 
 # --- Returns, flow, transactions ----------------------------------------------------------------
 
 
-@pytest.mark.rule("0-9/file.publish.mandatory#01")
-@pytest.mark.rule("0-9/file.publish.immediate#01")
+@pytest.mark.rule("0-9/file.publish.mandatory#01", "0-9/file.publish.immediate#01")
 def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
     one = client()
     one.declare(name)

@@ -61,8 +61,7 @@ def test_a_persistent_message_survives_a_restart(kept: Served) -> None:
     talk.close()
 
 
-@pytest.mark.rule("0-9/message#02")
-@pytest.mark.rule("0-9/message#04")
+@pytest.mark.rule("0-9/message#02", "0-9/message#04")
 @pytest.mark.parametrize("mode", [1, 2])
 def test_what_does_not_fit_memory_goes_to_disk_and_is_not_lost(kept: Served, mode: int) -> None:
     talk = Talk(kept.host, kept.port, V0_9)

@@ -87,8 +87,7 @@ def test_reserved_prefix(channel: BlockingChannel) -> None:
     )
 
 
-@pytest.mark.rule("0-9-1/s053")
-@pytest.mark.rule("0-9-1/s054")
+@pytest.mark.rule("0-9-1/s053", "0-9-1/s054")
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -130,8 +129,7 @@ def test_a_wrong_argument(channel: BlockingChannel, name: str) -> None:
     )
 
 
-@pytest.mark.rule("0-9-1/s057")
-@pytest.mark.rule("0-9-1/s058")
+@pytest.mark.rule("0-9-1/s057", "0-9-1/s058")
 def test_an_exclusive_queue_is_locked_and_goes_with_its_connection(connect: Any, name: str) -> None:
     owner, other = connect(), connect()
     owner.channel().queue_declare(name, exclusive=True)
@@ -179,10 +177,7 @@ def test_auto_delete_hears_of_consumers_that_just_leave(connect: Any, name: str,
     until(lambda: why_not(here, name) == 404, "the queue goes")
 
 
-@pytest.mark.rule("0-9-1/s065")
-@pytest.mark.rule("0-9-1/s071")
-@pytest.mark.rule("0-9-1/s078")
-@pytest.mark.rule("0-9-1/s081")
+@pytest.mark.rule("0-9-1/s065", "0-9-1/s071", "0-9-1/s078", "0-9-1/s081")
 def test_no_name_is_the_last_declared_queue(talk: Callable[[], Talk], name: str) -> None:
     client = talk()
     client.declare(f"{name}-other", exclusive=True)
@@ -219,9 +214,7 @@ def test_no_name_without_a_last_queue(talk: Callable[[], Talk], method: Any) -> 
     assert closed.method == (50, method.INDEX[next(reversed(method.INDEX))][1])
 
 
-@pytest.mark.rule("0-9-1/s066")
-@pytest.mark.rule("0-9-1/s067")
-@pytest.mark.rule("0-9-1/s079")
+@pytest.mark.rule("0-9-1/s066", "0-9-1/s067", "0-9-1/s079")
 def test_what_is_missing_is_named(connection: BlockingConnection, name: str) -> None:
     connection.channel().queue_declare(name, exclusive=True)
     no_queue = (404, f"NOT_FOUND - no queue '{name}-no' in vhost '/'")
@@ -247,8 +240,7 @@ def test_to_unbind_what_is_gone_is_no_error(channel: BlockingChannel, name: str)
     channel.queue_purge(name)  # The channel is open still.
 
 
-@pytest.mark.rule("0-9-1/s068")
-@pytest.mark.rule("0-9-1/s074")
+@pytest.mark.rule("0-9-1/s068", "0-9-1/s074")
 def test_the_default_exchange_has_the_bindings_that_it_has(
     connection: BlockingConnection, name: str
 ) -> None:
@@ -291,8 +283,7 @@ def test_purge_leaves_what_consumers_hold(channel: BlockingChannel, name: str) -
     assert (body, method.redelivered) == (b"held", True)
 
 
-@pytest.mark.rule("0-9-1/s083")
-@pytest.mark.rule("0-9-1/s084")
+@pytest.mark.rule("0-9-1/s083", "0-9-1/s084")
 def test_delete_if_unused_and_if_empty(connection: BlockingConnection, name: str) -> None:
     channel = connection.channel()
     channel.queue_declare(name)

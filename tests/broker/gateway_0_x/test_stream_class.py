@@ -55,8 +55,7 @@ def packet(one: FileTalk) -> bytes:
     return one.content(StreamDeliver)[1]
 
 
-@pytest.mark.rule("0-9/stream.publish.exchange#01")
-@pytest.mark.rule("0-9/stream#03")
+@pytest.mark.rule("0-9/stream.publish.exchange#01", "0-9/stream#03")
 def test_a_packet_is_gone_once_it_was_delivered(client: Client, name: str) -> None:
     one, other = client(), client()
     one.declare(name)
@@ -75,9 +74,7 @@ def test_a_packet_is_gone_once_it_was_delivered(client: Client, name: str) -> No
     assert other.count(name) == 0
 
 
-@pytest.mark.rule("0-9/stream#01")
-@pytest.mark.rule("0-9/stream#02")
-@pytest.mark.rule("0-9/stream.qos.consume-rate#01")
+@pytest.mark.rule("0-9/stream#01", "0-9/stream#02", "0-9/stream.qos.consume-rate#01")
 def test_packets_of_low_priority_give_way(client: Client, name: str) -> None:
     one = client()
     one.declare(name, arguments={"x-max-length": 3})
@@ -109,8 +106,7 @@ def test_the_rate_that_was_asked_for_is_kept(client: Client, name: str, everywhe
             got += 1
 
 
-@pytest.mark.rule("0-9/stream.publish.mandatory#01")
-@pytest.mark.rule("0-9/stream.publish.immediate#01")
+@pytest.mark.rule("0-9/stream.publish.mandatory#01", "0-9/stream.publish.immediate#01")
 def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
     one = client()
     one.declare(name)
@@ -126,8 +122,7 @@ def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
     assert packet(one) == b"now"
 
 
-@pytest.mark.rule("0-9/stream.consume#01")
-@pytest.mark.rule("0-9/stream.consume#02")
+@pytest.mark.rule("0-9/stream.consume#01", "0-9/stream.consume#02")
 def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
     one = client()
     one.declare(name)

@@ -47,8 +47,7 @@ def get_all(client: Talk, queue: str, count: int) -> None:
         client.content(BasicGetOk)
 
 
-@pytest.mark.rule("0-9-1/s119")
-@pytest.mark.rule("0-9-1/tx#01")
+@pytest.mark.rule("0-9-1/s119", "0-9-1/tx#01")
 def test_publishes_are_seen_at_the_commit(talk: Client, name: str) -> None:
     client = talk()
     queues = [f"{name}-{n}" for n in range(3)]
@@ -175,8 +174,7 @@ def test_an_immediate_one_without_consumers_comes_back_at_the_commit(
     assert client.count(name) == 0
 
 
-@pytest.mark.rule("0-9-1/tx#03")
-@pytest.mark.rule("0-9-1/s122")
+@pytest.mark.rule("0-9-1/tx#03", "0-9-1/s122")
 def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: str) -> None:
     client = talk()
     client.declare(name, exclusive=True)
@@ -188,8 +186,7 @@ def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: st
     client.heard(TxCommitOk)
 
 
-@pytest.mark.rule("0-9-1/tx.commit#01")
-@pytest.mark.rule("0-9-1/tx.rollback#01")
+@pytest.mark.rule("0-9-1/tx.commit#01", "0-9-1/tx.rollback#01")
 @pytest.mark.parametrize("method", [TxCommit(), TxRollback()])
 def test_no_commit_without_select(talk: Client, method: TxCommit | TxRollback) -> None:
     client = talk()

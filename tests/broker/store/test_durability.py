@@ -78,10 +78,7 @@ def missing(broker: Served, queue: str) -> bool:
 
 
 @HOW
-@pytest.mark.rule("0-9-1/basic#01")
-@pytest.mark.rule("0-9-1/s085")
-@pytest.mark.rule("0-9-1/s055")
-@pytest.mark.rule("0-9-1/queue.bind#04")
+@pytest.mark.rule("0-9-1/basic#01", "0-9-1/s085", "0-9-1/s055", "0-9-1/queue.bind#04")
 def test_durable_things_and_persistent_messages_survive(
     durable: Served, how: signal.Signals
 ) -> None:

@@ -61,8 +61,7 @@ def bodies(broker: Served) -> list[str]:
     return [name for name in on_disk(broker) if name.endswith(".body")]
 
 
-@pytest.mark.rule("0-9/file#01")
-@pytest.mark.rule("0-10/s202")
+@pytest.mark.rule("0-9/file#01", "0-10/s202")
 def test_files_survive_the_broker(lasting: Served) -> None:
     with connected(lasting) as one:
         one.declare("kept", durable=True)

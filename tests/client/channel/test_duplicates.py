@@ -10,8 +10,7 @@ from headrace.client.blocking import connect
 from headrace.testing.broker import LocalBroker
 
 
-@pytest.mark.rule("0-9/tx#01")
-@pytest.mark.rule("0-10/s101")
+@pytest.mark.rule("0-9/tx#01", "0-10/s101")
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 def test_a_duplicate_is_known_by_its_id_and_says_redelivered(version: str) -> None:
     with LocalBroker() as broker:

@@ -68,8 +68,7 @@ def pass_time(vhost: VirtualHost, until_ms: int) -> None:
     vhost.counters.now_ms = START_MS + until_ms
 
 
-@pytest.mark.rule("0-9/stream.qos.consume-rate#01")
-@pytest.mark.rule("0-10/s238")
+@pytest.mark.rule("0-9/stream.qos.consume-rate#01", "0-10/s238")
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_packets_keep_the_rate(vhost: VirtualHost, everywhere: bool) -> None:
     packets = Packets(vhost, Pace())

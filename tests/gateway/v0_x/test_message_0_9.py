@@ -234,8 +234,7 @@ def test_a_blank_destination_is_the_default_exchange(rig: Rig, client: Client) -
     assert queue(rig).ready_count == 1
 
 
-@pytest.mark.rule("0-9/message.transfer.destination#02")
-@pytest.mark.rule("0-9/message.transfer.destination#03")
+@pytest.mark.rule("0-9/message.transfer.destination#02", "0-9/message.transfer.destination#03")
 def test_an_internal_exchange_refuses_content(rig: Rig, client: Client) -> None:
     client.call(ExchangeDeclare(exchange="inside", type="direct", internal=True), ExchangeDeclareOk)
     sent = MessageTransfer(destination="inside", body=Content(b"x"))
@@ -246,8 +245,7 @@ def test_a_destination_that_does_not_exist_is_an_error(client: Client) -> None:
     assert refused(client, MessageTransfer(destination="nowhere")) == 404
 
 
-@pytest.mark.rule("0-9/message.transfer.immediate#01")
-@pytest.mark.rule("0-9/reject-code#01")
+@pytest.mark.rule("0-9/message.transfer.immediate#01", "0-9/reject-code#01")
 def test_immediate_is_rejected_without_a_ready_consumer(rig: Rig, client: Client) -> None:
     declare(client)
     sent = MessageTransfer(routing_key="q", immediate=True, body=Content(b"now"))
@@ -280,8 +278,7 @@ def test_a_full_queue_rejects(rig: Rig, client: Client) -> None:
     assert queue(rig).ready_count == 1
 
 
-@pytest.mark.rule("0-9/message#06")
-@pytest.mark.rule("0-9/message#07")
+@pytest.mark.rule("0-9/message#06", "0-9/message#07")
 def test_priorities_are_levels(client: Client) -> None:
     declare(client)
     for priority in (0, 4, 9, 5, 1):
@@ -417,8 +414,7 @@ def test_a_queue_has_many_consumers(rig: Rig, client: Client) -> None:
     assert len({transfer.destination for transfer in got}) == 64
 
 
-@pytest.mark.rule("0-9/message.consume.queue#01")
-@pytest.mark.rule("0-9/message.get.queue#01")
+@pytest.mark.rule("0-9/message.consume.queue#01", "0-9/message.get.queue#01")
 @pytest.mark.parametrize("method", [MessageConsume(destination="d"), MessageGet(destination="d")])
 def test_without_a_name_there_must_be_a_queue_declared_before(rig: Rig, method: MethodBase) -> None:
     client = rig.client(V0_9)
@@ -532,8 +528,7 @@ def test_recover_is_not_for_transacted_channels(client: Client) -> None:
     assert refused(client, MessageRecover()) == 406
 
 
-@pytest.mark.rule("0-9/message.qos.prefetch-size#01")
-@pytest.mark.rule("0-9/message.qos.prefetch-count#01")
+@pytest.mark.rule("0-9/message.qos.prefetch-size#01", "0-9/message.qos.prefetch-count#01")
 def test_prefetching_is_limited_but_never_to_nothing(rig: Rig, client: Client) -> None:
     declare(client)
     client.call(MessageQos(prefetch_size=10, prefetch_count=3), MessageOk)
@@ -618,8 +613,7 @@ def test_an_open_reference_is_not_resumed(client: Client) -> None:
     assert refused(client, MessageResume(reference=NAME, identifier="id")) == 530
 
 
-@pytest.mark.rule("0-9/message.close.reference#01")
-@pytest.mark.rule("0-9/message.append.reference#01")
+@pytest.mark.rule("0-9/message.close.reference#01", "0-9/message.append.reference#01")
 @pytest.mark.rule("0-9/message.checkpoint.reference#01")
 @pytest.mark.parametrize(
     "method",

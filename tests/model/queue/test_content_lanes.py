@@ -145,8 +145,7 @@ def test_the_body_of_a_file_is_no_memory(vhost: VirtualHost) -> None:
     assert vhost.counters.memory_used == 0
 
 
-@pytest.mark.rule("0-9/file#02")
-@pytest.mark.rule("0-10/s203")
+@pytest.mark.rule("0-9/file#02", "0-10/s203")
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
 def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 2, "x-overflow": overflow})
@@ -173,10 +172,7 @@ def test_no_file_is_dropped_for_want_of_room(vhost: VirtualHost, overflow: str) 
     assert (woken, lane.waiters) == ([0], None)
 
 
-@pytest.mark.rule("0-9/stream#01")
-@pytest.mark.rule("0-9/stream.qos.consume-rate#01")
-@pytest.mark.rule("0-10/s234")
-@pytest.mark.rule("0-10/s238")
+@pytest.mark.rule("0-9/stream#01", "0-9/stream.qos.consume-rate#01", "0-10/s234", "0-10/s238")
 @pytest.mark.rule("0-10/s239")
 def test_packets_of_low_priority_give_way_first(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q", arguments={"x-max-length": 4})
@@ -209,11 +205,7 @@ def test_packets_are_bounded_in_octets_and_give_way_when_memory_is_short(
     assert lane_of(other, KIND_STREAM).ready_bytes == 16 << 20
 
 
-@pytest.mark.rule("0-9/file#03")
-@pytest.mark.rule("0-9/stream#02")
-@pytest.mark.rule("0-10/s205")
-@pytest.mark.rule("0-10/s206")
-@pytest.mark.rule("0-10/s235")
+@pytest.mark.rule("0-9/file#03", "0-9/stream#02", "0-10/s205", "0-10/s206", "0-10/s235")
 @pytest.mark.rule("0-10/s236")
 @pytest.mark.parametrize("kind", [KIND_FILE, KIND_STREAM])
 def test_high_priorities_overtake_low_ones(vhost: VirtualHost, kind: int) -> None:
@@ -243,8 +235,7 @@ def test_the_life_of_a_queue_bounds_what_is_in_its_lanes(vhost: VirtualHost, kin
     assert len(vhost.scheduler) == 0
 
 
-@pytest.mark.rule("0-9/file.deliver#01")
-@pytest.mark.rule("0-10/s224")
+@pytest.mark.rule("0-9/file.deliver#01", "0-10/s224")
 def test_a_file_that_keeps_coming_back_is_a_dead_letter(vhost: VirtualHost) -> None:
     plain = vhost.declare_queue("plain")
     assert lane_of(plain, KIND_FILE).delivery_limit == -1

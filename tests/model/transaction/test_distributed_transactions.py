@@ -100,8 +100,7 @@ def test_a_session_works_for_one_branch_at_a_time(branches: Branches) -> None:
     assert Y not in branches
 
 
-@pytest.mark.rule("0-10/s111")
-@pytest.mark.rule("0-10/s113")
+@pytest.mark.rule("0-10/s111", "0-10/s113")
 def test_a_known_xid_is_not_started_anew(branches: Branches) -> None:
     session = Session()
     branches.start(session, X)
@@ -191,8 +190,7 @@ def test_suspend_and_fail_exclude_each_other(branches: Branches) -> None:
     assert session.transaction is not None
 
 
-@pytest.mark.rule("0-10/s115")
-@pytest.mark.rule("0-10/s118")
+@pytest.mark.rule("0-10/s115", "0-10/s118")
 def test_only_who_works_for_a_branch_can_end_that(branches: Branches) -> None:
     session = Session()
     branches.start(session, X)
@@ -204,8 +202,7 @@ def test_only_who_works_for_a_branch_can_end_that(branches: Branches) -> None:
         branches.end(session, X)
 
 
-@pytest.mark.rule("0-10/s119")
-@pytest.mark.rule("0-10/s120")
+@pytest.mark.rule("0-10/s119", "0-10/s120")
 def test_failed_work_is_rolled_back_at_once(vhost: VirtualHost, queue: Queue) -> None:
     put(vhost, queue, b"a", b"b")
     branches = vhost.branches
@@ -277,12 +274,7 @@ OUTCOMES: dict[str, Outcome] = {
 COORDINATION = ["commit", "one-phase", "rollback", "prepare", "forget", "decide"]
 
 
-@pytest.mark.rule("0-10/s122")
-@pytest.mark.rule("0-10/s127")
-@pytest.mark.rule("0-10/s129")
-@pytest.mark.rule("0-10/s131")
-@pytest.mark.rule("0-10/s134")
-@pytest.mark.rule("0-10/s136")
+@pytest.mark.rule("0-10/s122", "0-10/s127", "0-10/s129", "0-10/s131", "0-10/s134", "0-10/s136")
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_an_unknown_xid(vhost: VirtualHost, queue: Queue, outcome: str) -> None:
     with pytest.raises(NotFound, match="unknown"):
@@ -293,10 +285,7 @@ def test_an_unknown_xid(vhost: VirtualHost, queue: Queue, outcome: str) -> None:
         OUTCOMES[outcome](vhost.branches)
 
 
-@pytest.mark.rule("0-10/s123")
-@pytest.mark.rule("0-10/s128")
-@pytest.mark.rule("0-10/s132")
-@pytest.mark.rule("0-10/s135")
+@pytest.mark.rule("0-10/s123", "0-10/s128", "0-10/s132", "0-10/s135")
 @pytest.mark.parametrize("outcome", COORDINATION)
 def test_nothing_is_decided_while_a_session_works(branches: Branches, outcome: str) -> None:
     session = Session()
@@ -306,8 +295,7 @@ def test_nothing_is_decided_while_a_session_works(branches: Branches, outcome: s
     assert session.transaction is not None
 
 
-@pytest.mark.rule("0-10/s121")
-@pytest.mark.rule("0-10/s124")
+@pytest.mark.rule("0-10/s121", "0-10/s124")
 def test_an_unprepared_branch_is_committed_in_one_phase(vhost: VirtualHost, queue: Queue) -> None:
     busy(vhost, queue)
     with pytest.raises(IllegalState, match="is not prepared"):

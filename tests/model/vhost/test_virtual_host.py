@@ -49,8 +49,7 @@ def refusal(call: Any, *args: Any, raises: type[ModelError], **kwargs: Any) -> s
 # --- Exchanges ----------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("0-9-1/exchange#03")
-@pytest.mark.rule("0-9-1/exchange#04")
+@pytest.mark.rule("0-9-1/exchange#03", "0-9-1/exchange#04")
 def test_standard_exchanges_are_there(vhost: VirtualHost) -> None:
     kinds = {name: exchange.type for name, exchange in vhost.exchanges.items()}
     assert kinds == {
@@ -73,8 +72,7 @@ def test_a_passive_declare_finds_or_fails(vhost: VirtualHost) -> None:
     assert vhost.declare_exchange("x", "anything", passive=True) is made
 
 
-@pytest.mark.rule("0-9-1/s043")
-@pytest.mark.rule("0-9-1/s044")
+@pytest.mark.rule("0-9-1/s043", "0-9-1/s044")
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -98,8 +96,7 @@ def test_an_inequivalent_exchange_is_refused(
     assert got == "inequivalent arg " + text.format("exchange 'x' in vhost '/'")
 
 
-@pytest.mark.rule("0-9-1/s039")
-@pytest.mark.rule("0-9-1/s041")
+@pytest.mark.rule("0-9-1/s039", "0-9-1/s041")
 def test_reserved_names_and_types_are_refused(vhost: VirtualHost) -> None:
     text = refusal(vhost.declare_exchange, "amq.mine", raises=AccessRefused)
     assert text == "exchange name 'amq.mine' contains reserved prefix 'amq.*'"
@@ -160,8 +157,7 @@ def test_a_queue_without_a_name_is_given_one(vhost: VirtualHost) -> None:
     assert vhost.declare_queue(one.name, passive=True) is one
 
 
-@pytest.mark.rule("0-9-1/s051")
-@pytest.mark.rule("0-9-1/s052")
+@pytest.mark.rule("0-9-1/s051", "0-9-1/s052")
 def test_names_of_queues(vhost: VirtualHost) -> None:
     text = refusal(vhost.declare_queue, "amq.mine", raises=AccessRefused)
     assert text == "queue name 'amq.mine' contains reserved prefix 'amq.*'"
@@ -192,8 +188,7 @@ def test_an_inequivalent_queue_is_refused(
     assert got == "inequivalent arg " + text.format("queue 'q' in vhost '/'")
 
 
-@pytest.mark.rule("0-9-1/s058")
-@pytest.mark.rule("0-9-1/s057")
+@pytest.mark.rule("0-9-1/s058", "0-9-1/s057")
 def test_an_exclusive_queue_is_its_connections_own(vhost: VirtualHost) -> None:
     mine, other = object(), object()
     queue = vhost.declare_queue("q", exclusive=True, durable=True, owner=mine)
@@ -220,8 +215,7 @@ def test_an_exclusive_queue_is_its_connections_own(vhost: VirtualHost) -> None:
     assert queue.deleted
 
 
-@pytest.mark.rule("0-9-1/s083")
-@pytest.mark.rule("0-9-1/s084")
+@pytest.mark.rule("0-9-1/s083", "0-9-1/s084")
 def test_delete_queue(vhost: VirtualHost) -> None:
     queue = vhost.declare_queue("q")
     fill(queue, 3)
@@ -292,9 +286,7 @@ def test_every_queue_is_bound_to_the_default_exchange(vhost: VirtualHost) -> Non
     assert names(vhost, "", "p") == []
 
 
-@pytest.mark.rule("0-9-1/s066")
-@pytest.mark.rule("0-9-1/s067")
-@pytest.mark.rule("0-9-1/exchange#05")
+@pytest.mark.rule("0-9-1/s066", "0-9-1/s067", "0-9-1/exchange#05")
 def test_both_ends_of_a_binding_must_be_there(vhost: VirtualHost) -> None:
     vhost.declare_queue("q")
     for call in (vhost.bind, vhost.unbind):
@@ -386,8 +378,7 @@ def test_whatever_may_change_a_route_moves_the_generation(vhost: VirtualHost, ch
     assert vhost.generation > before
 
 
-@pytest.mark.rule("0-9-1/s019")
-@pytest.mark.rule("0-9-1/s020")
+@pytest.mark.rule("0-9-1/s019", "0-9-1/s020")
 def test_virtual_hosts_know_nothing_of_each_other() -> None:
     counters = Counters()
     one, two = (VirtualHost(name, store=Store(), counters=counters) for name in ("one", "two"))

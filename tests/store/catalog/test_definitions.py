@@ -58,10 +58,7 @@ def segments(disk: FaultyDisk) -> list[str]:
     return sorted(name for name in disk.names_now if name.endswith(".segment"))
 
 
-@pytest.mark.rule("0-9-1/s055")
-@pytest.mark.rule("0-9-1/s045")
-@pytest.mark.rule("0-9-1/s056")
-@pytest.mark.rule("0-9-1/queue.bind#03")
+@pytest.mark.rule("0-9-1/s055", "0-9-1/s045", "0-9-1/s056", "0-9-1/queue.bind#03")
 @pytest.mark.rule("0-9-1/queue.bind#04")
 def test_durable_things_come_back_and_others_do_not() -> None:
     disk = FaultyDisk()

@@ -113,8 +113,7 @@ def test_identifiers_are_the_owners_own() -> None:
     assert staging.find("user", "a") is part
 
 
-@pytest.mark.rule("0-9/file.open-ok.staged-size#02")
-@pytest.mark.rule("0-10/s218")
+@pytest.mark.rule("0-9/file.open-ok.staged-size#02", "0-10/s218")
 def test_parts_survive_a_restart_as_far_as_they_are_durable() -> None:
     disk = FaultyDisk(seed=3)
     staging = staging_on(disk)
