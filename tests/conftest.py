@@ -9,6 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headrace.model.queue.queue
+from support.in_memory_broker import rig
+
+__all__ = ["rig"]
 
 pytest_plugins = ("headrace.testing.plugin", "pytester")
 

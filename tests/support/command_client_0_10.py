@@ -20,6 +20,7 @@ from headrace.protocol.codec_0_10 import (
     MessageProperties,
     MessageSubscribe,
     MessageTransfer,
+    QueueQuery,
     SessionDetach,
     Struct,
     decode_headers,
@@ -328,3 +329,20 @@ def talking(port: int, **how: Any) -> Iterator[TalkSession]:
         yield talk.attach()
     finally:
         talk.close()
+
+
+def depth(session: TalkSession, queue: str) -> int:
+    """Return the number of ready messages of a queue."""
+    count = session.call(QueueQuery(queue=queue)).message_count
+    assert isinstance(count, int)
+    return count
+
+
+def failed(session: TalkSession, command: Command, code: int, field: str = "") -> None:
+    """Expect the command to fail with the code, and one of its fields to be blamed."""
+    failure = session.refused(command)
+    assert failure.error_code == code, failure
+    assert (failure.class_code, failure.command_code) == command.CODE
+    if field:
+        names = [one for one in command.__slots__ if isinstance(one, str)]
+        assert names[failure.field_index] == field

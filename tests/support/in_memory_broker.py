@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import pytest
+
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
@@ -217,3 +219,8 @@ class Client:
         """The connection is lost."""
         self.there.end()
         self.rig.turn()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()

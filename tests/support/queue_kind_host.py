@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.message import Message, new_message
@@ -121,3 +123,8 @@ def left(queue: Queue) -> list[str]:
         found.append(body_of(message))
         queue.remove(message)
     return found
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()

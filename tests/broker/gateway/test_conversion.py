@@ -68,11 +68,6 @@ messages = st.builds(
 both = pytest.mark.parametrize(("sender", "receiver"), PAIRS)
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
 @both
 @settings(max_examples=8, deadline=None)
 @given(said=messages)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,19 +30,16 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.in_memory_broker import Client, Rig
 from support.version_clients import SPEAKERS, Said, Speaker
+
+if TYPE_CHECKING:
+    from support.in_memory_broker import Client, Rig
 
 OF_QUEUE: dict[str, Any] = {"no-local": True}
 OF_BINDING: dict[str, Any] = {"x-filter-jms-selector": "", "x-qpid-no-local": True}
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 both_ways = pytest.mark.parametrize("of_queue", [True, False], ids=["queue", "binding"])
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 def subscribe(speaker: Speaker, of_queue: bool) -> None:

@@ -35,11 +35,11 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.in_memory_broker import Client, Rig
 from support.raw_client import Raw
 
 if TYPE_CHECKING:
     from support.broker_process import Served
+    from support.in_memory_broker import Client, Rig
 
 #: In the order and with the names of Qpid's JMS client.
 JMS = {
@@ -60,11 +60,6 @@ TEMPORARY = {
 
 every_version = pytest.mark.parametrize("version", [V0_8, V0_9, V0_9_1], ids=lambda v: v.label)
 every_qpid = pytest.mark.parametrize("says", [JMS, UNNAMED], ids=["jms", "unnamed"])
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 def declare(client: Client, queue: str = "q", **flags: Any) -> None:

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -24,50 +22,9 @@ from headrace.protocol.codec_0_10 import (
     QueueQuery,
 )
 from headrace.testing.broker import LocalBroker
-from support.command_client_0_10 import Talk, TalkSession
+from support.command_client_0_10 import Talk, TalkSession, depth, failed
 
 rule = pytest.mark.rule
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def session(broker: LocalBroker) -> Iterator[TalkSession]:
-    talk = Talk(broker.port)
-    yield talk.attach(str(uuid4()))
-    talk.close()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"x-{uuid4()}"
-
-
-@pytest.fixture
-def queue(session: TalkSession) -> str:
-    name = f"q-{uuid4()}"
-    session.call(QueueDeclare(queue=name))
-    return name
-
-
-def depth(session: TalkSession, queue: str) -> int:
-    count = session.call(QueueQuery(queue=queue)).message_count
-    assert isinstance(count, int)
-    return count
-
-
-def failed(session: TalkSession, command: Command, code: int, field: str = "") -> None:
-    """Expect the command to fail with the code, and one of its fields to be blamed."""
-    failure = session.refused(command)
-    assert failure.error_code == code, failure
-    assert (failure.class_code, failure.command_code) == command.CODE
-    if field:
-        names = [one for one in command.__slots__ if isinstance(one, str)]
-        assert names[failure.field_index] == field
 
 
 # --- Types and instances ----------------------------------------------------------------------

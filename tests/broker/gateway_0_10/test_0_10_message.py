@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -37,45 +36,14 @@ from headrace.protocol.codec_0_10 import (
 from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
 from support.broker_process import until
-from support.command_client_0_10 import UNLIMITED, Talk, TalkSession
+from support.command_client_0_10 import UNLIMITED, Talk, TalkSession, depth
 from support.command_line import works
 
 rule = pytest.mark.rule
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def talk(broker: LocalBroker) -> Iterator[Talk]:
-    talk = Talk(broker.port)
-    yield talk
-    talk.close()
-
-
-@pytest.fixture
-def session(talk: Talk) -> TalkSession:
-    return talk.attach(str(uuid4()))
-
-
-@pytest.fixture
-def queue(session: TalkSession) -> str:
-    name = f"q-{uuid4()}"
-    session.call(QueueDeclare(queue=name))
-    return name
-
-
 def ids(*numbers: int) -> SequenceSet:
     return SequenceSet([(number, number) for number in numbers])
-
-
-def depth(session: TalkSession, queue: str) -> int:
-    count = session.call(QueueQuery(queue=queue)).message_count
-    assert isinstance(count, int)
-    return count
 
 
 # --- What the broker says of a message ------------------------------------------------------------

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -26,30 +25,14 @@ from headrace.protocol.codec_0_10 import (
     TxRollback,
     TxSelect,
 )
-from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
 from support.broker_process import until
-from support.command_client_0_10 import Talk, TalkSession, talking
+from support.command_client_0_10 import Talk, TalkSession, depth, failed, talking
+
+if TYPE_CHECKING:
+    from headrace.testing.broker import LocalBroker
 
 rule = pytest.mark.rule
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
-        yield running
-
-
-@pytest.fixture
-def talk(broker: LocalBroker) -> Iterator[Talk]:
-    talk = Talk(broker.port)
-    yield talk
-    talk.close()
-
-
-@pytest.fixture
-def session(talk: Talk) -> TalkSession:
-    return talk.attach(str(uuid4()))
 
 
 @pytest.fixture
@@ -57,30 +40,10 @@ def other(talk: Talk) -> TalkSession:
     return talk.attach(str(uuid4()), channel=1)
 
 
-@pytest.fixture
-def name() -> str:
-    return f"q-{uuid4()}"
-
-
 def ask(session: TalkSession, queue: str) -> QueueDeclare:
     """Return a queue as the broker reports it."""
     found: QueueDeclare = session.call(QueueQuery(queue=queue))
     return found
-
-
-def depth(session: TalkSession, queue: str) -> int:
-    count = session.call(QueueQuery(queue=queue)).message_count
-    assert isinstance(count, int)
-    return count
-
-
-def failed(session: TalkSession, command: Command, code: int, field: str = "") -> None:
-    """Expect the command to fail with the code, and one of its fields to be blamed."""
-    failure = session.refused(command)
-    assert failure.error_code == code, failure
-    assert (failure.class_code, failure.command_code) == command.CODE
-    if field:
-        assert command.__slots__[failure.field_index] == field
 
 
 # --- Declare ----------------------------------------------------------------------------------

@@ -31,18 +31,6 @@ def broker() -> Iterator[LocalBroker]:
         yield running
 
 
-@pytest.fixture
-def talk(broker: LocalBroker) -> Iterator[Talk]:
-    talk = Talk(broker.port)
-    yield talk
-    talk.close()
-
-
-@pytest.fixture
-def name() -> str:
-    return str(uuid4())
-
-
 def keep(session: TalkSession, timeout_s: int) -> int:
     """Ask for a timeout; return what was granted."""
     session.talk.machine.write_control(

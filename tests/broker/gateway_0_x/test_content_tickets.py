@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,10 +21,12 @@ from headrace.protocol.codec_0_x import (
     StreamPublish,
     encode_content_header,
 )
-from headrace.spec.tables import V0_8, V0_9, Version
+from headrace.spec.tables import V0_8, V0_9
 from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.broker_process import Served
-from support.file_class_client import FileTalk
+
+if TYPE_CHECKING:
+    from support.file_class_client import FileTalk
 
 VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 
@@ -34,19 +37,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     broker = Served(home, "--realms", "/data=.*", memory=True).start()
     yield broker
     assert broker.stop() == 0
-
-
-@pytest.fixture
-def client(served: Served, version: Version) -> Iterator[Callable[[], FileTalk]]:
-    opened: list[FileTalk] = []
-
-    def open_one() -> FileTalk:
-        opened.append(FileTalk(served.host, served.port, version))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        one.close()
 
 
 def ticket(one: FileTalk, **rights: bool) -> int:

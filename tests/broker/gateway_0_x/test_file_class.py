@@ -42,7 +42,7 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
     TxSelectOk,
 )
-from headrace.spec.tables import V0_8, V0_9, Version
+from headrace.spec.tables import V0_9
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, encode_frame
 from support.broker_process import until
 from support.file_class_client import FileTalk
@@ -54,26 +54,6 @@ if TYPE_CHECKING:
 
 
 Client = Callable[..., FileTalk]
-
-
-@pytest.fixture(params=[V0_8, V0_9], ids=["0-8", "0-9"])
-def version(request: pytest.FixtureRequest) -> Version:
-    found: Version = request.param
-    return found
-
-
-@pytest.fixture
-def client(served: Served, version: Version) -> Iterator[Client]:
-    opened: list[FileTalk] = []
-
-    def open_one() -> FileTalk:
-        one = FileTalk(served.host, served.port, version)
-        opened.append(one)
-        return one
-
-    yield open_one
-    for one in opened:
-        one.close()
 
 
 @pytest.mark.rule("0-9/file.publish.exchange#01")

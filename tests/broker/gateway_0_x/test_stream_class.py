@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +20,7 @@ from headrace.protocol.codec_0_x import (
     StreamQosOk,
     StreamReturn,
 )
-from headrace.spec.tables import V0_8, V0_9, Version
+from headrace.spec.tables import V0_9
 from support.broker_process import until
 from support.file_class_client import FileTalk
 from support.method_client import Content
@@ -29,25 +29,6 @@ if TYPE_CHECKING:
     from support.broker_process import Served
 
 Client = Callable[..., FileTalk]
-
-
-@pytest.fixture(params=[V0_8, V0_9], ids=["0-8", "0-9"])
-def version(request: pytest.FixtureRequest) -> Version:
-    found: Version = request.param
-    return found
-
-
-@pytest.fixture
-def client(served: Served, version: Version) -> Iterator[Client]:
-    opened: list[FileTalk] = []
-
-    def open_one() -> FileTalk:
-        opened.append(FileTalk(served.host, served.port, version))
-        return opened[-1]
-
-    yield open_one
-    for one in opened:
-        one.close()
 
 
 def packet(one: FileTalk) -> bytes:

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.model.exchange.random import RandomExchange
-from support.in_memory_broker import Rig
 from support.version_clients import SPEAKERS, Said
 
+if TYPE_CHECKING:
+    from support.in_memory_broker import Rig
+
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 def counts(rig: Rig) -> Counter[str]:

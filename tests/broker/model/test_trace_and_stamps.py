@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,15 +12,12 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.model.interceptor.stamps import KEEP, OVERWRITE, Stamps
 from headrace.model.interceptor.tracer import TRACE
 from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
-from support.in_memory_broker import Rig
 from support.version_clients import SPEAKERS, Said
 
+if TYPE_CHECKING:
+    from support.in_memory_broker import Rig
+
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 def traces(rig: Rig) -> list[Said]:

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.in_memory_broker import Rig
 from support.version_clients import SPEAKERS, Said, Speaker
 
+if TYPE_CHECKING:
+    from support.in_memory_broker import Rig
+
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
 
 
 def bodies(speaker: Speaker) -> list[bytes]:

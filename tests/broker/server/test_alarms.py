@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def broker(data: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(data) as local:
-        yield local
-
-
 def test_an_operators_alarm_is_listed_told_and_cleared(broker: LocalBroker, data: Path) -> None:
     where = ("--data", data)
     said: list[str] = []

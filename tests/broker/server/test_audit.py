@@ -65,11 +65,6 @@ def log(tmp_path: Path) -> Log:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def broker(data: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalBroker]:
     monkeypatch.setattr("headrace.server.broker.USERS_S", 0.05)
     with LocalBroker(data, audit_log=log.path) as started:

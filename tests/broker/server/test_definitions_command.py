@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,26 +28,12 @@ from support.command_line import run, works
 from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 def refused(*words: str | Path) -> str:
     done = run(*words)
     assert done.exit_code == 1, done.output
     assert done.stdout == ""
     return done.stderr.strip().splitlines()[-1]
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def broker(data: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(data) as local:
-        yield local
 
 
 @pytest.fixture

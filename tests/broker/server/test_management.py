@@ -29,22 +29,9 @@ from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headrace.server.management.call import Call
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def broker(data: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(data) as local:
-        yield local
 
 
 def talk(path: Path, *lines: bytes) -> list[dict[str, Any]]:

@@ -29,15 +29,10 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.in_memory_broker import Client, Rig
 
 if TYPE_CHECKING:
     from headrace.protocol.v0_x.events import ContentReceived
-
-
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
+    from support.in_memory_broker import Client, Rig
 
 
 @pytest.fixture

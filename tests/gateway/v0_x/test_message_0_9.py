@@ -70,11 +70,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> Client:
     return rig.client(V0_9)
 

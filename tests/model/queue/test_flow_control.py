@@ -13,11 +13,6 @@ from headrace.model.queue.queue import Queue
 from support.queue_kind_host import Host, Taker, left
 
 
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
 class Publisher:
     """One that waits."""
 

@@ -15,11 +15,6 @@ HOLD = "holdOnPublishEnabled"
 WHEN = "x-qpid-not-valid-before"
 
 
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
 def test_a_message_is_ready_at_its_time_in_its_place_and_others_pass(host: Host) -> None:
     queue = host.queue(**{HOLD: True})
     taker = Taker(queue).start()

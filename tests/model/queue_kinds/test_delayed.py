@@ -53,11 +53,6 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> Client:
     client = rig.client()
     client.send(QueueDeclare(queue="q"))

@@ -16,11 +16,6 @@ EXCLUSIVE = {"qpid.group_header_key": "g"}
 SHARED: dict[str, Any] = {**EXCLUSIVE, "qpid.shared_msg_group": 1}
 
 
-@pytest.fixture
-def host() -> Host:
-    return Host()
-
-
 def fill(host: Host, queue: Queue, *bodies: str) -> None:
     """Publish messages of the groups that their first characters name; "-" is none."""
     for body in bodies:

@@ -20,11 +20,6 @@ KEY = "qpid.last_value_queue_key"
 
 
 @pytest.fixture
-def host() -> Host:
-    return Host()
-
-
-@pytest.fixture
 def queue(host: Host) -> Queue:
     return host.queue(**{KEY: "k"})
 

@@ -12,11 +12,6 @@ from support.queue_kind_host import Host, Taker, body_of, left
 
 
 @pytest.fixture
-def host() -> Host:
-    return Host()
-
-
-@pytest.fixture
 def queue(host: Host) -> Queue:
     return host.queue(**{"qpid.queue_sort_key": "s"})
 

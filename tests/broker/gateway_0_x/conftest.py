@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients of the classes file and stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.spec.tables import V0_8, V0_9, Version
+from support.file_class_client import FileTalk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.broker_process import Served
+
+
+@pytest.fixture(params=[V0_8, V0_9], ids=["0-8", "0-9"])
+def version(request: pytest.FixtureRequest) -> Version:
+    found: Version = request.param
+    return found
+
+
+@pytest.fixture
+def client(served: Served, version: Version) -> Iterator[Callable[[], FileTalk]]:
+    """Open clients of a version; what is open at the end is closed."""
+    opened: list[FileTalk] = []
+
+    def open_one() -> FileTalk:
+        opened.append(FileTalk(served.host, served.port, version))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
