@@ -31,7 +31,6 @@ from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 M = TypeVar("M", bound=MethodBase)
@@ -74,12 +73,7 @@ class Raw:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._socket.close()
 
     # -- Sending -----------------------------------------------------------------------------

@@ -94,12 +94,7 @@ class Consumer:
         LOOP.run(self._source.__aenter__())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.cancel()
 
     def __iter__(self) -> Self:

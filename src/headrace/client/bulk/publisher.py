@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from headrace.client.channel.confirms import Confirms
@@ -93,12 +92,7 @@ class BulkPublisher:
         await self._channel.confirm_by(_Outcomes(self))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._channel is not None
         await self._channel.close()
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 
@@ -29,11 +28,6 @@ class Opening(Generic[Opened]):
         self._opened = await self._open_it()
         return self._opened
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._opened is not None:
             await self._opened.close()
