@@ -151,8 +151,7 @@ def test_whatever_comes_every_call_ends(chunks: list[bytes]) -> None:
     """With a result or a ClientError, once the broker hangs up at the latest."""
 
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         for _ in range(3):
             await peer.next_event()
         for chunk in chunks:
@@ -202,8 +201,7 @@ async def test_the_broker_is_told_what_it_did_wrong() -> None:
 @pytest.mark.parametrize("header", [b"\x00\x3c\x00\x00" + b"\0" * 8 + b"\xff\xff", b""])
 async def test_properties_that_cannot_be_decoded(header: bytes) -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicConsume)
         peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
         peer.send_raw(deliver_frames(header))
@@ -217,8 +215,7 @@ async def test_properties_that_cannot_be_decoded(header: bytes) -> None:
 
 async def test_a_body_larger_than_the_limit_closes_the_channel() -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicConsume)
         peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
         peer.send_raw(deliver_frames(struct.pack(">HHQH", 60, 0, 1 << 40, 0)))
@@ -237,8 +234,7 @@ async def test_a_flood_without_credit_is_bounded() -> None:
 
     async def script(peer: Peer) -> None:
         nonlocal sent
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicConsume)
         peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
         while True:
@@ -273,8 +269,7 @@ async def test_closing_does_not_wait_for_unread_deliveries(
     monkeypatch.setattr(link_0_x, "CLOSE_TIMEOUT_S", 10 * PATIENCE_S)  # No answer comes by waiting.
 
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicConsume)
         peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
         await peer.expect(BasicConsume)
@@ -388,8 +383,7 @@ async def test_whatever_is_under_way_learns_of_the_end(
     end: Callable[[Peer], Awaitable[None]], error: type[Exception]
 ) -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicConsume)
         peer.send(1, BasicConsumeOk(consumer_tag="ctag1.1"))
         await peer.expect(QueueDeclare)
@@ -412,8 +406,7 @@ async def test_a_given_up_call_does_not_confuse_the_next() -> None:
     asked = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         for name in ("a", "b"):
             assert (await peer.expect(QueueDeclare)).queue == name
             asked.set()

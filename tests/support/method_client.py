@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -128,6 +128,11 @@ class Talk:
     def declare(self, name: str, channel: int = 1, **flags: Any) -> QueueDeclareOk:
         self.probe = name
         return self.call(QueueDeclare(queue=name, **flags), QueueDeclareOk, channel)
+
+    def with_queue(self, name: str, channel: int = 1, **flags: Any) -> Self:
+        """Declare a queue; return the client."""
+        self.declare(name, channel, **flags)
+        return self
 
     def publish(
         self,

@@ -97,6 +97,11 @@ class Peer:
             self.send(self.channel, ConfirmSelectOk())
         return self.channel
 
+    async def greet(self, *, confirm: bool = False) -> int:
+        """Let the client in, and open a channel."""
+        await self.handshake()
+        return await self.open_channel(confirm=confirm)
+
     async def expect(self, kind: type[Expected]) -> Expected:
         """The next thing that the client sends, which must be that."""
         event = await self.next_event()

@@ -36,9 +36,7 @@ LARGE_OCTETS = 1_900_000  # Of a message: more than such a socket takes.
 @check("0-9-1/basic#09", "0-9-1/s002", "0-9/basic#09", "0-9/delivery-tag#non-zero")
 def deliveries_without_acks(site: Site) -> None:
     """Consumers without acknowledgements get all messages, with tags that are not zero."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.consume(queue, no_ack=True)
     bodies = [b"%d" % number for number in range(20)]
     peer.publish(queue, *bodies)
@@ -59,9 +57,7 @@ def deliveries_without_acks(site: Site) -> None:
 )
 def what_was_not_acknowledged(site: Site) -> None:
     """Deliveries without an ack come again, marked as redelivered."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.consume(queue)
     peer.publish(queue, b"0", b"1", b"2", b"3")
     for number in range(4):
@@ -106,9 +102,7 @@ def one_order(site: Site) -> None:
 @check("0-9-1/s095", "0-9/basic.qos.prefetch-size#01")
 def prefetch_size_and_one_message(site: Site) -> None:
     """The prefetch size does not stop a message while the client holds none."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.call(BasicQos(prefetch_size=100), BasicQosOk)
     peer.consume(queue)
     peer.publish(queue, bytes(1000), b"x")
@@ -121,9 +115,7 @@ def prefetch_size_and_one_message(site: Site) -> None:
 @check("0-9-1/s096", "0-9/basic.qos.prefetch-count#01")
 def prefetch_count(site: Site) -> None:
     """No more messages are delivered than the prefetch count allows."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.call(BasicQos(prefetch_count=3), BasicQosOk)
     peer.consume(queue)
     peer.publish(queue, *(b"%d" % number for number in range(10)))
@@ -139,9 +131,7 @@ def prefetch_count(site: Site) -> None:
 @check("0-9-1/basic.consume#01", "0-9/basic.consume#01")
 def many_consumers(site: Site) -> None:
     """A queue takes at least 16 consumers."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     for number in range(CONSUMERS_MIN):
         peer.consume(queue, f"c{number}", no_ack=True)
     peer.publish(queue, *[b"x"] * CONSUMERS_MIN)
@@ -152,9 +142,7 @@ def many_consumers(site: Site) -> None:
 @check("0-9-1/s098", "0-9/basic.consume.consumer-tag#01")
 def a_tag_twice(site: Site) -> None:
     """The tag of a consumer cannot be given to another one (530)."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.consume(queue, "same")
     peer.send(BasicConsume(queue=queue, consumer_tag="same"))
     closed = peer.closed()
@@ -166,8 +154,7 @@ def a_tag_of_another_channel(site: Site) -> None:
     """A consumer is its channel's: another channel cannot cancel it."""
     peer = site.peer()
     peer.channel(2)
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue, "one")
     peer.consume(queue, "two", channel=2)
     peer.send(BasicCancel(consumer_tag="one"), 2)
@@ -185,8 +172,7 @@ def a_tag_of_another_channel(site: Site) -> None:
 def exclusive_consumers(site: Site) -> None:
     """A queue with consumers takes no exclusive one (403)."""
     peer, other = site.peer(), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue)
     other.refused(BasicConsume(queue=queue, exclusive=True), 403)
 
@@ -195,8 +181,7 @@ def exclusive_consumers(site: Site) -> None:
 def cancelling_without_a_queue(site: Site) -> None:
     """basic.cancel is no error when the queue is gone."""
     peer, other = site.peer(), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue, "gone")
     other.call(QueueDelete(queue=queue), QueueDeleteOk)
     peer.send(BasicCancel(consumer_tag="gone"))
@@ -220,9 +205,7 @@ def mandatory(site: Site) -> None:
 @check("0-9-1/s107", "0-9/basic.publish.immediate#01")
 def immediate(site: Site) -> None:
     """An immediate message that no consumer takes at once comes back."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.publish(queue, b"x", immediate=True)
     method, content = peer.content(BasicReturn)
     must((method.reply_code, content.body) == (313, b"x"), f"313 and the body, not {method}")
@@ -254,8 +237,7 @@ def tags_of_another_channel(site: Site) -> None:
     """A tag is its channel's: another channel cannot acknowledge it."""
     peer = site.peer()
     peer.channel(2)
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicAck(delivery_tag=1), 2)
@@ -283,9 +265,7 @@ def tags_in_a_transaction(site: Site) -> None:
 @check("0-9-1/basic.reject#02", "0-9/basic.reject#02")
 def a_rejected_message(site: Site) -> None:
     """A message rejected with requeue is back in the queue; without, it is not."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicReject(delivery_tag=1, requeue=True))
@@ -299,8 +279,7 @@ def a_rejected_message(site: Site) -> None:
 def a_rejected_message_goes_elsewhere(site: Site) -> None:
     """A rejected message goes to another consumer, not to the one that rejected it."""
     peer, other = site.peer(), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue)
     peer.publish(queue, b"x")
     method, _ = peer.delivered()
@@ -315,8 +294,7 @@ def a_rejected_message_goes_elsewhere(site: Site) -> None:
 def a_rejected_message_alone(site: Site) -> None:
     """A message that the only consumer rejects is kept and comes to it later, or stays away."""
     peer, other = site.peer(), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue)
     peer.publish(queue, b"x")
     method, _ = peer.delivered()
@@ -338,9 +316,7 @@ def a_rejected_message_alone(site: Site) -> None:
 )
 def recovered_messages(site: Site) -> None:
     """basic.recover gives the client what it did not acknowledge again, marked as redelivered."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.consume(queue)
     peer.publish(queue, b"x", b"y")
     for _ in range(2):
@@ -358,8 +334,7 @@ def recovered_messages(site: Site) -> None:
 def recovered_to_the_original_client(site: Site) -> None:
     """basic.recover without requeue gives a message to the same consumer again."""
     peer, other = site.peer(), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     peer.consume(queue, "mine")
     peer.publish(queue, b"x")
     peer.delivered()
@@ -416,8 +391,7 @@ def a_message_that_nobody_can_process(site: Site) -> None:
 def a_reject_while_content_is_sent(site: Site) -> None:
     """basic.reject is processed while the content of a large message is on its way."""
     peer, other = site.peer(window=SMALL_WINDOW), site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    queue = site.declared_by(peer)
     large = bytes(LARGE_OCTETS)
     peer.publish(queue, b"small", large)
     peer.call(BasicQos(prefetch_count=2), BasicQosOk)

@@ -60,6 +60,22 @@ class Site:
         self.queues.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.queues[-1]
 
+    def declared(self) -> tuple[Peer, str]:
+        """A connection with channel 1 open, and a queue that it declared."""
+        peer = self.peer()
+        return peer, self.declared_by(peer)
+
+    def declared_by(self, peer: Peer) -> str:
+        """A queue that the peer declared."""
+        queue = self.queue()
+        peer.declare(queue)
+        return queue
+
+    def session_queue(self) -> tuple[SessionPeer, str]:
+        """A connection of 0-10 with one session, and a queue that it declared."""
+        peer = self.session()
+        return peer, peer.declare(self.queue())
+
     def exchange(self) -> str:
         """The name of an exchange that does not exist; should it come to be, it is deleted."""
         self.exchanges.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")

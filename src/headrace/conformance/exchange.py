@@ -90,9 +90,7 @@ def standard_exchanges(site: Site) -> None:
 )
 def the_default_exchange(site: Site) -> None:
     """A publish to the exchange without a name reaches the queue of that name."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.publish(queue, b"x")
     must(peer.bodies(queue) == [b"x"], "the message in the queue that its routing key names")
 

@@ -188,9 +188,7 @@ def binding_no_queue(site: Site) -> None:
 @check("0-9-1/s067", "0-9/queue.bind.exchange#exchange-existence")
 def binding_to_no_exchange(site: Site) -> None:
     """Binding a queue to an exchange that is not there is answered with 404."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.send(QueueBind(queue=queue, exchange=site.exchange(), routing_key="k"))
     closed = peer.closed()
     must(closed.code == 404, f"404, not {closed}")
@@ -213,9 +211,7 @@ def direct_routing(site: Site) -> None:
 @check("0-9-1/queue.bind#01", "0-9/queue.bind#duplicates")
 def a_binding_twice(site: Site) -> None:
     """The same binding again is no error, and gives no second copy."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     for _ in range(3):
         bind(peer, queue, "amq.fanout")
     peer.publish("", b"x", exchange="amq.fanout")
@@ -225,9 +221,7 @@ def a_binding_twice(site: Site) -> None:
 @check("0-9-1/queue.bind#02")
 def many_matches_one_copy(site: Site) -> None:
     """A queue with several bindings that match gets a message once."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     for key in (f"{queue}.*", f"{queue}.#", f"{queue}.a"):
         bind(peer, queue, "amq.topic", key)
     peer.publish(f"{queue}.a", b"x", exchange="amq.topic")
@@ -269,9 +263,7 @@ def no_binding_to_an_internal_exchange(site: Site) -> None:
 @check("0-9-1/queue.bind#05", "0-9/queue.bind#binding-count")
 def several_bindings(site: Site) -> None:
     """A queue can be bound to at least four exchanges."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     for _ in range(BINDINGS_MIN):
         exchange = site.exchange()
         declare(peer, exchange, "fanout")
@@ -289,9 +281,7 @@ def unbinding_no_queue(site: Site) -> None:
 @check("0-9/queue.unbind.exchange#03")
 def unbinding_from_no_exchange(site: Site) -> None:
     """Unbinding from an exchange that is not there closes the channel with 404."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.refused(QueueUnbind(queue=queue, exchange=site.exchange()), 404)
 
 
@@ -311,9 +301,7 @@ def an_unbind_that_fails(site: Site) -> None:
 @check("0-9-1/s068", "0-9-1/s074")
 def the_default_exchange_by_its_blank_name(site: Site) -> None:
     """A blank exchange name means the default exchange when queues are bound and unbound."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     for method in (
         QueueBind(queue=queue, routing_key=queue),
         QueueUnbind(queue=queue, routing_key=queue),
@@ -335,9 +323,7 @@ def purging_no_queue(site: Site) -> None:
 @check("0-9-1/queue.purge#01", "0-9/queue.purge#01", "0-9/queue.purge#02")
 def a_purge(site: Site) -> None:
     """A purge empties a queue, but for what consumers hold."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.publish(queue, b"held", b"1", b"2")
     held = peer.get(queue, no_ack=False)
     must(held is not None and held.body == b"held", "the first message")
@@ -367,9 +353,7 @@ def a_queue_in_use(site: Site) -> None:
 @check("0-9-1/s084", "0-9/queue.delete.if-empty#01")
 def a_queue_with_messages(site: Site) -> None:
     """A queue with messages is not deleted when if-empty is set (406)."""
-    peer = site.peer()
-    queue = site.queue()
-    peer.declare(queue)
+    peer, queue = site.declared()
     peer.publish(queue, b"x")
     peer.refused(QueueDelete(queue=queue, if_empty=True), 406)
     must(peer.bodies(queue) == [b"x"], "the message is there still")

@@ -157,8 +157,7 @@ def test_exclusive_queues_and_open_transactions_go_with_a_lost_client(
     talk: Callable[[], Talk], channel: BlockingChannel, name: str
 ) -> None:
     channel.queue_declare(name)
-    lost = talk()
-    lost.declare(name + ".mine", exclusive=True)
+    lost = talk().with_queue(name + ".mine", exclusive=True)
     lost.raw.send(method_frame(1, BasicPublish(routing_key=name)))  # A content never finished.
     reset(lost)
     connection = channel.connection

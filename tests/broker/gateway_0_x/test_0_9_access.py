@@ -179,8 +179,7 @@ def test_a_publish_with_a_ticket_of_another_channel_is_not_allowed(
 @EARLY
 @pytest.mark.rule("0-9/basic.consume.ticket#01")
 def test_an_unknown_ticket_is_refused(talk: Talker, version: Version, name: str) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     client.send(BasicConsume(queue=name, ticket=4711))
     refused = client.closed()
     assert (refused.code, refused.text) == (403, "ACCESS_REFUSED - unknown access ticket 4711")
@@ -227,8 +226,7 @@ REFUSED = [
 def test_a_ticket_without_the_right_is_refused(
     talk: Talker, version: Version, method: MethodBase, right: str
 ) -> None:
-    client = talk(version)
-    client.declare("orders-there")
+    client = talk(version).with_queue("orders-there")
     client.call(ExchangeDeclare(exchange="orders-there", type="fanout"), ExchangeDeclareOk)
     method.ticket = ticket(client, "orders", **{right: True})  # type: ignore[attr-defined] # All do.
     client.send(method)
@@ -240,8 +238,7 @@ def test_a_ticket_without_the_right_is_refused(
 @EARLY
 @pytest.mark.rule("0-9/basic.publish.ticket#01")
 def test_a_publish_needs_write_access(talk: Talker, version: Version, name: str) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     number = ticket(client, read=True, active=True)
     publish(client, "", name, b"x", number)
     refused = client.closed()
@@ -258,8 +255,7 @@ def test_a_publish_needs_write_access(talk: Talker, version: Version, name: str)
 def test_bindings_need_active_access(
     talk: Talker, kind: type[QueueBind | QueueUnbind], name: str
 ) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     number = ticket(client, read=True)
     client.send(kind(queue=name, exchange="amq.direct", ticket=number))
     assert client.raw.closed_connection().code == 403  # When they fail, the connection is closed.
@@ -267,8 +263,7 @@ def test_bindings_need_active_access(
 
 @EARLY
 def test_a_ticket_is_good_for_its_realm_only(talk: Talker, version: Version, name: str) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     number = full(client, "orders")
     client.send(BasicGet(queue=name, ticket=number))
     refused = client.closed()

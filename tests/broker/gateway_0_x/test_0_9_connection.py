@@ -332,8 +332,7 @@ def test_an_open_channel_is_not_opened_again(talk: Talker, version: Version) -> 
 @pytest.mark.rule("0-9/channel.flow#throttling", "0-9/channel.flow#initial-state")
 @pytest.mark.rule("0-9/channel.flow#bidirectional")
 def test_a_channel_is_active_until_it_is_paused(talk: Talker, version: Version, name: str) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     client.consume(name, no_ack=True)
     client.publish(name, b"at once")
     assert client.content(BasicDeliver)[1] == b"at once"

@@ -144,8 +144,7 @@ def test_what_is_not_acknowledged_comes_again_and_says_so(
     client.ack(2, multiple=True)
     client.send(ConnectionClose(reply_code=200), 0)
     client.raw.expect(ConnectionCloseOk)
-    second = talk(version)
-    second.declare(name)
+    second = talk(version).with_queue(name)
     second.consume(name)
     assert deliveries(second, 2) == [(1, True, b"3"), (2, True, b"4")]
 

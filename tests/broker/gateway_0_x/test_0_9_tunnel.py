@@ -105,8 +105,7 @@ def test_a_tunnelled_method_is_executed_on_the_channel(
 
 @EARLY
 def test_frames_are_executed_with_their_content(talk: Talker, version: Version, name: str) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     block = method_frame(9, BasicPublish(routing_key=name), version)  # Whatever its channel was.
     block += encode_frame(
         FRAME_HEADER, 9, encode_content_header(version, 60, 5, BasicProperties(message_id="m"))
@@ -159,8 +158,7 @@ def test_an_unknown_proxy_is_not_implemented(talk: Talker, version: Version) -> 
 
 @EARLY
 def test_a_configured_proxy_finds_blocks_in_its_queue(talk: Talker, version: Version) -> None:
-    client = talk(version)
-    client.declare("print.jobs")
+    client = talk(version).with_queue("print.jobs")
     tunnel(
         client,
         b"page" * 20_000 if version is V0_9 else b"page",

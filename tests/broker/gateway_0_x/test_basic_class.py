@@ -53,8 +53,7 @@ def qos(client: Talk, channel: int = 1, **limits: Any) -> None:
 
 @pytest.mark.rule("0-9-1/basic#09", "0-9-1/s002")
 def test_consume_without_acks(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.consume(name, "mine", no_ack=True)
     client.publish(name, b"a", b"", b"c", content_type="text/plain")
     for n, body in enumerate((b"a", b"", b"c"), 1):
@@ -92,8 +91,7 @@ def test_what_was_not_acknowledged_comes_back_in_its_place(talk: Client, name: s
 
 
 def test_consumers_take_turns(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     for tag in ("x", "y", "z"):
         client.consume(name, tag, no_ack=True)
     client.publish(name, *[b"%d" % n for n in range(9)])
@@ -103,8 +101,7 @@ def test_consumers_take_turns(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/basic.consume#01")
 def test_many_consumers_on_one_queue(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     for n in range(100):
         client.consume(name, f"c{n}", no_ack=True)
     client.publish(name, *[b"x"] * 200)
@@ -113,8 +110,7 @@ def test_many_consumers_on_one_queue(talk: Client, name: str) -> None:
 
 
 def test_a_consumer_tag_is_made_up(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     tags = {client.call(BasicConsume(queue=name), BasicConsumeOk).consumer_tag for _ in range(3)}
     assert len(tags) == 3
     assert all(tag.startswith("amq.ctag-") for tag in tags)
@@ -122,8 +118,7 @@ def test_a_consumer_tag_is_made_up(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/s098")
 def test_a_tag_is_used_once_on_a_channel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     client.consume(name, "t")
     client.consume(name, "t", channel=2)  # Another channel, another consumer.
@@ -166,8 +161,7 @@ def test_no_local(talk: Client, name: str) -> None:
 
 
 def test_a_higher_consumer_goes_first_while_it_has_room(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     qos(client, prefetch_count=2)
     client.consume(name, "low", arguments={"x-priority": -1})
     client.consume(name, "high", arguments={"x-priority": 10})
@@ -178,8 +172,7 @@ def test_a_higher_consumer_goes_first_while_it_has_room(talk: Client, name: str)
 
 
 def test_a_priority_is_a_number(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.send(BasicConsume(queue=name, arguments={"x-priority": "top"}))
     closed = client.closed()
     assert closed.code == 406
@@ -189,8 +182,7 @@ def test_a_priority_is_a_number(talk: Client, name: str) -> None:
 
 
 def test_consume_without_an_answer(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.send(BasicConsume(queue=name, consumer_tag="t", no_wait=True, no_ack=True))
     client.publish(name, b"x")
     assert client.content(BasicDeliver)[1] == b"x"
@@ -204,8 +196,7 @@ def test_consume_without_an_answer(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/basic.cancel#01")
 def test_cancel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.consume(name, "t")
     client.publish(name, b"held")
     assert delivered(client, 1) == [(1, b"held")]
@@ -236,8 +227,7 @@ def test_a_deleted_queue_cancels_its_consumers(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/s096")
 def test_prefetch_count_bounds_each_consumer(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, *[b"%d" % n for n in range(6)])
     qos(client, prefetch_count=2)
     client.consume(name, "x")
@@ -254,8 +244,7 @@ def test_prefetch_count_bounds_each_consumer(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/s096")
 def test_prefetch_count_of_a_whole_channel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     client.publish(name, *[b"%d" % n for n in range(6)])
     qos(client, prefetch_count=3, global_=True)
@@ -274,8 +263,7 @@ def test_prefetch_count_of_a_whole_channel(talk: Client, name: str) -> None:
 
 
 def test_a_limit_can_be_lifted(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, *[b"%d" % n for n in range(5)])
     qos(client, prefetch_count=1, global_=True)
     client.consume(name)
@@ -289,8 +277,7 @@ def test_a_limit_can_be_lifted(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/s095")
 def test_prefetch_size_bounds_octets_in_advance(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"12345678", b"12", b"34", b"1")
     qos(client, prefetch_size=4)
     client.consume(name)
@@ -305,8 +292,7 @@ def test_prefetch_size_bounds_octets_in_advance(talk: Client, name: str) -> None
 
 @pytest.mark.rule("0-9-1/s096")
 def test_prefetch_size_bounds_consumers_that_are_there(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.consume(name)
     qos(client, prefetch_size=4)
     client.publish(name, b"12", b"3", b"45")
@@ -320,8 +306,7 @@ def test_prefetch_size_bounds_consumers_that_are_there(talk: Client, name: str) 
 
 
 def test_prefetch_size_bounds_what_a_browser_is_shown(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1234", b"12", b"34", b"123")
     qos(client, prefetch_size=4)
     client.consume(name, arguments={"x-filter-no-consume": True})
@@ -344,8 +329,7 @@ def test_no_local_counts_for_streams_as_well(talk: Client, name: str) -> None:
 
 
 def test_no_ack_has_no_limit(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     qos(client, prefetch_count=1)
     client.publish(name, *[b"%d" % n for n in range(5)])
     client.consume(name, no_ack=True)
@@ -356,8 +340,7 @@ def test_no_ack_has_no_limit(talk: Client, name: str) -> None:
 
 
 def test_get(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.call(BasicGet(queue=name), BasicGetEmpty)
     client.publish(name, b"a", b"b")
     client.send(BasicGet(queue=name))
@@ -435,8 +418,7 @@ def test_an_unknown_tag(talk: Client, name: str, tag: int, how: str) -> None:
 
 @pytest.mark.rule("0-9-1/s111")
 def test_twice_is_once_too_often(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", b"2")
     get_all(client, name, 2)
     client.ack(1)
@@ -458,8 +440,7 @@ def test_twice_is_once_too_often(talk: Client, name: str) -> None:
 def test_nack(
     talk: Client, name: str, tag: int, multiple: bool, requeue: bool, left: list[bytes]
 ) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", b"2", b"3", b"4")
     get_all(client, name, 3)
     client.send(BasicNack(delivery_tag=tag, multiple=multiple, requeue=requeue))
@@ -474,8 +455,7 @@ def test_nack(
 @pytest.mark.parametrize("asynchronous", [True, False])
 @pytest.mark.parametrize("requeue", [True, False])
 def test_recover(talk: Client, name: str, requeue: bool, asynchronous: bool) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", b"2", b"3")
     qos(client, prefetch_count=3)
     client.consume(name, "t")
@@ -533,8 +513,7 @@ def test_mandatory(talk: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9-1/s107")
 def test_immediate(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", immediate=True)
     method, body = client.content(BasicReturn)
     assert (method.reply_code, method.reply_text, body) == (313, "NO_CONSUMERS", b"1")
@@ -561,8 +540,7 @@ def test_one_delivery_that_is_never_settled_does_not_hold_up_the_others(
     talk: Client, name: str
 ) -> None:
     """Beyond 65,536 later deliveries it is kept apart; it can be settled all the same."""
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.consume(name, "mine")
     client.publish(name, b"first")
     delivered(client, 1)

@@ -70,8 +70,7 @@ def test_what_the_broker_says_of_itself(served: Served) -> None:
 
 @pytest.mark.rule("0-9-1/channel.flow#01", "0-9-1/channel.flow#02")
 def test_flow_pauses_deliveries(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     assert client.call(ChannelFlow(active=False), ChannelFlowOk).active is False
     client.consume(name)
@@ -90,8 +89,7 @@ def test_flow_pauses_deliveries(talk: Client, name: str) -> None:
 
 
 def test_flow_of_one_channel_leaves_the_others(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     client.call(ChannelFlow(active=False), ChannelFlowOk)
     client.consume(name, "paused")

@@ -67,8 +67,7 @@ def test_consuming_needs_read_access(
 def test_publishing_needs_write_access(
     client: Callable[[], FileTalk], name: str, kind: str
 ) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
 
     def publish(number: int) -> None:
         if kind == "file":

@@ -82,8 +82,7 @@ def take(client: Talk, queue: str) -> int:
 def test_publishes_and_acks_wait_for_the_outcome(
     talk: Client, name: str, decide: Decide, version: Version
 ) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     client.publish(name, b"1", b"2", b"3", b"4")
     begin(client, name)
     client.channel(2)
@@ -112,8 +111,7 @@ def test_publishes_and_acks_wait_for_the_outcome(
 def test_a_rollback(
     talk: Client, name: str, decide: Decide, version: Version, prepared: bool
 ) -> None:
-    client = talk(version)
-    client.declare(name)
+    client = talk(version).with_queue(name)
     client.publish(name, b"1", b"2")
     begin(client, name)
     client.ack(take(client, name))
@@ -147,8 +145,7 @@ def test_two_channels_of_one_transaction(talk: Client, name: str, decide: Decide
 
 
 def test_after_the_outcome_a_channel_starts_again(talk: Client, name: str, decide: Decide) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     begin(client, name)
     client.publish(name, b"1")
     assert client.silent()
@@ -168,8 +165,7 @@ def test_after_the_outcome_a_channel_starts_again(talk: Client, name: str, decid
 
 
 def test_a_lost_channel_fails_its_transaction(talk: Client, name: str, decide: Decide) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     client.publish(name, b"1")
     begin(client, name)
     client.ack(take(client, name))
@@ -186,8 +182,7 @@ def test_a_lost_channel_fails_its_transaction(talk: Client, name: str, decide: D
 
 
 def test_an_operator_decides(talk: Client, name: str, decide: Decide) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     begin(client, name)
     client.publish(name, b"1")
     assert client.silent()
@@ -201,8 +196,7 @@ def test_an_operator_decides(talk: Client, name: str, decide: Decide) -> None:
 
 
 def test_what_cannot_be_delivered_comes_back_at_once(talk: Client, name: str) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     begin(client, name)
     client.publish(f"{name}-none", b"1", mandatory=True)
     method, body = client.content(BasicReturn)
@@ -217,8 +211,7 @@ def test_what_cannot_be_delivered_comes_back_at_once(talk: Client, name: str) ->
 def test_an_ack_gives_credit_and_held_messages_are_not_ready(
     talk: Client, name: str, decide: Decide
 ) -> None:
-    client = talk(V0_9)
-    client.declare(name)
+    client = talk(V0_9).with_queue(name)
     client.publish(name, b"1", b"2", b"3")
     begin(client, name)
     client.call(BasicConsume(queue=name, consumer_tag="t"), BasicConsumeOk)
@@ -281,8 +274,7 @@ QUEUE = "amq.headrace.transactions"
     ],
 )
 def test_a_bad_request_is_answered(talk: Client, name: str, body: bytes, error: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(QUEUE, body, reply_to=name, correlation_id="7")
     client.consume(name, no_ack=True)
     _, content = client.next()

@@ -302,8 +302,7 @@ def test_alternate_exchange(channel: BlockingChannel, name: str) -> None:
 
 
 def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.send(ExchangeDeclare(exchange=name, type="fanout", no_wait=True))
     client.send(ExchangeDeclare(exchange=f"{name}-2", type="fanout", no_wait=True))
     client.send(ExchangeBind(source=name, destination=f"{name}-2", no_wait=True))

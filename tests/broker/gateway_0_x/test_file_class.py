@@ -81,8 +81,7 @@ def test_a_file_goes_from_client_to_client(client: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9/file.open.content-size#01")
 def test_a_file_may_be_empty(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.publish_file(name, b"")
     one.consume_files(name)
     assert one.receive()[1].body == b""
@@ -92,8 +91,7 @@ def test_a_file_may_be_empty(client: Client, name: str) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 4000, 70_001])
 def test_staging_goes_on_after_a_lost_connection(client: Client, name: str, cut: int) -> None:
     body = bytes(range(250)) * 400
-    first = client()
-    first.declare(name)
+    first = client().with_queue(name)
     first.open(name, len(body))
     first.send_stage(body[:cut], size=len(body))
     first.vanish()
@@ -108,8 +106,7 @@ def test_staging_goes_on_after_a_lost_connection(client: Client, name: str, cut:
 @pytest.mark.rule("0-9/file.open-ok.staged-size#01")
 def test_a_client_that_has_a_part_is_sent_the_rest(client: Client, name: str) -> None:
     body = bytes(range(251)) * 300
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.publish_file(name, body)
     one.consume_files(name)
     first = one.heard(FileOpen)
@@ -156,8 +153,7 @@ def test_an_identifier_is_taken_over_from_a_connection_that_seems_lost(
 
 
 def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.publish_file(name, b"a", "same")
     one.publish_file(name, b"b", "same")
     assert one.count(name) == 2
@@ -166,8 +162,7 @@ def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
 
 
 def test_a_publish_waits_for_the_end_of_its_staging(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.channel(2)
     one.open("id", 10)
     one.send_stage(b"hello", size=10)
@@ -211,8 +206,7 @@ MISUSES: dict[str, tuple[int, Callable[[FileTalk, str], object]]] = {
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_misuse_is_refused(client: Client, name: str, misuse: str) -> None:
     code, act = MISUSES[misuse]
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     act(one, name)
     method: Any = None
     while not isinstance(method, ChannelClose | ConnectionClose):
@@ -254,8 +248,7 @@ def test_an_internal_exchange_takes_no_files(client: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9/file.consume.consumer-tag#01")
 def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.channel(2)
     one.consume_files(name, "t")
     one.send(FileConsume(queue=name, consumer_tag="t"), 2)
@@ -290,8 +283,7 @@ def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
 
 
 def test_classes_of_content_are_independent(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.publish(name, b"message")
     one.publish_file(name, b"file")
     one.publish(name, b"second")
@@ -307,8 +299,7 @@ def test_classes_of_content_are_independent(client: Client, name: str) -> None:
 
 
 def test_a_queue_goes_with_its_last_consumer_of_any_class(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name, auto_delete=True)
+    one = client().with_queue(name, auto_delete=True)
     one.consume_files(name)
     one.consume(name, "basic")
     one.call(FileCancel(consumer_tag="basic"), FileCancelOk)  # Not a consumer of files.
@@ -346,8 +337,7 @@ def test_no_more_is_sent_than_the_window_takes(
 
 @pytest.mark.rule("0-9/file#04")
 def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
-    sender = client()
-    sender.declare(name)
+    sender = client().with_queue(name)
     for n in range(4):
         sender.publish_file(name, bytes((n,)))
     automatic = client()
@@ -371,8 +361,7 @@ def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9/file.reject#01", "0-9/file.reject#02", "0-9/file.reject.requeue#01")
 def test_a_rejected_file_goes_to_another_consumer(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.declare(name + "-dead")
     one.declare(
         name + "-q",
@@ -397,8 +386,7 @@ def test_a_rejected_file_goes_to_another_consumer(client: Client, name: str) -> 
 
 @pytest.mark.rule("0-9/file.deliver#01")
 def test_a_file_that_no_consumer_accepts_is_a_dead_letter(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name + "-dead")
+    one = client().with_queue(name + "-dead")
     one.declare(
         name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": name + "-dead"}
     )
@@ -416,8 +404,7 @@ def test_a_file_that_no_consumer_accepts_is_a_dead_letter(client: Client, name: 
 
 @pytest.mark.rule("0-9/file.publish.mandatory#01", "0-9/file.publish.immediate#01")
 def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     body = bytes(range(256)) * 2000
     for n, (flags, key, code) in enumerate(
         (
@@ -462,8 +449,7 @@ def test_a_full_queue_stops_its_publishers(client: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9/file.publish.exchange#03")
 def test_a_queue_of_type_stream_refuses_files(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.stage("i", b"x")
     one.send(FilePublish(routing_key=name, identifier="i"))
     assert one.closed().code == 540
@@ -561,8 +547,7 @@ def test_channels_share_a_connection_fairly(client: Client, name: str) -> None:
 
 
 def test_a_channel_may_close_in_the_middle(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.channel(2)
     body = bytes(100_000)
     one.open(name, len(body), 2)
@@ -609,8 +594,7 @@ def test_a_browser_takes_nothing(early: FileTalk, name: str) -> None:
 
 
 def test_files_cannot_be_consumed_from_a_queue_for_browsing(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name, arguments={"qpid.browse-only": True})
+    one = client().with_queue(name, arguments={"qpid.browse-only": True})
     one.publish_file(name, b"x")
     for tag in ("a", "b"):
         one.consume_files(name, tag)

@@ -179,8 +179,7 @@ def test_auto_delete_hears_of_consumers_that_just_leave(connect: Any, name: str,
 
 @pytest.mark.rule("0-9-1/s065", "0-9-1/s071", "0-9-1/s078", "0-9-1/s081")
 def test_no_name_is_the_last_declared_queue(talk: Callable[[], Talk], name: str) -> None:
-    client = talk()
-    client.declare(f"{name}-other", exclusive=True)
+    client = talk().with_queue(f"{name}-other", exclusive=True)
     client.declare(name, exclusive=True)
     client.call(QueueBind(exchange="amq.direct"), QueueBindOk)  # Its name is the key as well.
     client.publish(name, b"a", b"b", exchange="amq.direct")

@@ -57,8 +57,7 @@ def test_a_packet_is_gone_once_it_was_delivered(client: Client, name: str) -> No
 
 @pytest.mark.rule("0-9/stream#01", "0-9/stream#02", "0-9/stream.qos.consume-rate#01")
 def test_packets_of_low_priority_give_way(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name, arguments={"x-max-length": 3})
+    one = client().with_queue(name, arguments={"x-max-length": 3})
     for n, priority in enumerate((4, 5, 0, 9, 4, 5)):
         one.publish_packet(name, bytes((n,)), priority=priority)
     assert one.count(name) == 3
@@ -69,8 +68,7 @@ def test_packets_of_low_priority_give_way(client: Client, name: str) -> None:
 @pytest.mark.rule("0-9/stream.qos.consume-rate#01")
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_the_rate_that_was_asked_for_is_kept(client: Client, name: str, everywhere: bool) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.call(StreamQos(consume_rate=10_000, global_=everywhere), StreamQosOk)
     one.consume_packets(name)
     began = time.monotonic()
@@ -89,8 +87,7 @@ def test_the_rate_that_was_asked_for_is_kept(client: Client, name: str, everywhe
 
 @pytest.mark.rule("0-9/stream.publish.mandatory#01", "0-9/stream.publish.immediate#01")
 def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     for flags, key, code in (
         ({"mandatory": True}, "nowhere", 312),
         ({"immediate": True}, name, 313),
@@ -105,8 +102,7 @@ def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
 
 @pytest.mark.rule("0-9/stream.consume#01", "0-9/stream.consume#02")
 def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     for n in range(20):
         one.channel(n + 2)
         one.consume_packets(name, f"t{n}", channel=n + 2)
@@ -125,8 +121,7 @@ def test_there_must_be_a_queue(client: Client) -> None:
 
 @pytest.mark.rule("0-9/stream.consume.consumer-tag#01")
 def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name)
+    one = client().with_queue(name)
     one.consume(name, "t")
     one.send(StreamConsume(queue=name, consumer_tag="t"))
     assert one.raw.closed_connection().code == 530
@@ -157,8 +152,7 @@ def test_an_internal_exchange_takes_no_packets(client: Client, name: str) -> Non
 
 @pytest.mark.rule("0-9/stream.publish.exchange#03")
 def test_a_queue_of_type_stream_refuses_packets(client: Client, name: str) -> None:
-    one = client()
-    one.declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.publish_packet(name, b"x")
     assert one.closed().code == 540
 

@@ -65,8 +65,7 @@ def test_publishes_are_seen_at_the_commit(talk: Client, name: str) -> None:
 
 
 def test_a_rollback_forgets(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", b"2")
     get_all(client, name, 2)
     select(client)
@@ -94,8 +93,7 @@ def test_a_rollback_forgets(talk: Client, name: str) -> None:
 def test_settlements_happen_at_the_commit(
     talk: Client, name: str, settle: BasicAck | BasicNack | BasicReject, left: int
 ) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1", b"2", b"3")
     get_all(client, name, 3)
     select(client)
@@ -109,8 +107,7 @@ def test_settlements_happen_at_the_commit(
 
 @pytest.mark.rule("0-9-1/s110")
 def test_a_tag_is_checked_at_once(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"1")
     get_all(client, name, 1)
     select(client)
@@ -123,8 +120,7 @@ def test_a_tag_is_checked_at_once(talk: Client, name: str) -> None:
 
 
 def test_what_was_not_committed_ends_with_the_channel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     select(client)
     client.publish(name, b"x")
     client.call(ChannelClose(), ChannelCloseOk)
@@ -133,8 +129,7 @@ def test_what_was_not_committed_ends_with_the_channel(talk: Client, name: str) -
 
 
 def test_a_transaction_is_its_channels_own(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     select(client)
     client.publish(name, b"later")
@@ -145,8 +140,7 @@ def test_a_transaction_is_its_channels_own(talk: Client, name: str) -> None:
 
 
 def test_a_consumer_gets_what_was_committed_in_order(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     client.consume(name, channel=2, no_ack=True)
     select(client)
@@ -162,8 +156,7 @@ def test_a_consumer_gets_what_was_committed_in_order(talk: Client, name: str) ->
 def test_an_immediate_one_without_consumers_comes_back_at_the_commit(
     talk: Client, name: str
 ) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     select(client)
     client.publish(name, b"x", immediate=True)
     assert client.silent()
@@ -176,8 +169,7 @@ def test_an_immediate_one_without_consumers_comes_back_at_the_commit(
 
 @pytest.mark.rule("0-9-1/tx#03", "0-9-1/s122")
 def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     select(client)
     client.publish("nowhere", b"x", mandatory=True)
     assert client.silent()
@@ -236,8 +228,7 @@ def confirmed(client: Talk, upto: int, channel: int = 1) -> dict[int, bool]:
 
 @pytest.mark.parametrize("mode", [1, 2])
 def test_every_publish_is_confirmed(talk: Client, name: str, mode: int) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, b"before")  # Not counted.
     client.call(ConfirmSelect(), ConfirmSelectOk)
     client.publish(name, *[b"x"] * 100, delivery_mode=mode)
@@ -246,8 +237,7 @@ def test_every_publish_is_confirmed(talk: Client, name: str, mode: int) -> None:
 
 
 def test_confirms_are_counted_by_channel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.channel(2)
     client.call(ConfirmSelect(), ConfirmSelectOk, channel=2)
     client.send(ConfirmSelect(no_wait=True))
@@ -296,8 +286,7 @@ def test_a_refused_publish_of_a_transaction_is_told(
 
 
 def test_confirms_and_deliveries_share_a_channel(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.call(ConfirmSelect(), ConfirmSelectOk)
     client.consume(name)
     client.publish(name, *[b"%d" % n for n in range(20)], delivery_mode=2)
@@ -316,8 +305,7 @@ def test_confirms_and_deliveries_share_a_channel(talk: Client, name: str) -> Non
 
 
 def test_what_a_transaction_has_settled_is_not_recovered(talk: Client, name: str) -> None:
-    client = talk()
-    client.declare(name, exclusive=True)
+    client = talk().with_queue(name, exclusive=True)
     client.publish(name, *[b"%d" % n for n in range(4)])
     select(client)
     get_all(client, name, 4)

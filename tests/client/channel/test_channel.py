@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,19 @@ from headrace.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
+
+    from headrace.client import Channel
 
     Name = Callable[[str], str]
+
+
+@asynccontextmanager
+async def on_queue(url: str, queue: str) -> AsyncIterator[tuple[Channel, str]]:
+    """A channel, and a queue that its connection has to itself."""
+    async with connect(url) as connection, connection.channel() as channel:
+        await channel.declare_queue(queue, exclusive=True, durable=False)
+        yield channel, queue
 
 
 async def test_declare_publish_get_delete(url: str, name: Name) -> None:
@@ -156,9 +167,7 @@ async def test_a_message_that_no_queue_gets_is_returned(url: str, name: Name) ->
 
 
 async def test_returns_find_their_messages_among_many(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         outcomes = await asyncio.gather(
             *(
                 channel.publish(f"{n}", queue if n % 3 else name("no"), mandatory=True)
@@ -238,18 +247,14 @@ async def test_errors_carry_code_and_text(url: str, name: Name) -> None:
 
 
 async def test_a_consumer_tag_is_used_once(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.consume(queue, tag="same").start()
         with pytest.raises(UsageError, match="in use"):
             await channel.consume(queue, tag="same").start()
 
 
 async def test_consume(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many((f"{n}" for n in range(500)), queue)
         seen = []
         async with channel.consume(queue, prefetch=30) as consumer:
@@ -264,9 +269,7 @@ async def test_consume(url: str, name: Name) -> None:
 
 
 async def test_prefetch_bounds_what_is_unsettled(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many((f"{n}" for n in range(10)), queue)
         async with channel.consume(queue, prefetch=3) as consumer:
             held = [await consumer.receive() for _ in range(3)]
@@ -278,9 +281,7 @@ async def test_prefetch_bounds_what_is_unsettled(url: str, name: Name) -> None:
 
 
 async def test_what_a_cancelled_consumer_did_not_hand_out_goes_back(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many((f"{n}" for n in range(10)), queue)
         async with channel.consume(queue, prefetch=5) as consumer:
             async for delivery in consumer:
@@ -322,9 +323,7 @@ async def test_settling(url: str, name: Name) -> None:
 
 
 async def test_no_ack(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish("a", queue)
         async with channel.consume(queue, no_ack=True) as consumer:
             delivery = await consumer.receive()
@@ -336,9 +335,7 @@ async def test_no_ack(url: str, name: Name) -> None:
 
 @pytest.mark.rule("0-9/redelivered#hinting")
 async def test_recover(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish("a", queue)
         async with channel.consume(queue) as consumer:
             assert not (await consumer.receive()).redelivered
@@ -349,9 +346,7 @@ async def test_recover(url: str, name: Name) -> None:
 
 
 async def test_qos_of_the_channel(url: str, name: Name) -> None:
-    queue = name("q")
-    async with connect(url) as connection, connection.channel() as channel:
-        await channel.declare_queue(queue, exclusive=True, durable=False)
+    async with on_queue(url, name("q")) as (channel, queue):
         await channel.publish_many([b""] * 10, queue)
         await channel.qos(4)
         consumers = [channel.consume(queue, prefetch=0) for _ in range(2)]

@@ -294,8 +294,7 @@ async def test_the_broker_closes_at_once() -> None:
 
 async def test_both_sides_close_a_channel_at_once() -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(ChannelClose)
         peer.send_raw(
             bytes.fromhex("01 0001 0000000b 0014 0028 0194 00 0000 0000 ce".replace(" ", ""))
@@ -313,8 +312,7 @@ async def test_flow_pauses_publishing() -> None:
 
     async def script(peer: Peer) -> None:
         nonlocal resumed
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         peer.send(1, ChannelFlow(active=False))
         assert not (await peer.expect(ChannelFlowOk)).active
         await peer.expect(QueueDeclare)
@@ -333,8 +331,7 @@ async def test_flow_pauses_publishing() -> None:
 
 async def test_confirms_of_every_kind() -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel(confirm=True)
+        await peer.greet(confirm=True)
         for _ in range(6):
             await peer.expect(BasicPublish)
         peer.send(1, BasicAck(delivery_tag=2))
@@ -360,8 +357,7 @@ async def test_the_number_of_unconfirmed_publishes_is_bounded() -> None:
 
     async def script(peer: Peer) -> None:
         nonlocal published
-        await peer.handshake()
-        await peer.open_channel(confirm=True)
+        await peer.greet(confirm=True)
         while published < 9:
             await peer.expect(BasicPublish)
             published += 1
@@ -500,8 +496,7 @@ async def test_lost_publishes_are_sent_again_when_asked() -> None:
     bodies: list[bytes] = []
 
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel(confirm=True)
+        await peer.greet(confirm=True)
         for _ in range(4):
             await peer.expect(BasicPublish)
         peer.send(1, BasicAck(delivery_tag=2))
@@ -509,8 +504,7 @@ async def test_lost_publishes_are_sent_again_when_asked() -> None:
         peer.writer.close()
 
     async def second(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel(confirm=True)
+        await peer.greet(confirm=True)
         for tag in range(1, 4):
             await peer.expect(BasicPublish)
             assert peer.content is not None
@@ -528,8 +522,7 @@ async def test_lost_publishes_are_sent_again_when_asked() -> None:
 
 async def test_calls_wait_for_the_connection_to_come_back() -> None:
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(QueueDeclare)
         peer.hang_up()
 
@@ -537,8 +530,7 @@ async def test_calls_wait_for_the_connection_to_come_back() -> None:
         peer.hang_up()
 
     async def last(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(QueueDeclare)
         peer.send(1, QueueDeclareOk(queue="b"))
 
@@ -558,8 +550,7 @@ async def test_calls_wait_for_the_connection_to_come_back() -> None:
 
 async def test_giving_up_after_the_last_attempt() -> None:
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         peer.hang_up()
 
     async def refuse(peer: Peer) -> None:
@@ -584,8 +575,7 @@ async def test_giving_up_after_the_last_attempt() -> None:
 
 async def test_closing_while_reconnecting() -> None:
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         peer.hang_up()
 
     async def silent(peer: Peer) -> None:
@@ -606,16 +596,14 @@ async def test_closing_while_reconnecting() -> None:
 
 async def test_a_transaction_does_not_survive_its_connection() -> None:
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(TxSelect)
         peer.send(1, TxSelectOk())
         await peer.expect(BasicPublish)
         peer.hang_up()
 
     async def second(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(TxSelect)
         peer.send(1, TxSelectOk())
         await peer.expect(ConnectionClose)  # No publish, no commit.
@@ -637,8 +625,7 @@ async def test_a_transaction_does_not_survive_its_connection() -> None:
 
 async def test_deliveries_of_a_lost_connection_cannot_be_acked() -> None:
     async def first(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicQos)
         await peer.expect(BasicConsume)
         peer.send(1, BasicQosOk())
@@ -649,8 +636,7 @@ async def test_deliveries_of_a_lost_connection_cannot_be_acked() -> None:
         peer.hang_up()
 
     async def second(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(BasicQos)
         await peer.expect(BasicConsume)
         peer.send(1, BasicQosOk())
@@ -727,8 +713,7 @@ async def test_an_exclusive_queue_that_is_still_locked_is_waited_for() -> None:
         peer.hang_up()
 
     async def locked(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.expect(QueueDeclare)
         still = ChannelClose(reply_code=405, reply_text="RESOURCE_LOCKED - still there")
         peer.send(peer.channel, still)

@@ -261,8 +261,7 @@ async def test_a_file_goes_on_where_it_stopped() -> None:
     answered = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         opened = await peer.expect(FileOpen)
         assert (opened.identifier, opened.content_size) == ("me", 10)
         peer.send(peer.channel, FileOpenOk(staged_size=4))
@@ -343,8 +342,7 @@ async def test_references_that_are_not_what_they_should(bad: str) -> None:
     }
 
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         peer.send(peer.channel, MessageOpen(reference=b"r"))
         peer.send(peer.channel, wrong[bad])
 
@@ -398,8 +396,7 @@ async def test_the_client_says_who_it_is(version: str) -> None:
 @pytest.mark.rule("0-9-1/connection.close-ok#01", "0-9-1/channel.close-ok#01")
 async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.reader.read(1)  # Of channel.close; the machine would answer it.
         peer.hang_up()
 
@@ -421,8 +418,7 @@ async def test_ends_without_an_answer_are_logged(caplog: pytest.LogCaptureFixtur
 @pytest.mark.rule("0-9-1/s099")
 async def test_a_consumer_belongs_to_its_channel() -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         await peer.open_channel()
         await peer.expect(BasicQos)
         peer.send(1, BasicQosOk())
@@ -510,8 +506,7 @@ def test_no_password_crosses_a_network_as_it_is_when_that_can_be_avoided() -> No
 
 async def test_confirms_of_0_9_follow_an_answered_flow() -> None:
     async def script(peer: Peer) -> None:
-        await peer.handshake()
-        await peer.open_channel()
+        await peer.greet()
         for _ in range(3):
             await peer.expect(BasicPublish)
         flow = await peer.expect(ChannelFlow)

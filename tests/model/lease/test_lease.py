@@ -138,6 +138,13 @@ class Host:
                 self.counters.now_ms += 1
 
 
+def claimed(count: int) -> tuple[Host, Lease]:
+    """A host with so many messages, and a lease of its queue."""
+    host = Host()
+    host.publish(count)
+    return host, host.claim()
+
+
 def number_of(data: bytes) -> int:
     at = 5
     at += 8 + get32(data, at + 3)
@@ -145,9 +152,7 @@ def number_of(data: bytes) -> int:
 
 
 def test_a_lease_is_a_range_that_is_read_again_and_again() -> None:
-    host = Host()
-    host.publish(10)
-    lease = host.claim()
+    host, lease = claimed(10)
     assert lease.name == "amq.headrace.lease.q.g"
     taken = host.take(lease, messages=4)
     assert (taken.first, taken.last) == (0, 4)
@@ -163,9 +168,7 @@ def test_a_lease_is_a_range_that_is_read_again_and_again() -> None:
 
 
 def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
-    host = Host()
-    host.publish(10)
-    lease = host.claim()
+    host, lease = claimed(10)
     first = host.take(lease, 0, messages=6)
     assert host.take(lease, 0, messages=6) == first
     assert host.queue.ready_count == 4
@@ -180,9 +183,7 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
 
 
 def test_octets_limit_a_take_but_never_to_nothing() -> None:
-    host = Host()
-    host.publish(10)
-    lease = host.claim()
+    host, lease = claimed(10)
     one = host.take(lease, octets=1)
     assert one.last == 1
     assert host.take(lease, octets=3 * one.octets)[:2] == (1, 4)
@@ -238,9 +239,7 @@ def test_many_numbers_are_rejected_in_advance() -> None:
 
 
 def test_nothing_is_rejected_in_advance_that_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host()
-    host.publish(5)
-    lease = host.claim()
+    host, lease = claimed(5)
     host.take(lease)
     rejects = host.vhost.leases.rejects
     rejects.judge(lease, 0, 5, [])
@@ -306,9 +305,7 @@ def test_many_rejects_are_done_in_slices() -> None:
 
 
 def test_what_is_given_back_returns_to_its_place() -> None:
-    host = Host()
-    host.publish(6)
-    lease = host.claim()
+    host, lease = claimed(6)
     host.take(lease, messages=4)
     host.publish(2)
     host.settle(lease, 1)
@@ -382,9 +379,7 @@ def test_a_message_comes_back_as_often_as_the_queue_allows() -> None:
 
 
 def test_a_redelivered_message_says_so_to_readers() -> None:
-    host = Host()
-    host.publish(2)
-    lease = host.claim()
+    host, lease = claimed(2)
     host.take(lease, messages=1)
     host.release(lease)
     host.take(lease)
@@ -476,9 +471,7 @@ def test_what_becomes_of_a_lease_without_an_owner(on_timeout: str) -> None:
 
 
 def test_deleting_the_queue_ends_its_leases() -> None:
-    host = Host()
-    host.publish(3)
-    lease = host.claim()
+    host, lease = claimed(3)
     host.take(lease)
     host.vhost.delete_queue("q")
     assert lease.deleted
@@ -502,9 +495,7 @@ def test_what_is_leased_from_a_deleted_queue_goes_to_its_alternate_exchange() ->
 
 
 def test_a_lease_that_is_released_for_good_is_forgotten() -> None:
-    host = Host()
-    host.publish(3)
-    lease = host.claim()
+    host, lease = claimed(3)
     host.take(lease)
     assert host.release(lease, forget=True) == 3
     assert lease.deleted
@@ -529,9 +520,7 @@ def test_a_queue_with_a_lease_is_in_use() -> None:
 
 
 def test_purging_spares_what_is_leased() -> None:
-    host = Host()
-    host.publish(4)
-    lease = host.claim()
+    host, lease = claimed(4)
     host.take(lease, messages=2)
     assert host.queue.purge() == 2
     host.release(lease)
@@ -552,9 +541,7 @@ def test_what_cannot_be_leased() -> None:
 
 
 def test_an_exclusive_consumer_keeps_the_queue_for_itself() -> None:
-    host = Host()
-    host.publish(1)
-    lease = host.claim()
+    host, lease = claimed(1)
     consumer = Consumer(host.queue, "", False)
     consumer.exclusive = True
     host.queue.add_consumer(consumer)
@@ -586,9 +573,7 @@ def test_a_lease_refuses_publishes() -> None:
 
 
 def test_a_large_take_lets_others_go_on() -> None:
-    host = Host()
-    host.publish(3500)
-    lease = host.claim()
+    host, lease = claimed(3500)
     steps = host.vhost.leases.take(lease)
     other = host.vhost.leases.take(lease, 0, messages=10)
     slices = 0
@@ -601,9 +586,7 @@ def test_a_large_take_lets_others_go_on() -> None:
 
 
 def test_work_on_a_lease_ends_with_it() -> None:
-    host = Host()
-    host.publish(3000)
-    lease = host.claim()
+    host, lease = claimed(3000)
     taking = host.vhost.leases.take(lease)
     settling = host.vhost.leases.settle(lease, 3000, range(0, 3000, 2))
     releasing = host.vhost.leases.release(lease)

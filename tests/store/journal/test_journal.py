@@ -79,6 +79,11 @@ def started(disk: FaultyDisk) -> Journal:
     return journal
 
 
+def fresh() -> tuple[FaultyDisk, Journal]:
+    disk = FaultyDisk()
+    return disk, started(disk)
+
+
 def seqs(found: list[tuple[int, Message]]) -> list[int]:
     return [message.seq for _, message in found]
 
@@ -86,8 +91,7 @@ def seqs(found: list[tuple[int, Message]]) -> list[int]:
 def test_a_damaged_record_is_put_aside_and_the_rest_survives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     for seq in range(1, 11):
         publish(journal, seq, bytes([seq]) * 50)
         sync(journal)
@@ -111,8 +115,7 @@ def test_a_damaged_record_is_put_aside_and_the_rest_survives(
 
 
 def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     publish(journal, 1)
     sync(journal)
     publish(journal, 2, b"x" * 2000)
@@ -130,8 +133,7 @@ def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_damage_after_the_start_is_noticed_when_the_message_is_wanted() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     message = publish(journal, 1, b"a" * 300)
     sync(journal)
     assert journal.page_out(message)
@@ -142,8 +144,7 @@ def test_damage_after_the_start_is_noticed_when_the_message_is_wanted() -> None:
 
 
 def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     told: list[bool] = []
     journal.notify = lambda: told.append(journal.full)
     publish(journal, 1)
@@ -201,8 +202,7 @@ def test_a_failed_sync_is_not_believed_the_second_time() -> None:
 
 
 def test_settled_segments_are_used_again() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     come_and_go(journal, range(1, 2001))
     assert len(disk.names(DIRECTORY)) <= 6
     assert disk.used() <= 6 * (64 << 10)
@@ -211,8 +211,7 @@ def test_settled_segments_are_used_again() -> None:
 
 def test_a_segment_goes_when_the_one_behind_it_is_on_the_disk() -> None:
     """It waits for that, since numbers go on from there; and then for nothing else."""
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     for message in [publish(journal, seq, b"z" * 1000) for seq in range(1, 71)]:
         if message.position >> 32 == 1:
             journal.settle(1, message.seq, message.position)
@@ -288,8 +287,7 @@ def test_a_log_is_read_where_nothing_says_how_far_it_went(size: int) -> None:
 
 
 def test_how_far_a_log_went_is_written_once_for_each_segment() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     publish(journal, 1)
     sync(journal)
     syncs = disk.syncs
@@ -300,8 +298,7 @@ def test_how_far_a_log_went_is_written_once_for_each_segment() -> None:
 
 
 def test_one_old_message_does_not_hold_all_files() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     kept = publish(journal, 1, b"keep me", Q1 + Q2)
     journal.settle(2, 1, kept.position)
     come_and_go(journal, range(2, 4001))
@@ -323,8 +320,7 @@ def test_one_old_message_does_not_hold_all_files() -> None:
 
 @pytest.mark.parametrize("kind", [KIND_BASIC, KIND_TRANSFER, KIND_FILE, KIND_STREAM])
 def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     small = message_of(1, b"small")
     small.flags = PERSISTENT | kind
     small.position = journal.publish_message(small, 1001, Q1 + Q2)
@@ -353,8 +349,7 @@ def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) 
 
 
 def test_an_unfinished_transaction_never_was() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     first = publish(journal, 1)
     sync(journal)
     journal.begin()
@@ -372,8 +367,7 @@ def test_an_unfinished_transaction_never_was() -> None:
 
 
 def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq, queues=Q1 + Q2)
     journal.delivered(1, 2)
@@ -385,8 +379,7 @@ def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
 
 
 def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq)
     journal.delivered(1, 1000)
@@ -404,8 +397,7 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
 
 
 def test_a_message_may_be_owed_by_more_queues_than_a_word_has_bits() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     queues = b"".join(queue.to_bytes(4, "big") for queue in range(1, 101))
     message = publish(journal, 1, queues=queues)
     for queue in range(2, 101):
@@ -425,8 +417,7 @@ def test_a_message_may_be_owed_by_more_queues_than_a_word_has_bits() -> None:
 
 
 def test_a_purge_spares_what_comes_after_it() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     old = publish(journal, 1, queues=Q1 + Q2)
     journal.drop(1, 2)
     journal.forget(1, old.position)
@@ -438,8 +429,7 @@ def test_a_purge_spares_what_comes_after_it() -> None:
 
 
 def test_numbers_go_on_when_everything_is_gone() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     message = publish(journal, 41)
     journal.settle(1, 41, message.position)
     sync(journal)
@@ -451,8 +441,7 @@ def test_numbers_go_on_when_everything_is_gone() -> None:
 
 
 def test_a_transient_message_goes_to_the_scratch_log_and_back() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     messages = []
     for seq in range(1, 300):
         message = message_of(seq, bytes([seq % 256]) * 3000)
@@ -477,8 +466,7 @@ def test_a_transient_message_goes_to_the_scratch_log_and_back() -> None:
 
 
 def test_scratch_space_is_used_again() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    _, journal = fresh()
     journal.scratch.chunk = 10_000
     for seq in range(1, 500):
         message = message_of(seq, b"s" * 2000)
@@ -490,8 +478,7 @@ def test_scratch_space_is_used_again() -> None:
 
 
 def test_a_transient_message_stays_in_memory_when_the_disk_is_full() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     disk.capacity = 0
     taken = 0
     for seq in range(1, 400):
@@ -596,8 +583,7 @@ def test_whatever_a_sync_fails_with_its_file_is_given_up(
 
 
 def test_no_room_is_no_reason_to_give_a_file_up() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     publish(journal, 1)
     sync(journal)
     disk.capacity = disk.used()
@@ -706,8 +692,7 @@ def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> No
 
 
 def test_nothing_is_published_while_the_reserve_cannot_be_made_again() -> None:
-    disk = FaultyDisk()
-    journal = started(disk)
+    disk, journal = fresh()
     publish(journal, 1, b"y" * 40_000)
     sync(journal)
     publish(journal, 2)

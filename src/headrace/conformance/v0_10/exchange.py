@@ -77,8 +77,7 @@ def exchange_default(site: Site) -> None:
 @check("0-10/s142", "0-10/s169", "0-10/s173")
 def exchange_default_is_not_named(site: Site) -> None:
     """The default exchange cannot be bound to, unbound from, declared or deleted."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.refused(ExchangeBind(queue=queue, exchange="", binding_key="k"))
     peer.refused(ExchangeUnbind(queue=queue, exchange="", binding_key=queue))
     peer.refused(ExchangeDelete(exchange=""))
@@ -145,8 +144,7 @@ def exchange_keeps_its_alternate(site: Site) -> None:
 @check("0-10/s151", "0-10/s152")
 def exchange_one_alternate(site: Site) -> None:
     """An unroutable message goes to the alternate exchange, and from there to no other one."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     last = peer.exchange(site.exchange(), "fanout")
     peer.bind(queue, last)
     second = peer.exchange(site.exchange(), alternate_exchange=last)
@@ -261,8 +259,7 @@ def binding_many(site: Site) -> None:
 @check("0-10/s166", "0-10/s167", "0-10/s168", "0-10/s169")
 def binding_what_is_not_there(site: Site) -> None:
     """exchange.bind is refused when the queue or the exchange is not there, or not named."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.refused(ExchangeBind(queue="", exchange="amq.direct", binding_key="k"))
     peer.refused(ExchangeBind(exchange="amq.direct", binding_key="k"))
     peer.refused(ExchangeBind(queue=site.queue(), exchange="amq.direct", binding_key="k"), 404)

@@ -96,8 +96,7 @@ def message_ids(site: Site) -> None:
 @check("0-10/s076")
 def message_of_somebody_else(site: Site) -> None:
     """A message with another user's user-id fails with unauthorized-access."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"mine", user_id=site.settings.username)
     headers = [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"nobody-else")]
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
@@ -115,8 +114,7 @@ def message_to_nowhere(site: Site) -> None:
 @check("0-10/s079", "0-10/s082", "0-10/s083")
 def message_not_acquired(site: Site) -> None:
     """A browsed message is neither accepted nor rejected; its reject is ignored."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"x")
     (shown,) = peer.taken(peer.subscribe(queue, acquire=False), 1)
     peer.rejects(shown)
@@ -147,8 +145,7 @@ def message_rejected(site: Site) -> None:
 @check("0-10/s085")
 def message_released(site: Site) -> None:
     """Messages that are released keep their place before those that were not sent."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     with peer.subscribe(queue, 2) as subscription:
         peer.session.release(*peer.taken(subscription, 2))
@@ -182,8 +179,7 @@ def message_resume(site: Site) -> None:
 @check("0-10/s089")
 def message_many_subscriptions(site: Site) -> None:
     """A queue has room for 16 subscriptions, and serves all of them."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     subscriptions = [peer.subscribe(queue, 1) for _ in range(SUBSCRIPTIONS_MIN)]
     peer.publish(queue, *[b"x"] * SUBSCRIPTIONS_MIN)
     for subscription in subscriptions:
@@ -209,8 +205,7 @@ def message_queue_missing(site: Site) -> None:
 @check("0-10/s092")
 def message_destination_in_use(site: Site) -> None:
     """A destination cannot be given to two subscriptions of a session."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.call(MessageSubscribe(queue=queue, destination="d"))
     peer.refused(MessageSubscribe(queue=queue, destination="d"))
 
@@ -231,8 +226,7 @@ def message_exclusive_subscription(site: Site) -> None:
 @check("0-10/s094", "0-10/s095")
 def message_after_cancel(site: Site) -> None:
     """Deliveries before message.cancel are accepted, rejected, released or acquired after it."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue)
     first, second, third = peer.taken(subscription, 3)
@@ -261,8 +255,7 @@ def message_no_subscription(site: Site) -> None:
 @check("0-10/s097")
 def message_is_whole(site: Site) -> None:
     """A message waits until there is credit for all its octets, and comes whole."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"x" * 1000)
     subscription = peer.session.subscribe(queue)
     subscription.flow(1, 500)
@@ -274,8 +267,7 @@ def message_is_whole(site: Site) -> None:
 @check("0-10/s098")
 def message_window(site: Site) -> None:
     """Credit is a window unless it was said otherwise: it comes back with completion."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue, 2)
     first, _ = peer.taken(subscription, 2)
@@ -287,8 +279,7 @@ def message_window(site: Site) -> None:
 @check("0-10/s099")
 def message_stop(site: Site) -> None:
     """message.stop takes the credit away."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     subscription = peer.subscribe(queue)
     subscription.stop()
     peer.publish(queue, b"x")
@@ -300,8 +291,7 @@ def message_stop(site: Site) -> None:
 @check("0-10/s100")
 def message_flush(site: Site) -> None:
     """message.flush is completed when all that is there was sent, and uses the credit up."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"a")
     subscription = peer.subscribe(queue)
     subscription.flush()

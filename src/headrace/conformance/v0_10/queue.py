@@ -84,8 +84,7 @@ def queue_kinds(site: Site) -> None:
 @check("0-10/s185", "0-10/s189")
 def queue_ignored_fields(site: Site) -> None:
     """durable and auto-delete do not matter when the queue exists already."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.declare(queue, durable=True, auto_delete=True)
     found = peer.state(queue)
     must(not found.durable and not found.auto_delete, "the queue is as it was declared first")
@@ -140,8 +139,7 @@ def queue_delete_if_unused(site: Site) -> None:
 @check("0-10/s194")
 def queue_delete_if_empty(site: Site) -> None:
     """With if-empty a queue that has messages is not deleted, and they stay."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.publish(queue, b"x")
     peer.refused(QueueDelete(queue=queue, if_empty=True))
     must(peer.bodies(queue) == [b"x"], "the message is still there")

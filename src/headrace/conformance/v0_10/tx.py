@@ -51,8 +51,7 @@ def tx_select_of_dtx(site: Site) -> None:
 @check("0-10/s105", "0-10/s106")
 def tx_accepts_explicitly(site: Site) -> None:
     """Transactions and subscriptions that need no accept exclude each other."""
-    peer = site.session()
-    queue = peer.declare(site.queue())
+    peer, queue = site.session_queue()
     peer.call(TxSelect())
     peer.refused(MessageSubscribe(queue=queue, destination="d", accept_mode=AcceptMode.NONE))
     peer.subscribe(queue, accept=False)
