@@ -2,13 +2,12 @@
 """Interface between a transport and a connection of any version.
 
 The machines of all versions derive from :class:`Endpoint`, so that one transport serves them on one
-port. A machine that only speaks, as a client's does, leaves what concerns a broker as it is.
+port. A client's machine does not override the broker's methods.
 
-Turns. One read may hold thousands of methods, of which each may cost anything. So a turn ends once
-it has taken ``TURN_NS``: the frames that are left wait in the owner's hands, and other connections
-are served before them. Reading the clock costs more than a plain publish may: it is read after
-``WORK_PER_LOOK`` units of work, where a publish, an acknowledgement and each queue that a message
-goes to are one unit, and whatever may take longer is ``METHOD_WORK``.
+Turns. One read may hold thousands of methods of any cost. So a turn ends after ``TURN_NS``: the
+owner keeps the remaining frames, and other connections are served first. Reading the clock may cost
+more than a plain publish: it is read after ``WORK_PER_LOOK`` units of work. A publish, an
+acknowledgement and each queue of a message are one unit; longer methods are ``METHOD_WORK``.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ METHOD_WORK = 256  # Units that a method is, unless it is known to be cheap.
 
 
 class Endpoint(Output):
-    """One peer's side of one connection: octets in by ``feed``, octets out by ``Output``."""
+    """One peer's side of one connection: input by ``feed``, output by ``Output``."""
 
     def __init__(self, pool: BufferPool) -> None:
         Output.__init__(self, pool)
@@ -49,12 +48,12 @@ class Endpoint(Output):
         self.transport: Any = None  # Knows close_soon(), unpace(), watch_output() and the like.
 
     def forget_publishes(self) -> None:
-        """It need not be stopped until it publishes again."""
+        """Clear the mark of a publisher, until the next publish."""
         self.published = self.published or self.publishes
         self.publishes = False
 
     def hold(self, store: Any, position: int) -> None:
-        """Let nothing that is written from now on leave before a store has synced up to there.
+        """Delay later output until a store has synced up to a position.
 
         A store that cannot write holds nothing back.
         """
@@ -63,8 +62,8 @@ class Endpoint(Output):
             self.held_by = store
 
     def promise(self, store: Any, position: int) -> None:
-        """As :meth:`hold`, also while the store cannot write: what is written is answers that
-        promise what must be durable first.
+        """Like :meth:`hold`, also while the store cannot write: for answers to changes that must
+        be durable first.
         """
         if position > store.synced and position > self.promised:
             if self.promised == 0:
@@ -75,7 +74,7 @@ class Endpoint(Output):
                 self.held_until = position
 
     def take_back(self) -> None:
-        """Forget the promises that were not sent, and all that was written after the first."""
+        """Drop the promised answers that were not sent, and all output after the first."""
         if self.promised:
             self.promised = self.held_until = 0
             self.cut_back(self.promised_from)
@@ -94,14 +93,14 @@ class Endpoint(Output):
         return False
 
     def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+        """Handle the complete frames in ``d[:n]``; return how many bytes were consumed.
 
-        When ``spent`` is set then, some of the others are complete as well.
+        If ``spent`` is set then, complete frames may remain.
         """
         return n
 
     def begin_turn(self) -> None:
-        """Frames are handled now: those of one step of the loop are one turn."""
+        """Start a turn: the frames that one step of the loop handles."""
         if self.turn_step != self.pool.step:
             self.turn_step = self.pool.step
             self.work_left = WORK_PER_LOOK
@@ -109,7 +108,7 @@ class Endpoint(Output):
             self.spent = False
 
     def turn_is_over(self) -> bool:
-        """Look at the clock, when ``WORK_PER_LOOK`` units of work are done."""
+        """Read the clock after ``WORK_PER_LOOK`` units of work."""
         if self.stopwatch is not None:
             now = self.stopwatch()
             if self.turn_until == 0:
@@ -125,39 +124,39 @@ class Endpoint(Output):
         return False
 
     def send_heartbeat(self) -> None:
-        """Nothing was sent for a while: send a sign of life."""
+        """Send a heartbeat: there was no output for an interval."""
 
     def owes(self) -> bool:
         """Return True if the peer has unsettled deliveries."""
         return False
 
     def block(self, reason: str) -> None:
-        """Publishing stops: tell a peer that can hear it."""
+        """Send connection.blocked, if the peer supports it."""
         self.blocked = True
 
     def unblock(self) -> None:
-        """Publishing goes on."""
+        """Send connection.unblocked, if the peer supports it."""
         self.blocked = False
 
     def fed(self) -> None:
-        """The peer has read what waited: let what starved go on."""
+        """Resume consumers that waited for room in the output."""
         self.starving = None
 
     def end(self) -> None:
-        """The connection is over, however it came to that: give everything back."""
+        """Release everything: the connection has ended, for whatever reason."""
         self.ended = True
 
     def cannot_keep(self, store: Any) -> None:
-        """A store has not been able to write for a while: refuse what waits for that."""
+        """Refuse the changes that wait for a store which cannot write."""
 
     def force_close(self, reason: str) -> None:
-        """The operator ends the connection; the peer is told why."""
+        """Close the connection for an operator, with a reason."""
 
     def farewell(self) -> None:
-        """The broker stops; an open peer is told."""
+        """Close an open connection because the broker stops."""
 
     def logged_in(self, user: Any) -> None:
-        """The login is right."""
+        """Accept the login."""
 
     def login_refused(self) -> None:
-        """The login is wrong; why exactly stays in our log."""
+        """Refuse the login; the exact reason is only logged."""

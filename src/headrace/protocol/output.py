@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of one connection: bytes that wait to be sent.
 
-Frames are written in place into one buffer that is taken from a pool when the first octet comes and
-goes back when the last has left: an idle connection holds none. A large body is not copied, nor is
-one for a peer that does not keep up: the buffer is sealed into ``chain``, a reference to the body
-follows, and many outputs refer to the same one. The chain is as long as what the peer has not read,
-which the consumers' high-water mark bounds.
+Frames are written in place into one buffer, which comes from a pool with the first byte and returns
+after the last is sent: an idle connection holds none. Large bodies, and bodies for slow peers, are
+not copied: the buffer is sealed into ``chain``, a reference to the body follows, and many outputs
+refer to the same body. The chain holds what the peer has not read; the consumers' high-water mark
+bounds it.
 
-The pool counts what all outputs hold, and received contents that are not complete. Above its limit
-every output is full at ``OUTPUT_MIN`` octets: who reads is served as before, who does not is given
-no more.
+The pool counts the bytes of all outputs, and of incomplete received contents. Above its limit every
+output is full at ``OUTPUT_MIN`` bytes: peers that read are served as before, others get no more.
 
-What comes from the disk is fed: a :class:`Feed` gives one piece at a time, and only when nothing
-else waits, so that it neither fills memory nor keeps other channels waiting. Several take turns.
+Content from disk is fed: a :class:`Feed` gives one piece at a time, and only when no other output
+waits, so it neither fills memory nor delays other channels. Several feeds alternate.
 The feeding class writes nothing else to that channel meanwhile.
 """
 
@@ -61,19 +60,19 @@ class BufferPool:
         return bytearray(BUFFER_SIZE)
 
     def give(self, buffer: bytearray) -> None:
-        """Take a buffer back."""
+        """Return a buffer to the pool."""
         size = len(buffer)
         if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_OCTETS_MAX:
             self.buffers.append(buffer)
             self.kept += size
 
     def count(self, octets: int) -> None:
-        """Count octets that are held, or with a negative number those that no longer are."""
+        """Add to the count of bytes held; a negative number subtracts."""
         self.used += octets
         self.tight = self.used > self.used_max
 
     def finish(self) -> None:
-        """Tell the feeds that gave their last piece."""
+        """Call ``over`` of the feeds that gave their last piece."""
         if self.finished:
             finished = self.finished
             self.finished = []
@@ -82,7 +81,7 @@ class BufferPool:
 
 
 class Feed:
-    """Octets too many for memory, in pieces."""
+    """A body too large for memory, in pieces."""
 
     def piece(self) -> tuple[bytes, bool]:
         """Return the next octets to send, framed, and whether they are the last.
@@ -93,7 +92,7 @@ class Feed:
         return b"", True
 
     def over(self, error: OSError | None) -> None:
-        """The last piece is about to be sent, or there will be no more; called between reads."""
+        """Called between reads, when the last piece is about to be sent, or after :meth:`drop`."""
 
     def drop(self) -> None:
         """The peer is gone."""
@@ -117,11 +116,11 @@ class Output:
         self.room = OUTPUT_MIN  # Octets up to which it is not full, whatever else.
 
     def pending(self) -> int:
-        """Octets that wait to be sent; a feed counts as few, however long it is."""
+        """Return the bytes that wait to be sent; a feed counts as few, at any length."""
         return self.tail - self.head + self.chained + self.feeding
 
     def limit(self, output_max: int) -> None:
-        """Let consumers give nothing more above so many octets of output."""
+        """Set the bytes of output above which consumers deliver no more."""
         self.output_max = output_max
         self.room = min(output_max, OUTPUT_MIN)
 
@@ -158,7 +157,7 @@ class Output:
             self.pool.dirty.append(self)
 
     def write(self, octets: bytes) -> None:
-        """Append octets as they are."""
+        """Append bytes unchanged."""
         size = len(octets)
         self.reserve(size)
         copy(self.buffer, self.tail, octets, 0, size)
@@ -234,7 +233,7 @@ class Output:
         self.put_in_chain(source, lo, hi, True)
 
     def put_in_chain(self, source: bytes, lo: int, hi: int, last: bool) -> None:
-        """Put octets into the chain, behind the others or before them."""
+        """Add bytes at the end or the front of the chain."""
         if self.chain is None:
             self.chain = deque()
         if last:
@@ -329,7 +328,7 @@ class Output:
         return piece, 0, len(piece)
 
     def advance(self, size: int) -> None:
-        """``size`` octets from :meth:`front` or :meth:`gather` are gone."""
+        """Remove ``size`` bytes of :meth:`front` or :meth:`gather`: they were sent."""
         if self.chain:
             self.chained -= size
             self.pool.count(-size)
@@ -351,7 +350,7 @@ class Output:
             self.release()
 
     def release(self) -> None:
-        """Give the empty buffer back to the pool."""
+        """Return the empty buffer to the pool."""
         if self.buffer is not None:
             self.pool.count(-self.capacity)
             self.pool.give(self.buffer)
@@ -361,7 +360,7 @@ class Output:
         self.tail = 0
 
     def drop(self) -> None:
-        """Forget what was not sent: the peer is gone."""
+        """Drop unsent output: the peer is gone."""
         dropped = [entry[0] for entry in self.chain or () if entry[3] == -2]
         dropped += self.feeds or ()
         self.chain = None
@@ -374,7 +373,7 @@ class Output:
         self.release()
 
     def cut_back(self, size: int) -> None:
-        """Forget what was written behind the next ``size`` octets that wait, feeds aside."""
+        """Drop the output after the next ``size`` waiting bytes, except feeds."""
         over = self.tail - self.head + self.chained - size
         if over <= 0:
             return

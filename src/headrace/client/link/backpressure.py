@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a connection has received and not handed on, and when it stops reading.
+"""The buffered messages of a connection, and when it stops reading.
 
-A consumer with a prefetch is bounded by the broker. One without (`no_ack`), or a broker that does
-not keep its word, is bounded here: above the high-water mark the connection stops reading from its
-socket. It reads on while a call waits for an answer, because the answer comes behind the
-messages, and then the hard limit ends the connection with a clear error instead of the memory.
+The broker bounds a consumer with a prefetch. A consumer without one (`no_ack`), or one at a broker
+that ignores it, is bounded here: above the high-water mark the connection stops reading from its
+socket. It reads on while a call waits for an answer, because the answer follows the
+messages. Then a hard limit ends the connection with a clear error, before memory runs out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PER_MESSAGE = 512  # Octets that a message costs besides its body, roughly.
 
 
 class Backpressure:
-    """The account of one connection."""
+    """The byte count of one connection's buffered messages."""
 
     def __init__(self, high_water: int = HIGH_WATER, held_max: int = HELD_MAX) -> None:
         self.held = 0
@@ -33,7 +33,7 @@ class Backpressure:
         self._paused = False
 
     def hold(self, size: int, count: int = 1) -> None:
-        """Messages, with bodies of `size` octets in all, were put into a buffer."""
+        """Count buffered messages, with bodies of `size` bytes in all."""
         self.held += size + count * PER_MESSAGE
         if self.held > self._high_water:
             self._judge()
@@ -44,7 +44,7 @@ class Backpressure:
                 )
 
     def release(self, size: int) -> None:
-        """A message left its buffer."""
+        """Count off a message that left its buffer."""
         self.held -= size + PER_MESSAGE
         if self._paused:
             self._judge()
@@ -62,7 +62,7 @@ class Backpressure:
             self._judge()
 
     def attach(self, link: Link | None) -> None:
-        """Another link carries the connection now."""
+        """Use another link for the connection."""
         self.link = link
         self._paused = False
         self._judge()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker's features beyond the standard, from its server properties in connection.start.
 
-A broker that does not know an extension ends the connection when it meets one. So an extension
-goes only to brokers that announce it: by a capability, by being a Headrace, which has them all, or
-by the properties with which Qpid announces its own.
+A broker closes the connection when it gets an unknown extension. So an extension is sent only to
+brokers that announce it: by a capability, by being a Headrace, which has them all, or by the
+properties with which Qpid announces its own.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def is_qpid(properties: Mapping[str, Value]) -> bool:
 def check(
     address: str, version: Version, properties: Mapping[str, Value], method: MethodBase
 ) -> None:
-    """See to it that a method is no extension that the broker does not know.
+    """Check that a method is no extension that the broker does not know.
 
     Raises:
-        UsageError: it is one; this says what to do instead.
+        UsageError: it is one; the text names an alternative.
     """
     if isinstance(method, BasicConsume):
         # In 0-8 the field appends a table, which only its inventors and Headrace expect.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel of our API in AMQP 0-10: one session, whose commands say what the methods ask for.
+"""A channel of our API in AMQP 0-10: one session, with a command for each method.
 
-A channel asks in the methods of 0-9-1 and is answered in them. Here each becomes commands of a
-session: a declaration is followed by a query, prefetch is credit in window mode, an ack is
-message.accept and gives its credit back, a confirm is the broker's message.accept. What 0-10 has no
-command for is a UsageError (`CANNOT`). Answers go out in the order of the requests.
+A channel sends and receives methods of 0-9-1. This module translates each to commands of a session:
+a declaration is followed by a query, prefetch is credit in window mode, an ack is message.accept
+and returns its credit, a confirm is the broker's message.accept. A method without a command in 0-10
+is a UsageError (`CANNOT`). Answers have the order of the requests.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reply:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """A basic.get under way."""
+    """A basic.get without its answer."""
 
     reply: Reply
     no_ack: bool
@@ -108,7 +108,7 @@ class Bridge:
     # --- Requests -----------------------------------------------------------------------------
 
     def request(self, method: old.MethodBase) -> None:
-        """Do what a method of 0-9-1 asks for."""
+        """Translate a method of 0-9-1 to commands."""
         handler = _REQUESTS.get(type(method))
         if handler is None:
             what = CANNOT.get(type(method), f"do {method.NAME}")
@@ -239,9 +239,9 @@ class Bridge:
         self._ask(command, old.BasicCancelOk(consumer_tag=method.consumer_tag))
 
     def _get(self, method: old.BasicGet) -> None:
-        """One message: a subscription with credit for one, and then what the queue still has.
+        """Get one message: subscribe with credit for one, then query the queue's length.
 
-        A queue that goes with its last consumer keeps the subscription until the channel closes.
+        For an auto-delete queue the subscription stays until the channel closes.
         """
         queue = method.queue
         fetch = Fetch(self._expect(), method.no_ack)
@@ -270,7 +270,7 @@ class Bridge:
         self._results[number] = lambda state: self._got(tag, state)
 
     def _got(self, tag: str, state: Any) -> None:
-        """All that could come for a basic.get has come."""
+        """Answer a basic.get: its message would have arrived by now."""
         fetches = self._fetches[tag]
         fetch = fetches.popleft()
         if not fetches and tag not in self._getters.values():
@@ -312,7 +312,7 @@ class Bridge:
         )
 
     def _recover(self, _: old.BasicRecover) -> None:
-        """The messages come again; 0-10 does not say to whom."""
+        """Release the unacked messages; 0-10 does not say to which consumer they go."""
         self._deliveries.refuse(self._deliveries.settled(0, True), True)
         self._ask(ExecutionSync(), old.BasicRecoverOk())
 
@@ -326,7 +326,7 @@ class Bridge:
         self._ask(TxRollback(), old.TxRollbackOk())
 
     def _ignore(self, _: old.MethodBase) -> None:
-        """An answer that 0-10 does not need."""
+        """Ignore an answer that 0-10 does not need."""
 
     # --- What comes ---------------------------------------------------------------------------
 
@@ -409,16 +409,16 @@ class Bridge:
         )
 
     def resumed(self, kept: bool) -> None:
-        """Never: a channel begins anew after a reconnection."""
+        """Never called: a channel starts anew after a reconnection."""
 
     def granted(self, timeout_s: int | None) -> None:
-        """Never asked for."""
+        """Never called: no timeout is requested."""
 
     def given_up(self, low: int, high: int) -> None:
-        """Never: nothing is kept for another attachment."""
+        """Never called: no command is kept for another attachment."""
 
     def lost(self, error: ClientError) -> None:
-        """The owner is told by the link."""
+        """Do nothing: the link reports to the owner."""
         self._over = True
 
     # --- Inside -------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class Bridge:
         return reply
 
     def _answer(self, reply: Reply, method: old.MethodBase) -> None:
-        """A reply is known; it goes out when those before it have."""
+        """Record a reply; it is sent after those before it."""
         reply.method = method
         if not self._due:
             self._due = True
@@ -452,7 +452,7 @@ class Bridge:
         self._done[number] = lambda: self._answer(reply, method)
 
     def _query(self, queue: str, answer: Callable[[QueueQueryResult], old.MethodBase]) -> None:
-        """Ask for a queue's state, which makes the answer."""
+        """Query a queue's state for the answer."""
         reply = self._expect()
         number = self.session.send_command(QueueQuery(queue=queue), True)
 
@@ -465,7 +465,7 @@ class Bridge:
     def _counted(
         self, queue: str, command: Command, answer: old.QueueDeleteOk | old.QueuePurgeOk
     ) -> None:
-        """Ask how many messages a queue has, then send a command; the answer says how many."""
+        """Query a queue's length, then send a command; the answer has the length."""
         number = self.session.send_command(QueueQuery(queue=queue))
 
         def known(state: Any) -> None:

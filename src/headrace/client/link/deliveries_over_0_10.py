@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries to a channel of our API in AMQP 0-10, and their settlement.
 
-A transfer is delivered with a tag of ours. An ack is message.accept, gathered with others, and
-gives the transfer's credit back; what is refused is released or rejected.
+A transfer is delivered with a tag of our own. An ack is message.accept, combined with others, and
+returns the transfer's credit; a refused delivery is released or rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Deliveries:
     def delivery(
         self, number: int, command: Any, header: bytes, body: bytes, no_ack: bool
     ) -> tuple[old.BasicDeliver, bytes]:
-        """A transfer as basic.deliver with its content header."""
+        """Convert a transfer to basic.deliver with its content header."""
         try:
             structs = decode_headers(header)
         except ExecutionError as error:
@@ -64,7 +64,7 @@ class Deliveries:
         return method, old_header(fields, len(body))
 
     def settled(self, tag: int, multiple: bool) -> list[int]:
-        """The command ids that a delivery tag means, which are settled now."""
+        """Return the command ids of a delivery tag, and forget them as settled."""
         if not multiple:
             number = self._unsettled.pop(tag, None)
             return [] if number is None else [number]
@@ -91,7 +91,7 @@ class Deliveries:
         self.complete(transfers)
 
     def complete(self, transfers: SequenceSet) -> None:
-        """We are done with these transfers: their credit comes back."""
+        """Complete these transfers: their credit returns."""
         for low, high in transfers:
             self.session.complete_range(low, high)
         self.link.schedule_flush()

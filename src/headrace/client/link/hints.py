@@ -19,7 +19,7 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "
 
 
 def of_socket(error: OSError, settings: Settings) -> str:
-    """Say why there is no connection: host, port, TLS."""
+    """Return a hint at the cause of a failed connect: host, port, TLS."""
     place = _place(settings)
     match error:
         case socket.gaierror():
@@ -43,14 +43,14 @@ def of_socket(error: OSError, settings: Settings) -> str:
 
 
 def before_greeting(settings: Settings) -> str:
-    """Say what may be wrong when the connection ended before the broker had said anything."""
+    """Return a hint when the connection ended before the broker's first bytes."""
     if settings.tls:
         return " (before it said anything: is an AMQP broker there?)"
     return " (before it said anything: does the port want TLS, as with amqps://?)"
 
 
 def of_close(reason: Closed, settings: Settings) -> str:
-    """Say what may be wrong when the broker closes a connection that is being opened."""
+    """Return a hint when the broker closes a connection that is being opened."""
     text = reason.text.lower()
     if "vhost" in text or "virtual host" in text:
         if reason.code == 403:

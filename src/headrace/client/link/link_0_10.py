@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection to a broker in AMQP 0-10.
 
-To its owner it is a link as any other: what the channels ask for in the methods of 0-9-1, a
-:class:`~headrace.client.link.channel_over_0_10.Bridge` for each says in the commands of a session.
-Programs that want the commands themselves have a :class:`~headrace.client.session.session.Session`
-on the same link.
+Its owner uses it like any other link: a :class:`~headrace.client.link.channel_over_0_10.Bridge` for
+each channel translates the methods of 0-9-1 to the commands of a session. Programs that use the
+commands have a :class:`~headrace.client.session.session.Session` on the same link.
 """
 
 from __future__ import annotations
@@ -66,16 +65,16 @@ class User(Protocol):
     """Callbacks of a session's user."""
 
     def attached(self) -> None:
-        """The session is attached: commands can be sent, or were and are not lost."""
+        """The session is attached: commands can be sent, and sent ones are not lost."""
 
     def detached(self, code: int) -> None:
         """The session left its channel; `code` is 0 or a session.detach-code."""
 
     def transferred(self, number: int, command: Any, header: bytes, body: bytes) -> None:
-        """A message came; complete `number` when it is done with."""
+        """A message arrived; complete `number` after handling it."""
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """Another command came; it is completed for you."""
+        """Another command arrived; it is completed for you."""
 
     def result(self, number: int, value: Struct | None) -> None:
         """Handle the result of a command."""
@@ -100,7 +99,7 @@ class User(Protocol):
 
 
 class ClientMachine(Machine):
-    """The machine, telling its link what comes. Nothing that the link raises goes astray."""
+    """The machine, with upcalls to its link. Errors of the link end the connection."""
 
     def __init__(self, link: Link010, settings: Settings) -> None:
         Machine.__init__(
@@ -190,7 +189,7 @@ class ClientMachine(Machine):
 
 
 class Link010(Link):
-    """A link in AMQP 0-10. Channels of our owner have the numbers of their sessions' channels."""
+    """A link in AMQP 0-10. The owner's channels have the numbers of their sessions' channels."""
 
     machine: ClientMachine
 
@@ -263,18 +262,18 @@ class Link010(Link):
         self.schedule_flush()
 
     def gather(self, channel: int, gatherer: Gatherer, after_read: Callable[[], None]) -> None:
-        """Transfers are turned into deliveries one by one, which the sink gets."""
+        """Do nothing: transfers become deliveries one by one, for the sink."""
 
     def forget(self, session: Session) -> None:
-        """The session is not used any more."""
+        """Remove a session."""
         self.users.pop(session, None)
 
     def forget_bridge(self, number: int) -> None:
-        """The channel is closed."""
+        """Remove the bridge of a closed channel."""
         self.bridges.pop(number, None)
 
     def violated(self, text: str) -> None:
-        """The broker broke the protocol: hang up."""
+        """End the link: the broker violated the protocol."""
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {text}"))
 
     def schedule_flush(self) -> None:
@@ -282,13 +281,13 @@ class Link010(Link):
         self._schedule_flush()
 
     def call_soon(self, act: Callable[[], None]) -> None:
-        """Do it in the next turn of the loop."""
+        """Call a function in the next turn of the loop."""
         self._loop.call_soon(act)
 
     # --- The opening --------------------------------------------------------------------------
 
     def control(self, control: Control) -> None:
-        """A control of the connection class came."""
+        """Handle a control of the connection class."""
         match control:
             case ConnectionStart():
                 self._start_0_10(control)
@@ -332,7 +331,7 @@ class Link010(Link):
         )
 
     def _tune_0_10(self, tune: ConnectionTune) -> None:
-        """Choose within what the broker offers."""
+        """Choose limits within the broker's offer."""
         if self.login is not None:
             self.login.check_over()
         settings = self.settings
@@ -360,7 +359,7 @@ class Link010(Link):
     # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """The broker said something."""
+        """Handle input from the broker."""
         self._received_at = self._loop.time()
         self.machine.receive(data)
         if self.machine.pending():
@@ -383,7 +382,7 @@ class Link010(Link):
 
 
 def choose_heartbeat(wanted_s: int, tune: ConnectionTune) -> int | None:
-    """The interval in seconds that is nearest to what we want in what is offered; None for none."""
+    """Return the offered interval in seconds nearest to the wanted one; None for none."""
     if tune.heartbeat_min is None or not wanted_s:
         return None
     chosen = max(wanted_s, tune.heartbeat_min)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One TCP or TLS connection to a broker, from handshake to the last byte.
 
-A link never comes back: a connection that reconnects takes a new one. It feeds the sans-I/O machine
-of `headrace.protocol`, answers the handshake, keeps the heartbeats, gathers what one turn of the
-loop sends into one write, and reports everything else to its owner.
+A link is used once: a connection that reconnects opens a new one. It feeds the sans-I/O machine of
+`headrace.protocol`, answers the handshake, sends heartbeats, combines the output of one turn of the
+loop into one write, and reports everything else to its owner.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def introduction() -> dict[str, Any]:
 
 
 class Owner(Protocol):
-    """Whom a link reports to."""
+    """The owner of a link, which gets its events."""
 
     def link_method(self, channel: int, method: MethodBase) -> None:
         """A method came on a channel."""
@@ -113,17 +113,17 @@ class Owner(Protocol):
         """A method with content came on a channel."""
 
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
-        """The broker broke a rule on a channel, which was closed."""
+        """The broker violated the protocol on a channel, which was closed."""
 
     def link_blocked(self, reason: str | None) -> None:
-        """The broker stopped reading what is published, or (None) reads again."""
+        """The broker blocked publishers, with a reason, or (None) unblocked them."""
 
     def link_lost(self, link: Link, error: ClientError) -> None:
-        """The link, which was open, is gone; reported exactly once."""
+        """The open link has ended; called exactly once."""
 
 
 class Link(asyncio.Protocol):
-    """A connection in the sense of the protocol, without channels' affairs."""
+    """A connection of the protocol, without its channels."""
 
     def __init__(self, settings: Settings, owner: Owner) -> None:
         self.settings = settings
@@ -163,7 +163,7 @@ class Link(asyncio.Protocol):
     async def open(
         cls, settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None
     ) -> Link:
-        """Connect, log in and open the virtual host; ConnectFailed when that cannot be done."""
+        """Connect, log in and open the virtual host; ConnectFailed when that fails."""
         loop = asyncio.get_running_loop()
         link = cls(settings, owner)
         if settings.tls and ssl_context is None:
@@ -260,7 +260,7 @@ class Link(asyncio.Protocol):
             self._transport.write(frames)
 
     async def close(self) -> None:
-        """Say goodbye, wait for the answer (not forever), and hang up."""
+        """Send close, wait a bounded time for close-ok, and close the socket."""
         if self._closing:  # Another call closes it.
             await asyncio.shield(self._ended)
             return
@@ -280,7 +280,7 @@ class Link(asyncio.Protocol):
         """Give the broker new credentials.
 
         Raises:
-            UsageError: the broker does not say that it can, or it goes on already.
+            UsageError: the broker does not support it, or a renewal is in progress.
         """
         if not self.renews_secrets:
             label = self.settings.version.label
@@ -329,12 +329,12 @@ class Link(asyncio.Protocol):
         self._after_read[channel] = after_read
 
     def deliver(self, channel: int, arrivals: Arrivals) -> None:
-        """Have what comes on an open channel taken without detours, where the version allows."""
+        """Deliver the content of an open channel by the fast path, where the version has one."""
         if self.settings.version is V0_9_1:
             self.machine.channels[channel].gatherer = arrivals
 
     def stop_gathering(self, channel: int) -> None:
-        """The channel is closed."""
+        """Stop gathering: the channel is closed."""
         self._after_read.pop(channel, None)
 
     @property
@@ -348,7 +348,7 @@ class Link(asyncio.Protocol):
         return int(self.machine.channel_max)
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the socket at once."""
         self._closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -356,7 +356,7 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def fail(self, error: ClientError) -> None:
-        """Hang up because of `error`, after what is queued was sent."""
+        """Close the socket because of `error`, after the queued output is sent."""
         if self._error is None:
             self._error = error
             self.flush()
@@ -389,13 +389,13 @@ class Link(asyncio.Protocol):
     # --- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected, and TLS is agreed on: greet."""
+        """Send the protocol header: the socket is connected, with TLS if wanted."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """The broker said something."""
+        """Handle input from the broker."""
         self._received_at = self._loop.time()
         events = self.machine.receive(data)
         while self.due and self._error is None:  # All this came before the first event.
@@ -426,7 +426,7 @@ class Link(asyncio.Protocol):
             self.fail(error)
 
     def eof_received(self) -> None:
-        """The broker hung up."""
+        """Handle the end of the broker's stream."""
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is closed."""
@@ -443,11 +443,11 @@ class Link(asyncio.Protocol):
         self._report()
 
     def pause_writing(self) -> None:
-        """The broker does not read as fast as we write."""
+        """Stop writing: the broker reads too slowly."""
         self.can_write.clear()
 
     def resume_writing(self) -> None:
-        """The broker has caught up."""
+        """Resume writing."""
         self.can_write.set()
 
     # --- Inside -------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ class Link(asyncio.Protocol):
 
     # Keeps 0-9/connection.redirect#usage, 0-10/s026.
     def redirect(self, hosts: Sequence[str]) -> None:
-        """The broker sends us to one of `hosts` ("host:port"), instead of opening."""
+        """Handle a redirection to one of `hosts` ("host:port") in place of open-ok."""
         self.redirected = tuple(hosts[:REDIRECT_HOSTS_MAX])
         self.fail(ConnectFailed(f"{self.settings.address} redirects to {', '.join(hosts)}"))
 
@@ -617,7 +617,7 @@ class Link(asyncio.Protocol):
         self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._beat)
 
     def _violated(self, error: AmqpError) -> None:
-        """The broker broke the protocol: tell it, and hang up."""
+        """Close with an error: the broker violated the protocol."""
         if self.machine.state not in (State.CLOSING, State.CLOSED):
             self.machine.fail(error)
             self.machine.events.clear()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection to a broker in AMQP 0-8 or 0-9: what the API asks for and they do not have.
+"""One connection to a broker in AMQP 0-8 or 0-9, with substitutes for missing methods.
 
-Confirms: channel.flow is answered in order, so its answer says that the broker has dealt with every
-publish before it (not that a message is on its disk: for that there are transactions). A nack is a
-reject of each delivery, a recover of 0-8 and 0-9 has no answer. What cannot be said at all is a
+Confirms: channel.flow is answered in order, so its answer confirms that the broker handled every
+earlier publish (not that a message is on disk: transactions confirm that). A nack is a reject of
+each delivery, a recover of 0-8 and 0-9 has no answer. A method without a substitute is a
 UsageError.
 """
 
@@ -71,7 +71,7 @@ class EarlyLink(Link):
         return super()._make_machine(settings)
 
     def send(self, channel: int, method: MethodBase) -> None:
-        """Queue a method, or what says the same."""
+        """Queue a method, or its substitute."""
         match method:
             case ChannelOpen() | ChannelResume():
                 self._states[channel] = _State()
@@ -154,7 +154,7 @@ class EarlyLink(Link):
         super()._handle(event)
 
     def _settled(self, channel: int, tag: int, multiple: bool) -> list[int]:
-        """The deliveries that a tag means, which are settled now."""
+        """Return the deliveries of a tag, and forget them as settled."""
         state = self._states[channel]
         tags = [each for each in state.unsettled if each == tag or (multiple and each < tag)]
         if multiple and not tag:
@@ -163,7 +163,7 @@ class EarlyLink(Link):
         return tags
 
     def _answer(self, channel: int, method: MethodBase) -> None:
-        """Answer in the place of the broker, in the next turn of the loop."""
+        """Answer in place of the broker, in the next turn of the loop."""
         state = self._states[channel]
 
         def answer() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logging in: the SASL mechanism that both sides can, and what it says, in every version."""
+"""Logins: the SASL mechanism that both sides support, and its responses, in every version."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Login:
 
     # Keeps 0-9-1/s013, 0-9/connection.start-ok.mechanism#security, 0-10/s011.
     def __init__(self, settings: Settings, offered: Sequence[str]) -> None:
-        """A mechanism that the URL names is the only one to use.
+        """A mechanism in the URL is the only one to be used.
 
-        Without one it is the certificate, if there is one; a password is sent as it is through TLS
-        or on this machine only, when the broker knows better, and never when it offers no such way.
+        Without one it is EXTERNAL, if there is a certificate. Through TLS or on this machine PLAIN
+        is preferred, elsewhere SCRAM-SHA-256, which does not send the password.
 
         Raises:
-            AuthenticationFailed: the broker offers nothing that will do.
+            AuthenticationFailed: the broker offers no usable mechanism.
         """
         wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
         if not settings.tls and not is_loopback(settings.host):
@@ -72,7 +72,7 @@ class Login:
             raise AuthenticationFailed(f"{self.mechanism}: {error}") from None
 
     def check_over(self) -> None:
-        """The broker lets us in: it must have proved by now that it knows us.
+        """Check, at the end of the login, that the broker has proved its knowledge of the password.
 
         Raises:
             AuthenticationFailed: it has not.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a link in the version that the URL asks for, where the broker wants us to be."""
+"""Opens a link in the version of the URL, following redirections."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def open_link(
 
 
 def _place(text: str, tls: bool) -> tuple[str, int]:
-    """Host and port of what a broker calls itself: `host`, `host:port`, `[::1]:port` or a URL."""
+    """Return host and port of a broker's address: `host`, `host:port`, `[::1]:port` or a URL."""
     text = text.partition("://")[2] or text
     text = text.removeprefix("amqp:").removeprefix("tcp:").split("/")[0]
     host, separator, port = text.rpartition(":")

@@ -15,7 +15,7 @@ Opened = TypeVar("Opened", bound=_Closable)
 
 
 class Opening(Generic[Opened]):
-    """Something that is being opened: `await` it, or use it with `async with` to have it closed."""
+    """A connection or channel that is being opened: `await` it, or use `async with` to close it."""
 
     def __init__(self, open_it: Callable[[], Coroutine[object, None, Opened]]) -> None:
         self._open_it = open_it

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion between the client's `Message` and the structs of AMQP 0-10.
 
-What 0-10 has no field for goes the way that the broker converts messages (docs/guides/client.md):
-the type in the header `x-jms-type`, other things in the map `x-headrace-0-x` among the headers.
+Properties without a field in 0-10 are carried as the broker converts them (docs/guides/client.md):
+the type in the header `x-jms-type`, others in the map `x-headrace-0-x` among the headers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def structs_of(
     discard_unroutable: bool = True,
     immediate: bool = False,
 ) -> list[Struct]:
-    """The structs of the header segment that says what `message` does."""
+    """Return the structs of the header segment with the properties of `message`."""
     delivery = DeliveryProperties(
         discard_unroutable=discard_unroutable,
         immediate=immediate,
@@ -81,7 +81,7 @@ def structs_of(
 
 # The values are passed on to `Message`, which gives each its type.
 def fields_of(structs: list[Struct]) -> dict[str, Any]:
-    """The keyword arguments of `Message` that say what a header segment's structs do."""
+    """Return the keyword arguments of `Message` for the structs of a header segment."""
     delivery = DeliveryProperties()
     properties = MessageProperties()
     for each in structs:
@@ -121,12 +121,12 @@ def place_of(structs: list[Struct]) -> tuple[bool, str, str]:
 
 
 def as_table(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers with values that a field table of 0-9-1 can hold as well."""
+    """Return the headers with values that a field table of 0-9-1 can hold."""
     return {key: _plain(value) for key, value in headers.items()}
 
 
 def reply_to_of(text: str) -> ReplyTo:
-    """A reply-to as 0-10 has it: a queue's name, or `direct://exchange//?routingkey='key'`."""
+    """Parse a reply-to for 0-10: a queue's name, or `direct://exchange//?routingkey='key'`."""
     kind, separator, rest = text.partition("://")
     if not separator or not kind.isalpha():
         return ReplyTo(exchange="", routing_key=text)
@@ -139,7 +139,7 @@ def reply_to_of(text: str) -> ReplyTo:
 
 
 def reply_to_text(reply_to: ReplyTo) -> str:
-    """A reply-to as text, the other way round."""
+    """Return a reply-to of 0-10 as text."""
     exchange, key = reply_to.exchange or "", reply_to.routing_key or ""
     if not exchange and "://" not in key:
         return key
@@ -180,12 +180,12 @@ def _string(value: object) -> str | None:
 
 
 def _ttl(ms: int | None) -> timedelta | None:
-    """The time to live; None for what is longer than a `timedelta` can say."""
+    """Return the time to live; None if it exceeds the range of `timedelta`."""
     return None if ms is None or ms > 86400_000 * 999_999_999 else timedelta(milliseconds=ms)
 
 
 def _moment(value: datetime | int | None) -> datetime | int | None:
-    """Before 1970 there is no timestamp in 0-9-1."""
+    """Return a time as timestamp of 0-9-1, which has none before 1970."""
     if isinstance(value, datetime):
         return value if value.timestamp() >= 0 else None
     return value if value is None or value >= 0 else None
@@ -193,7 +193,7 @@ def _moment(value: datetime | int | None) -> datetime | int | None:
 
 # The values came from `fields_of`.
 def old_header(fields: dict[str, Any], size: int) -> bytes:
-    """A content header frame's payload that says the same."""
+    """Return the payload of a content header frame with the same properties."""
     expiration = fields["expiration"]
     persistent = fields["persistent"]
     headers = fields["headers"]

@@ -35,7 +35,7 @@ class Sent:
 
 
 class Publishes:
-    """Publishes of one channel: sent, and those whose outcome is not known."""
+    """Publishes of one channel whose outcome is not known."""
 
     def __init__(self, session: Session, number: int, owner: Owner) -> None:
         self.session = session
@@ -73,7 +73,7 @@ class Publishes:
             self._sent[number] = Sent(self._tag if self.confirms else 0, method, header, body)
 
     def outcome(self, transfers: SequenceSet, code: int | None, text: str) -> None:
-        """The broker accepted (None) or rejected publishes of ours."""
+        """Handle the broker's accept (None) or reject of publishes."""
         if transfers.count() > len(self._sent):
             numbers = [number for number in self._sent if number in transfers]
         else:

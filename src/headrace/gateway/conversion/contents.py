@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and rewrites stored messages of every kind: what dead-lettering needs."""
+"""Reads and rewrites stored messages of every kind, for dead-lettering."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Contents:
 
 
 class TransferContents:
-    """Contents of 0-10 transfers. Headers are told as those of a 0-x message are."""
+    """Contents of 0-10 transfers. Headers are returned in the form of 0-x messages."""
 
     def read(self, message: Message) -> Content:
         """Return what a message says of itself."""

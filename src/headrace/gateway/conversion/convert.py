@@ -2,11 +2,11 @@
 """Content headers from one family of versions to the other, as a consumer needs them.
 
 A message stays as it was published (see :mod:`headrace.model.message`); it is converted when it is
-delivered. Most messages of a queue have the same header as the one before, but for the size of the
-body, so each consumer remembers one header and what it became: the same octets again cost two
-comparisons. Anything else is read into the neutral set and written anew.
+delivered. Most messages of a queue have the same header as the one before, except for the size of
+the body, so each consumer caches one header and its conversion: equal bytes cost two comparisons.
+Other headers are read into the neutral set and written anew.
 
-The properties of both families and what becomes of each are listed in docs/reference/conversion.md.
+docs/reference/conversion.md lists the properties of both families and their conversion.
 """
 
 import cython
@@ -25,7 +25,7 @@ _SAID_AT = 12
 
 
 class Converter:
-    """Converts headers for one consumer. ``header_max`` is in octets; 0 is no limit."""
+    """Converts headers for one consumer. ``header_max`` is in bytes; 0 is no limit."""
 
     def __init__(self, header_max: int = 0) -> None:
         self.header_max = header_max
@@ -52,7 +52,7 @@ class Converter:
     def transfer_at(
         self, d: bytes | bytearray, lo: int, address_len: int, header_at: int, header_size: int
     ) -> bytes:
-        """The same for a message whose address starts at ``lo``."""
+        """Convert the header of a message whose address starts at ``lo``."""
         if same(self.source, d, header_at + 12, header_at + header_size) and same(
             self.address, d, lo, lo + address_len
         ):
@@ -62,7 +62,7 @@ class Converter:
         )
 
     def make_transfer(self, address: bytes, payload: bytes) -> bytes:
-        """Convert a header that is not remembered."""
+        """Convert a header that is not cached."""
         size = 1 + address[0]
         converted = write_transfer(read_basic(payload), address[1:size], address[size + 1 :])
         self.address = address
@@ -88,7 +88,7 @@ class Converter:
         return self.basic
 
     def make_basic(self, payload: bytes, body_size: int) -> bytes:
-        """Convert a header that is not remembered."""
+        """Convert a header that is not cached."""
         converted = write_basic(read_transfer(payload), body_size)
         if self.header_max and len(converted) > self.header_max:
             raise CannotConvert(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and rewrites the content headers of stored messages: what dead-lettering needs.
+"""Reads and rewrites the content headers of stored messages, for dead-lettering.
 
-A stored message is its address (two short strings), two octets, then the frames as its producer
-sent them (see :mod:`headrace.model.message`). A rewritten one has another address and another
-header frame; the frames of the body are taken over as they are.
+A stored message is its address (two short strings), two bytes, then the producer's frames (see
+:mod:`headrace.model.message`). A rewritten message has another address and header frame, and the
+same body frames.
 """
 
 from __future__ import annotations

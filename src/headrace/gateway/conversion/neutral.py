@@ -7,9 +7,9 @@ Each family of versions has one module that reads its content header into this s
 :mod:`~headrace.gateway.conversion.neutral_message` for the message class of 0-9. So there is one
 conversion per family, not one per pair.
 
-What a family cannot say is carried by it opaquely, in one header of a name of its own
-(``x-headrace-0-x`` in a 0-10 message, ``x-headrace-0-10`` in a 0-x one), and restored when the
-message comes back to its own family with what stands beside it unchanged.
+A property that a family lacks is carried opaquely in one header (``x-headrace-0-x`` in a 0-10
+message, ``x-headrace-0-10`` in a 0-x one), and restored when the message returns to its own family
+with related properties unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BINARY_PREFIX = b"AMQP_BINARY:"  # Before the hexadecimal form of octets that ar
 
 
 class Properties:
-    """All that the content header of a message says. What is absent is None."""
+    """All properties of a message; absent ones are None."""
 
     __slots__ = (
         "app_id",
@@ -99,7 +99,7 @@ def is_text(raw: bytes) -> bool:
 
 
 def text_of_octets(raw: bytes) -> bytes | None:
-    """Say octets as a short string; None when they are too many."""
+    """Convert bytes to a short string; None when they are too long."""
     if is_text(raw) and not raw.startswith(BINARY_PREFIX):
         return raw
     text = BINARY_PREFIX + raw.hex().upper().encode()
@@ -137,10 +137,10 @@ _EXCHANGE_CLASSES = {b"amq.topic": b"topic", b"amq.fanout": b"fanout", b"amq.mat
 
 
 def text_of_reply_to(exchange: bytes | None, key: bytes | None) -> bytes:
-    """Say a reply-to as a short string may: the queue's name, or a binding URL.
+    """Convert a reply-to to a short string: the queue's name, or a binding URL.
 
-    The default exchange leads to the queue of that name, so its key alone is what a 0-x client
-    answers to; for any other exchange it is the URL that the clients of Qpid write and read.
+    With the default exchange the key alone names the queue, and a 0-x client answers to it; for any
+    other exchange it is the URL that Qpid's clients write and read.
     """
     key = key or b""
     if not exchange and b"://" not in key:
@@ -168,35 +168,35 @@ def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
 
 
 def set_message_id(p: Properties, text: bytes) -> None:
-    """Take a message id that is text."""
+    """Set a message id from text."""
     p.message_uuid = uuid_of_text(text)
     if p.message_uuid is None or text_of_uuid(p.message_uuid) != text:
         p.message_id_text = text
 
 
 def set_correlation_id(p: Properties, text: bytes) -> None:
-    """Take a correlation id that is text."""
+    """Set a correlation id from text."""
     p.correlation_id = octets_of_text(text)
     if text_of_octets(p.correlation_id) != text:
         p.correlation_id_text = text
 
 
 def set_app_id(p: Properties, text: bytes) -> None:
-    """Take an application id that is text."""
+    """Set an application id from text."""
     p.app_id = octets_of_text(text)
     if text_of_octets(p.app_id) != text:
         p.app_id_text = text
 
 
 def set_reply_to(p: Properties, text: bytes) -> None:
-    """Take a reply-to that is text."""
+    """Set a reply-to from text."""
     p.reply_exchange, p.reply_key = reply_to_of_text(text)
     if text_of_reply_to(p.reply_exchange, p.reply_key) != text:
         p.reply_text = text
 
 
 def set_expiration(p: Properties, text: bytes) -> None:
-    """Take an expiration that is text: whole milliseconds to live, or since the epoch."""
+    """Set an expiration from text: whole milliseconds to live, or since the epoch."""
     if text.isdigit() and len(text) <= 20 and int(text) < 1 << 64:
         if is_moment(int(text)):
             p.expiration = int(text)

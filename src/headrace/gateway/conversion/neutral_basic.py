@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The content header of class basic (0-8, 0-9, 0-9-1), read into the neutral set and written.
 
-What only 0-10 can say is carried in the entry ``x-headrace-0-10`` of the headers table: a table of
-octets (``x``) by the name of the property; ``headers`` holds entries of a 0-10 map.
+Properties that only 0-10 has are carried in the entry ``x-headrace-0-10`` of the headers table: a
+table of bytes (``x``) by the name of the property; ``headers`` holds entries of a 0-10 map.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read_basic(payload: bytes) -> Properties:
 
 
 def _take(p: Properties, bit: int, text: bytes) -> None:
-    """Take a property that is a short string."""
+    """Read a property that is a short string."""
     if bit == HAS_CONTENT_TYPE:
         p.content_type = text
     elif bit == HAS_CONTENT_ENCODING:
@@ -126,7 +126,7 @@ def _take(p: Properties, bit: int, text: bytes) -> None:
 
 
 def _unload(p: Properties) -> None:
-    """Restore what was carried for a message that came from 0-10."""
+    """Restore the carried properties of a message from 0-10."""
     assert p.headers is not None
     value = find(p.headers, CARRIER_0_10)
     if value is None or value[0] != MAP:
@@ -168,7 +168,7 @@ def entries_of_map_body(raw: bytes) -> list[Entry]:
 
 
 def _reply_text(p: Properties) -> bytes | None:
-    """The reply-to as the message said it."""
+    """Return the reply-to in the form that the message had."""
     if p.reply_text is not None or p.reply_key is None:
         return p.reply_text
     return text_of_reply_to(p.reply_exchange, p.reply_key)

@@ -2,8 +2,8 @@
 """The fields of a message.transfer of 0-9, read into the neutral set and written.
 
 The method has a field for most properties, and every field is always there: an empty text and the
-number 0 stand for a property that is absent. What it has no field for stands in its application
-headers, and what only it has stands in the headers of other versions, each under a name of its own.
+number 0 stand for a property that is absent. Properties without a field are in its application
+headers; fields that only it has are in the headers of other versions, each under its own name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_message(method: MessageTransfer) -> Properties:
 
 
 def _take_out(p: Properties, key: bytes) -> bytes | None:
-    """Take a text out of the headers that is a property of class basic."""
+    """Remove a property of class basic from the headers."""
     value = find(p.headers, key)
     if value is None or value[0] != STR16 or not is_text(value[1]):
         return None
@@ -162,7 +162,7 @@ def write_message(
 
 
 def _field_of(headers: list[Entry], key: bytes, code: int) -> bytes | None:
-    """Take the value of a field out of the headers that carried it."""
+    """Remove the value of a field from the headers that carried it."""
     value = find(headers, key)
     if value is None or value[0] != code or (code == STR16 and not is_text(value[1])):
         return None

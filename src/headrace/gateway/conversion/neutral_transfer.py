@@ -9,10 +9,10 @@
     +----------+-------+--------+-------+----------------------------------------+
       4, 1 delivery-properties   4, 3 message-properties   others are kept as they are
 
-What only 0-x can say is carried in the entry ``x-headrace-0-x`` of the application headers: a map
-of texts (str16), numbers and, as ``headers``, the entries of a field table.
+Properties that only 0-x has are carried in the entry ``x-headrace-0-x`` of the application headers:
+a map of texts (str16), numbers and, as ``headers``, the entries of a field table.
 
-What belongs to one transfer, not to the message, is not read: discard-unroutable, immediate,
+Fields of one transfer, not of the message, are not read: discard-unroutable, immediate,
 redelivered, resume-id, resume-ttl, content-length, and an expiration beside a ttl.
 """
 
@@ -309,7 +309,7 @@ def _read_reply_to(p: Properties, d: bytes, at: int, end: int) -> None:
 
 
 def _unload(p: Properties, headers: list[Entry]) -> None:
-    """Take out the type, and restore what was carried for a message that came from 0-x."""
+    """Remove the type, and restore the carried properties of a message from 0-x."""
     carrier = find(headers, CARRIER_0_X)
     carried: dict[bytes, Value] = {}
     if carrier is not None and carrier[0] == MAP:
@@ -378,7 +378,7 @@ def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
 
 
 def _mode(mode: int) -> int:
-    """Say the delivery mode of a 0-x message in 0-10."""
+    """Return the 0-10 delivery mode of a 0-x message."""
     return PERSISTENT if mode == PERSISTENT else NON_PERSISTENT
 
 

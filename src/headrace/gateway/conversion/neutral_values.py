@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of headers, in the types of all versions: from and to field tables and 0-10 maps.
 
-A value of a header is a pair of a type code and its octets. The codes are those of 0-10, which has
-nearly every type of the 0-x field tables with the same octets; the two that it lacks have codes of
+A value of a header is a pair of a type code and its bytes. The codes are those of 0-10, which has
+nearly every type of the 0-x field tables in the same encoding; the two that it lacks have codes of
 our own above 255. A map is its code and a tuple of entries (key, value), a list a tuple of values;
 those that come from 0-10 are bytes until a reader needs their values.
 """
@@ -54,7 +54,7 @@ Entry = tuple[bytes, Value]
 
 
 class CannotConvert(Exception):
-    """A message cannot be said in the terms of another version; the text is the reason."""
+    """A message cannot be converted to another version; the text is the reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class CannotConvert(Exception):
 
 
 def text_of_uuid(raw: bytes) -> bytes:
-    """Say the 16 octets of a UUID as text."""
+    """Return the 16 bytes of a UUID as text."""
     digits = raw.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
 
@@ -130,7 +130,7 @@ def _value_of_tag(d: bytes, at: int, depth: int) -> tuple[Value, int]:
 
 
 def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
-    """Encode the entries of a field table, without its size; what 0-x cannot say is left out.
+    """Encode the entries of a field table, without its size; values that 0-x lacks are omitted.
 
     Raises:
         CannotConvert: a value from 0-10 is malformed or nests too deep.
@@ -146,7 +146,7 @@ def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
 
 
 def tagged(value: Value, depth: int = 1) -> bytes | None:
-    """Encode a value with its tag, in the nearest type of a field table; None when none is.
+    """Encode a value with its tag, in the nearest type of a field table; None without one.
 
     Raises:
         CannotConvert: it is malformed or nests too deep.

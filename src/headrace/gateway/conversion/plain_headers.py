@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers for clients that know no more types than 0-8 and 0-9 have: S, I, D, T and F.
+"""Headers for clients that know only the types of 0-8 and 0-9: S, I, D, T and F.
 
-Whatever a producer or the broker put into a message's headers, such a client can read the rest of
-the content only if it can read these. Messages are kept as they came; this is done on their way
-out, and only for headers that hold other types::
+Such a client can read the rest of a content only if it can read all its headers. Messages are
+stored unchanged; headers with other types are converted at delivery::
 
     t b B s u i l L  I when it fits into 32 bits, else S in decimal
     f d              S in decimal

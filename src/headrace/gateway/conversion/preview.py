@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beginning of a stored message's body, for people who look at it."""
+"""The beginning of a stored message's body, for operators."""
 
 from __future__ import annotations
 

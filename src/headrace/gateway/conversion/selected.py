@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A message as selectors read it: headers by name, properties by the names of JMS.
 
-The properties are also there under ``amqp.`` and their names in AMQP, with ``_`` or ``-``. All is
-the same whatever version the message was published in, and only what is asked for is read.
+The properties are also available under ``amqp.`` and their names in AMQP, with ``_`` or ``-``. The
+result is the same for a message of any version, and only requested properties are read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Told = Callable[[list[Entry]], dict[str, Any]]
 
 
 class Selected:
-    """One message, as a selector asks for it."""
+    """One message, read by a selector."""
 
     __slots__ = ("_headers", "_message", "_properties", "_told")
 
     def __init__(self, message: Message, told: Told) -> None:
-        """``told`` makes Python values of the headers of a 0-10 message."""
+        """``told`` converts the headers of a 0-10 message to Python values."""
         self._message = message
         self._told = told
         self._headers: Mapping[str, Any] | None = None

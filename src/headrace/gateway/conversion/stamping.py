@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stored messages with more in their headers, and the copies that tracing makes of them."""
+"""Adds headers to stored messages, and makes the copies for tracing."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ ADDRESSES_MAX = 65536  # Addresses with a rate; the oldest is forgotten.
 
 
 class ConnectionGate:
-    """Counts connections from their first octet until they have logged in, or are gone."""
+    """Counts connections from accept until their login or close."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class ConnectionGate:
         rate_per_address: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A ``rate_per_address`` of 0 is no limit; else so many a second, averaged over ten."""
+        """``rate_per_address`` is in connections a second, averaged over ten; 0 is no limit."""
         self.limit(waiting_max, waiting_per_address_max, rate_per_address)
         self._clock = clock
         self._waiting: dict[int, str] = {}  # Addresses by the numbers of their connections.
@@ -66,7 +66,7 @@ class ConnectionGate:
         return len(self._waiting)
 
     def _within_rate(self, host: str) -> bool:
-        """Take one from an allowance that grows by the rate, up to that of ten seconds."""
+        """Spend one of an allowance that grows by the rate, up to ten seconds of it."""
         now = self._clock()
         most = max(1.0, 10.0 * self._rate)
         left, since = self._allowances.get(host, (most, now))

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates of a revocation list, and authorities of a chain: the part of DER that
-this needs.
+"""DER parsing for revocation lists and the authorities of a chain.
 
-OpenSSL verifies certificates and lists at the handshake, and cannot check an open
-connection again. So issuer and serial number are read here, of certificates that it has
-verified and of a list that it has loaded (RFC 5280: a serial number is unique of its issuer); and
-subject and key of the authorities that it went by, which a new certificate of the same keeps.
+OpenSSL verifies certificates and lists at the handshake, and cannot check an open connection again.
+So this module reads issuer and serial number of verified certificates and of a loaded list (RFC
+5280: a serial number is unique within its issuer), and subject and key of the chain's authorities,
+which a renewed certificate keeps.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Listener:
             self.open(*self.address, self.both)
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting."""
         if self.socket is not None:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.socket.close()
@@ -111,7 +111,7 @@ class Listener:
             self.socket = None
 
     def on_acceptable(self) -> None:
-        """Someone connects."""
+        """Accept the pending connections."""
         for _ in range(ACCEPTS_PER_TURN):
             if self.socket is None:
                 return
@@ -175,15 +175,15 @@ class Listener:
             self.audit.tell("connection.refused", peer=peer, allowed=False, reason=why)
 
     def keep(self, transport: Transport) -> None:
-        """Count a transport in, and limit the time of its handshake."""
+        """Register a transport, and limit the time of its handshake."""
         transport.handshake_ticks = max(1, round(self.handshake_s / TICK_S)) + 1
         self.transports.add(transport)
 
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
         """Do the TLS handshake.
 
-        Never raises: a connection that fails is dropped, and one that began before the
-        certificates were read again, because of revocations in between.
+        Never raises. A connection that fails is dropped, and so is one that began before the
+        certificates were reloaded, as it may be revoked since.
         """
         tls = self.tls
         try:

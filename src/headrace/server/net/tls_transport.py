@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets with TLS: asyncio's own machinery, which comes into the calls of a plain transport."""
+"""Sockets with TLS: an asyncio transport behind the interface of the plain one."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ BUFFERED_MAX = 131072  # Octets that asyncio may hold, beside what it is given a
 
 
 class TlsTransport(Transport):
-    """The same over TLS: asyncio encrypts and buffers, and this is its protocol object."""
+    """A TLS connection: asyncio encrypts and buffers, and this is its protocol object."""
 
     def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
-        """``peer`` is told the certificate that the client showed, once it is verified."""
+        """``peer`` gets the client's certificate once it is verified."""
         self.peer = peer
         self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
         self.full = False  # asyncio's buffer is above its high-water mark.
@@ -34,7 +34,7 @@ class TlsTransport(Transport):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: octets came."""
+        """asyncio: data arrived."""
         if self.closed:
             return
         self.idle_ticks = 0
@@ -58,11 +58,11 @@ class TlsTransport(Transport):
         self.reactor.turn()
 
     def pause_writing(self) -> None:
-        """asyncio: too much waits to be sent."""
+        """asyncio: the write buffer is full."""
         self.full = True
 
     def resume_writing(self) -> None:
-        """asyncio: there is room again."""
+        """asyncio: the write buffer has room again."""
         self.full = False
         self.write_more()
 
@@ -121,6 +121,6 @@ class TlsTransport(Transport):
         Transport.lost(self)
 
     def close_socket(self) -> None:
-        """It is asyncio's to close: until then the next connection must not get its descriptor."""
+        """Let asyncio close it: before that another connection must not get its descriptor."""
         if self.stream is None:
             Transport.close_socket(self)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets: octets in, octets out, pauses and timeouts. It knows no method and no queue.
+"""Sockets: input, output, pauses and timeouts, without methods and queues.
 
-Plain connections are read and written by ourselves on the non-blocking socket: every connection
-reads into the one buffer of its event loop, and what a turn of the loop produced for a connection
-leaves in one send. (:mod:`headrace.server.net.tls_transport` is the same for TLS.)
+Plain connections use non-blocking sockets without asyncio's transports: every connection reads into
+the one buffer of its event loop, and the output of a turn leaves in one send.
+(:mod:`headrace.server.net.tls_transport` is the same for TLS.)
 """
 
 import logging
@@ -76,14 +76,14 @@ class Reactor:
         self.pool.step += 1
 
     def count(self) -> None:
-        """Have the counters know what outputs and inputs hold by now."""
+        """Update the counters with the bytes of outputs and inputs."""
         used = self.pool.used
         if used != self.counted:
             self.counters.memory_used += used - self.counted
             self.counted = used
 
     def look_at_held(self) -> None:
-        """A store has synced: let those send that waited for it."""
+        """Send the output that waited for a store's sync."""
         held = self.held
         self.held = []
         for transport in held:
@@ -137,7 +137,7 @@ class Transport:
     # --- Reading ------------------------------------------------------------------------------
 
     def resume_reading(self) -> None:
-        """Have the loop call us when octets come."""
+        """Watch the socket for input."""
         if self.reading or self.closed or self.paced or self.stalled:
             return
         if (not self.holds and not self.barred) or self.closing:
@@ -148,7 +148,7 @@ class Transport:
             self.reactor.loop.add_reader(self.fd, self.on_readable)
 
     def pause_reading(self) -> None:
-        """Let octets wait in the socket."""
+        """Stop watching the socket for input."""
         if self.reading:
             self.reading = False
             self.reactor.loop.remove_reader(self.fd)
@@ -156,15 +156,15 @@ class Transport:
     # The loop is given these: a C method as a value would lose its object when compiled.
 
     def on_readable(self) -> None:
-        """The loop: octets came."""
+        """The loop: the socket is readable."""
         self.read()
 
     def on_writable(self) -> None:
-        """The loop: the socket takes more."""
+        """The loop: the socket is writable."""
         self.write_more()
 
     def on_turn(self) -> None:
-        """The loop: the others had their turns."""
+        """The loop: the other connections had their turns."""
         self.called = False
         if self.closed or not self.due or self.paced or self.stalled:
             return
@@ -176,12 +176,12 @@ class Transport:
         self.reactor.turn()
 
     def on_pace_over(self) -> None:
-        """The loop: the publisher has waited long enough; its queue is no shorter."""
+        """The loop: the publisher's wait for a full queue timed out."""
         self.unpaced_reads = UNPACED_READS
         self.unpace()
 
     def on_meter(self) -> None:
-        """The loop: what was published is waited for."""
+        """The loop: the wait for the publish rate is over."""
         self.meter_timer = None
         self.unhold()
         if not self.stalled:
@@ -189,12 +189,12 @@ class Transport:
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
-        """The loop: the peer had its time to read our last words."""
+        """The loop: the peer's time to read the close is over."""
         self.lost()
         self.reactor.turn()
 
     def read(self) -> None:
-        """Octets came, or the end."""
+        """Read input, or the end of the stream."""
         reactor = self.reactor
         have = 0
         rest = self.rest
@@ -219,7 +219,7 @@ class Transport:
         reactor.turn()
 
     def take(self, buffer: bytearray, n: int) -> None:
-        """Let the connection have ``buffer[:n]`` and keep what it leaves."""
+        """Feed ``buffer[:n]`` to the connection and keep what it does not consume."""
         reactor = self.reactor
         reactor.counters.now_ms = reactor.clock()
         connection = self.connection
@@ -253,7 +253,7 @@ class Transport:
             self.watch_output()
 
     def keep_rest(self, octets: bytes | None) -> None:
-        """Keep what was received and not handled until there is more; it counts as memory."""
+        """Keep unhandled input until more arrives; it counts as memory."""
         if self.rest is not None:
             self.reactor.pool.count(-len(self.rest))
         self.rest = octets
@@ -261,8 +261,8 @@ class Transport:
             self.reactor.pool.count(len(octets))
 
     def feed_metered(self, buffer: bytearray, n: int) -> int:
-        """Let the connection have ``buffer[:n]`` in small pieces, until what it published has to
-        be waited for; return how many octets are done with.
+        """Feed ``buffer[:n]`` to the connection in small pieces, until its publishes exceed the
+        rate; return how many bytes were consumed.
         """
         connection = self.connection
         counters = self.reactor.counters
@@ -304,12 +304,12 @@ class Transport:
         connection.stopwatch = self.reactor.stopwatch
 
     def take_rest(self) -> None:
-        """Go on with what was left lying when too much waited to be sent."""
+        """Handle the input that was kept while the output was full."""
         if self.rest is not None and not self.closing and self.meter_timer is None:
             self.handle_rest()
 
     def handle_rest(self) -> None:
-        """Handle what was left lying."""
+        """Handle the kept input."""
         rest = self.rest if self.rest is not None else b""
         self.keep_rest(None)
         if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
@@ -319,13 +319,13 @@ class Transport:
         self.take(self.reactor.buffer, len(rest))
 
     def await_turn(self) -> None:
-        """Go on with what was read once the other connections had their turns."""
+        """Continue with the input after the other connections' turns."""
         self.due = True
         self.pause_reading()
         self.call_turn()
 
     def call_turn(self) -> None:
-        """Have the loop call us after whatever is ready now."""
+        """Schedule a call after the callbacks that are ready now."""
         if not self.called:
             self.called = True
             self.reactor.loop.call_soon(self.on_turn)
@@ -347,7 +347,7 @@ class Transport:
         return self.connection.number in publishers
 
     def stop_pacing(self) -> None:
-        """Wait for the queue no longer; it must not remember who is gone."""
+        """Stop waiting for the queue, which must not keep a closed connection."""
         self.paced = False
         if self.pace_timer is not None:
             self.pace_timer.cancel()
@@ -358,7 +358,7 @@ class Transport:
             queue.drop_waiter(self)
 
     def unpace(self) -> None:
-        """The queue is shorter, or the time is up."""
+        """Resume: the queue is shorter, or the wait timed out."""
         if self.paced:
             self.stop_pacing()
             self.resume_reading()
@@ -369,16 +369,16 @@ class Transport:
         self.pause_reading()
 
     def unhold(self) -> None:
-        """One reason less not to read."""
+        """Remove one reason for not reading."""
         self.holds -= 1
         if not self.holds:
             self.resume_reading()
 
     def bar(self) -> None:
-        """It publishes, perhaps where publishers must wait: stop it, and tell it if it can hear.
+        """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
 
-        A connection with unsettled deliveries is read on while it publishes nothing more, for that
-        is what makes room; and some publishes may have been on their way.
+        A connection with unsettled deliveries is read while it publishes no more, since settlements
+        free memory; some publishes may have been on their way.
         """
         reactor = self.reactor
         connection = self.connection
@@ -406,7 +406,7 @@ class Transport:
             self.resume_reading()
 
     def unblock(self) -> None:
-        """Publishing goes on."""
+        """Resume a blocked publisher."""
         self.reactor.blocked.pop(self, None)
         self.barred = False
         self.connection.unblock()
@@ -483,25 +483,25 @@ class Transport:
             self.reactor.held.append(self)
 
     def start_writing(self) -> None:
-        """Have the loop call us when the socket takes more."""
+        """Watch the socket for room."""
         if not self.writing and not self.closed:
             self.writing = True
             self.reactor.loop.add_writer(self.fd, self.on_writable)
 
     def stop_writing(self) -> None:
-        """Nothing more to send."""
+        """Stop watching the socket for room."""
         if self.writing:
             self.writing = False
             self.reactor.loop.remove_writer(self.fd)
 
     def watch_output(self) -> None:
-        """Come back when the peer has read, even if all could be sent by then."""
+        """Have :meth:`on_writable` called when the peer has read, even if all output was sent."""
         self.watching = True
         if not self.closed:
             self.start_writing()
 
     def write_more(self) -> None:
-        """The socket takes more."""
+        """Send more output."""
         connection = self.connection
         if connection.pending() and not self.send():
             return
@@ -538,14 +538,14 @@ class Transport:
         self.reactor.loop.call_soon(self.flush_and_close)
 
     def flush_and_close(self) -> None:
-        """Begin the close once the turn that asked for it is over."""
+        """Send the output and close, at the end of the current turn."""
         if not self.closed and not self.writing:
             self.send()
 
     def finish_close(self) -> None:
-        """All is sent. Wait for the peer: for its close-ok, or for its end of the stream.
+        """All output is sent: wait for the peer's close-ok, or its end of the stream.
 
-        Closing a socket with octets unread would destroy our last words on their way.
+        Closing a socket with unread input would discard output that is on its way.
         """
         self.stop_writing()
         if self.connection.awaits_close():
@@ -553,14 +553,14 @@ class Transport:
         self.end_stream()
 
     def end_stream(self) -> None:
-        """Tell the peer's socket that nothing more will come."""
+        """Shut down the sending side of the socket."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self.lost()
 
     def lost(self) -> None:
-        """The socket is done with."""
+        """Clean up after the socket is closed."""
         if self.closed:
             return
         self.pause_reading()
@@ -582,7 +582,7 @@ class Transport:
         self.close_socket()
 
     def close_socket(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         try:
             self.sock.close()
         except OSError as error:
@@ -591,7 +591,7 @@ class Transport:
     # --- Time -----------------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """The handshake is over."""
+        """Stop the handshake timeout."""
         self.handshake_ticks = 0
 
     def set_heartbeat(self, interval_s: int) -> None:

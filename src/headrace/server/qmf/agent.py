@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent of one virtual host: takes requests of QMF version 2, and answers them.
+"""The agent of one virtual host: it answers requests of QMF version 2.
 
 A request is a message to the exchange ``qmf.default.direct`` with the key ``broker``. Its header
-``qmf.opcode`` says what it is, its body is a map of AMQP 0-10::
+``qmf.opcode`` names its kind, its body is a map of AMQP 0-10::
 
     _query_request    {"_what": "OBJECT", "_schema_id": {"_class_name": "queue"}}
                       {"_what": "OBJECT", "_object_id": {"_object_name": "<package>:queue:<name>"}}
     _method_request   {"_object_id": {...}, "_method_name": "create", "_arguments": {...}}
 
-The answer goes where its reply-to says, if its user may publish there: ``_query_response``, a list
-of objects, in several messages when they are many; ``_method_response``, a map of what came of it;
-``_exception``, a map with ``error_code`` and ``error_text``. Both exchanges are there while the
-agent is, and no client deletes them. Clients may use them among themselves, but only the agent
-gets its requests, and no queue may be bound to answers by a pattern.
+The answer is published to its reply-to, if its user may publish there: ``_query_response``, a list
+of objects, in several messages when they are many; ``_method_response``, a map of results;
+``_exception``, a map with ``error_code`` and ``error_text``. Both exchanges exist while the agent
+does, and clients cannot delete them. Clients may use them among themselves, but only the agent gets
+its requests, and no queue may be bound to answers by a pattern.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OPCODES_SHOWN_MAX = 40
 
 
 class AgentDirect(DirectExchange):
-    """The exchange for requests: what is for the agent, it alone gets."""
+    """The exchange for requests; those to the agent reach only the agent."""
 
     fixed = True
 
@@ -73,7 +73,7 @@ class Agent(Service):
     """Serves the requests of one virtual host."""
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
-        """Make it, with its exchanges, once the virtual host has taken up what was kept."""
+        """Declare the exchanges; call it once the virtual host is recovered."""
         Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_OCTETS_MAX)
         self.broker = broker
         self.name = f"apache.org:qpidd:{vhost.name}"
@@ -91,7 +91,7 @@ class Agent(Service):
         return len(self.taken) + self.sliced < AT_ONCE_MAX
 
     def close(self) -> None:
-        """The virtual host is no more."""
+        """Stop: the virtual host is deleted."""
         self.topic.close()
 
     # --- Requests -------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Agent(Service):
     def acting(
         self, handler: Callable[[Asking, Reply], RequestAnswer | Steps], call: Asking, answer: Reply
     ) -> RequestAnswer | Steps:
-        """Do what a request says; what happens is the user's doing."""
+        """Run a request; its events name the user."""
         events = self.context.events
         events.actor = call.user
         try:
@@ -146,7 +146,7 @@ class Agent(Service):
 
 
 def query(call: Asking, reply: Reply) -> Steps:
-    """Tell of all objects of a class, or of one by its name."""
+    """Answer with all objects of a class, or with one by its name."""
     agent = call.agent
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
@@ -194,7 +194,7 @@ def method(call: Asking, _: Reply) -> RequestAnswer | Steps:
 
 
 def in_steps(steps: Steps) -> Steps:
-    """Go on with a method that takes long."""
+    """Run a long method in steps."""
     return {"arguments": (yield from steps)}
 
 

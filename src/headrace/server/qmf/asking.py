@@ -60,7 +60,7 @@ def with_texts(value: Any) -> Any:
 
 
 class Asking(RequestCall):
-    """A request, and who asks."""
+    """A request and its user."""
 
     def __init__(self, agent: Agent, connection: Any, request: dict[str, Any]) -> None:
         super().__init__(agent.context, agent.vhost, connection, request)
@@ -86,7 +86,7 @@ class Asking(RequestCall):
         return str(value)
 
     def yes(self, values: dict[str, Any], field: str, default: bool = False) -> bool:
-        """Take a field out that is true or false, in one of the forms that Qpid's tools send."""
+        """Remove a boolean field and return it; Qpid's tools send it in several forms."""
         value = values.pop(field, default)
         said = value.lower() if isinstance(value, str) else value
         if not isinstance(said, str | int | bool) or said not in YES | NO:
@@ -95,7 +95,7 @@ class Asking(RequestCall):
 
     @contextmanager
     def host(self) -> Iterator[AuthorizedHost]:
-        """Give the virtual host, to change by the rules of 0-10 as the user may.
+        """Return the virtual host as the user may change it, by the rules of 0-10.
 
         Raises:
             RefusedRequest: the change cannot be done.

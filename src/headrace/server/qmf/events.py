@@ -2,8 +2,8 @@
 """The exchange ``qmf.default.topic``, with the broker's events as QMF has them.
 
 An event of the virtual host is a message with a list of one map. Its routing key is
-``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` for the dots of a part. While
-nobody is bound who might get one, nobody listens to the broker's events.
+``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` for the dots of a part. The
+broker's events are observed only while a binding may match one.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class EventTopic(TopicExchange):
         return gone
 
     def close(self) -> None:
-        """The virtual host is no more."""
+        """Stop: the virtual host is deleted."""
         self._teller.close()
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The methods of objects: what Qpid's tools and scripts call, done as AMQP's methods would be.
+"""The methods of objects that Qpid's tools and scripts call, with the effects of AMQP's methods.
 
-A name of a method stands with the class of its object. Whatever the tables do not have is answered
-with an exception that says so: redirecting queues, links and bridges to other brokers, the log's
-level and the broker's end (which are an operator's matters, at the machine).
+The tables list methods by the class of their object. Methods outside of the tables are answered
+with an exception: redirecting queues, links and bridges to other brokers, the log's level and
+stopping the broker (which operators do on the machine).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def delete(call: Asking) -> RequestAnswer:
 
 
 def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: str) -> RequestAnswer:
-    """Do what there is to do for the type of object that a request names."""
+    """Call the function for the type of object that a request names."""
     kind = call.checked("type", call.request.get("type"))
     handler = kinds.get(kind)
     if handler is None:
@@ -71,13 +71,13 @@ def name_of(call: Asking) -> str:
 
 
 def text_in(call: Asking, values: dict[str, Any], field: str) -> str | None:
-    """Take a field out that is a name; None when it is not there."""
+    """Remove a name field and return it; None when it is absent."""
     value = values.pop(field, None)
     return call.checked(field, value, NAME_OCTETS_MAX) if value is not None else None
 
 
 def create_queue(call: Asking) -> None:
-    """Make a queue; what is no flag is an argument."""
+    """Declare a queue; fields that are not flags are arguments."""
     name, said = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
@@ -171,7 +171,7 @@ DELETIONS = {"queue": delete_queue, "exchange": delete_exchange, "binding": dele
 
 
 def move(call: Asking) -> Steps:
-    """Messages go from one queue to another, the oldest first."""
+    """Move messages from one queue to another, oldest first."""
     call.request = {
         "from": call.request.get("srcQueue"),
         "to": call.request.get("destQueue"),
@@ -182,7 +182,7 @@ def move(call: Asking) -> Steps:
 
 
 def purge(call: Asking) -> RequestAnswer | Steps:
-    """Messages of a queue go, so many or all."""
+    """Purge a number of messages of a queue, or all."""
     call.request = {"from": call.key, **chosen(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
         with call.host() as host:
@@ -192,13 +192,13 @@ def purge(call: Asking) -> RequestAnswer | Steps:
 
 
 def emptied(outcome: RequestAnswer | Steps) -> Steps:
-    """Wait for an errand of which nothing is told."""
+    """Wait for a job without events."""
     yield from in_slices(outcome)
     return {}
 
 
 def reroute(call: Asking) -> Steps:
-    """Messages of a queue go through an exchange to the one queue that it leads each of them to."""
+    """Move messages of a queue through an exchange, to the one queue that each is routed to."""
     said = dict(call.request)
     call.request = {"from": call.key, **chosen(call, "request")}
     call.allow("read", call.key)
@@ -270,12 +270,12 @@ def in_slices(outcome: RequestAnswer | Steps) -> Steps:
 
 
 def echo(call: Asking) -> RequestAnswer:
-    """Say the same."""
+    """Return the arguments."""
     return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
 
 
 def ask(call: Asking) -> Steps:
-    """Tell of one object of a type."""
+    """Return one object of a type."""
     view = View(call.agent.broker, call.vhost, call.user, call.agent.name)
     kind = call.checked("type", call.request.get("type"))
     name = call.checked("name", call.request.get("name"))
@@ -288,7 +288,7 @@ def ask(call: Asking) -> Steps:
 
 
 def log_level(call: Asking) -> RequestAnswer:
-    """Tell what is logged."""
+    """Return the log level."""
     operators_only(call)
     level = logging.getLogger().getEffectiveLevel()
     return {"level": LEVELS.get(level, "error+")}
@@ -300,7 +300,7 @@ def timestamps(call: Asking) -> RequestAnswer:
 
 
 def close(call: Asking) -> Steps:
-    """End a connection; others' are an administrator's matter."""
+    """Close a connection; those of other users only as administrator."""
     agent = call.agent
     view = View(agent.broker, call.vhost, call.user, agent.name)
     for number, connection in enumerate(in_view(view), 1):
@@ -317,13 +317,13 @@ def close(call: Asking) -> Steps:
 
 
 def operators_only(call: Asking) -> None:
-    """Refuse others."""
+    """Refuse users that are not operators."""
     if not OPERATORS & set(call.user.tags):
         call.refuse("refused", f"user '{call.user.name}' has none of the tags of operators")
 
 
 def refuse(call: Asking) -> RequestAnswer:
-    """There is such a method, and it does nothing here."""
+    """Refuse a known method without an effect here."""
     call.refuse(NOT_IMPLEMENTED, f"{'.'.join(call.what)} is not served")
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a virtual host, as objects of the classes of Qpid's C++ broker.
 
-What is known of each thing comes from the functions that tell operators of it
-(:mod:`headrace.server.management`); here it is given the names of Qpid's schema
-``org.apache.qpid.broker``. What is not counted here is left out: Qpid's tools show nothing for it.
+The values come from the operators' functions (:mod:`headrace.server.management`); this module maps
+them to the names of Qpid's schema ``org.apache.qpid.broker``. Values without a counter here are
+omitted: Qpid's tools then show an empty field.
 
-An operator (tag ``administrator`` or ``monitoring``) sees everything of the virtual host. Others
-see what they have any permission on, and their own connections.
+An operator (tag ``administrator`` or ``monitoring``) sees everything of the virtual host. Other
+users see objects that they have any permission on, and their own connections.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CREDIT, WINDOW = "CREDIT", "WINDOW"
 
 
 class Thing(NamedTuple):
-    """An object before it is given its frame."""
+    """An object without its frame."""
 
     key: str  # Its name within its class.
     values: dict[str, Any]
@@ -59,7 +59,7 @@ Things = Iterator[Thing | None]  # None is a step of work that brings nothing.
 
 
 class View:
-    """A virtual host, as one user sees it."""
+    """The objects of a virtual host that one user may see."""
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost, user: Any, agent: str) -> None:
         self.broker = broker
@@ -106,7 +106,7 @@ def class_and_key(name: str) -> tuple[str, str]:
 
 
 def chunks(view: View, kind: str) -> Generator[list[dict[str, Any]] | None]:
-    """Give all objects of a class, some at a time; None after as much work without any."""
+    """Yield all objects of a class in portions; None after as much work without any."""
     some: list[dict[str, Any]] = []
     steps = octets = 0
     for thing in CLASSES[kind](view):
@@ -168,7 +168,7 @@ def brokers(view: View) -> Things:
 
 
 def vhosts(view: View) -> Things:
-    """The virtual host that the agent is of."""
+    """The agent's virtual host."""
     name = view.vhost.name
     yield Thing(vhost_key(view), {"name": name, "brokerRef": reference("broker", BROKER)})
 
@@ -272,7 +272,7 @@ def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]
 
 
 def connections(view: View) -> Things:
-    """Each connection to the virtual host that the user may know of."""
+    """Each connection to the virtual host that the user may see."""
     for connection in in_view(view):
         if connection is None:
             yield None
@@ -340,7 +340,7 @@ def session_of(view: View, told: ChannelRow, where: dict[str, str] | None) -> Th
 
 
 def subscriptions(view: View) -> Things:
-    """Each consumer of a connection that the user may know of."""
+    """Each consumer of a connection that the user may see."""
     connections = view.broker.context.connections
     for queue in list(view.vhost.queues.values()):
         for consumer in consumers_of(queue):
@@ -368,7 +368,7 @@ def subscriptions(view: View) -> Things:
 
 
 def in_view(view: View) -> Iterator[Any]:
-    """The connections to the virtual host that the user may know of; None for each other."""
+    """The connections to the virtual host that the user may see; None for each other."""
     for connection in list(view.broker.context.connections.values()):
         known = connection.transport is not None and not connection.transport.closed
         seen = known and connection.vhost is view.vhost and view.is_own(connection.user)

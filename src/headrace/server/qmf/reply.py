@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a request by QMF: one message, or several, where the reply-to says."""
+"""The answer to a request by QMF: one message or several, to its reply-to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ERRORS = {
 
 
 class Reply(Answer):
-    """An answer to come."""
+    """A pending answer."""
 
     service: Agent
 
@@ -62,7 +62,7 @@ class Reply(Answer):
         access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
 
     def give(self, answer: RequestAnswer) -> None:
-        """This is the answer, or the end of it."""
+        """Send the answer, or its last part."""
         if "error" in answer:
             code = ERRORS.get(answer["code"], EXCEPTION)
             values = {"error_code": code, "error_text": answer["error"]}
@@ -77,7 +77,7 @@ class Reply(Answer):
             self._say("_method_response", MAP, body, "_arguments")
 
     def part(self, objects: list[dict[str, Any]]) -> None:
-        """These are a part of the answer; more will come."""
+        """Send a part of the answer; more follow."""
         self._say_objects(objects, True)
 
     def released(self, token: int) -> None:
@@ -106,7 +106,7 @@ class Reply(Answer):
         )
 
     def _say_objects(self, objects: list[dict[str, Any]], partial: bool) -> None:
-        """Say objects in as many messages as it takes."""
+        """Send objects in as many messages as they need."""
         try:
             body = encode_list(objects)
         except (MalformedError, ValueError):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel of a 0-8, 0-9 or 0-9-1 client in the broker: what it settles, and its confirms.
+"""The broker's channel of a 0-8, 0-9 or 0-9-1 client: settlements and confirms.
 
-It is three classes on top of one another, each of which knows those below it only:
-:class:`ContentOut` writes contents, :class:`Deliveries` counts the tags and holds what is
-unsettled, and is what a :class:`BasicConsumer` knows of its channel; :class:`Channel` is the whole.
+Three classes, each of which uses only those below it: :class:`ContentOut` writes contents;
+:class:`Deliveries` has the tags and the unsettled messages, and is the port of a
+:class:`BasicConsumer` to its channel; :class:`Channel` adds the rest.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ class Channel(Deliveries):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
     def settle(self, tag: int, multiple: bool, outcome: int) -> None:
-        """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all there are."""
+        """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all."""
         if multiple and tag == 0:
             if not self.unacked:
                 return
@@ -144,11 +144,11 @@ class Channel(Deliveries):
             go_on(consumer)
 
     def release_credit(self, consumer: BasicConsumer) -> None:
-        """The consumer holds one message less."""
+        """Count one unacked message less for the consumer."""
         consumer.unacked -= 1
 
     def refresh(self, consumer: Consumer) -> None:
-        """Credit came back: let queues look at the consumers that lacked it."""
+        """Put consumers that lacked credit back into their queues' rounds."""
         if self.connection.prefetch:
             unpark_in_turn(list(self.connection.channels.values()), consumer)
         elif self.prefetch or self.prefetch_size:
@@ -193,11 +193,11 @@ class Channel(Deliveries):
         queue.drain()
 
     def settle_late(self, tag: int) -> None:
-        """The client settles what is not its own any more: that gives credit, and no more."""
+        """Settle a delivery that was requeued as overdue: only its credit returns."""
         self.refresh(self.forget_late(tag))
 
     def forget_late(self, tag: int) -> BasicConsumer:
-        """Take what is not its own any more off a consumer's account; return the consumer."""
+        """Remove an overdue delivery from its consumer's account; return the consumer."""
         consumer: BasicConsumer
         consumer, octets = self.late.pop(tag)
         self.unacked -= 1
@@ -211,7 +211,7 @@ class Channel(Deliveries):
     def take_back(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first.
 
-        What its transaction has settled stays: the commit is to find it.
+        Settlements of its transaction stay, for the commit.
         """
         messages: list[Message] = []
         settled = self.tx_settles or ()
@@ -250,14 +250,14 @@ class Channel(Deliveries):
     # --- Confirms -----------------------------------------------------------------------------
 
     def publish_seen(self) -> None:
-        """A publish was taken in confirm mode."""
+        """Record a publish in confirm mode."""
         self.seq += 1
         if not self.unflushed:
             self.unflushed = True
             self.connection.unflushed.append(self)
 
     def publish_refused(self) -> None:
-        """A publish was turned away by an overflow policy or a full store: nack it."""
+        """Nack a publish that an overflow policy or a full store rejected."""
         self.seq += 1
         line = self.connection.line
         if self.seq - 1 > self.queued:
@@ -266,7 +266,7 @@ class Channel(Deliveries):
         line.join(self, self.seq | C_ANSWER_NACK)
 
     def flush_confirms(self) -> None:
-        """The read is over: what it published waits for the disk in one place."""
+        """Join the confirm line once for all publishes of a read."""
         self.unflushed = False
         if self.seq > self.queued:
             self.queued = self.seq

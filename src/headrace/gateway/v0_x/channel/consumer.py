@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers of a 0-8, 0-9 or 0-9-1 client: whether they take a message, and how it is written."""
+"""Consumers of a 0-8, 0-9 or 0-9-1 client: credit, and writing deliveries."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ class BasicConsumer(Consumer):
         return self.connection.lags()
 
     def deliver_transfer(self, message: Message) -> None:
-        """Deliver a message from 0-10, or let the queue know that it cannot be said here."""
+        """Deliver a message from 0-10, or report to the queue that it cannot be converted."""
         channel = self.channel
         if self.converter is None:
             self.converter = Converter(self.connection.frame_max - 8)
@@ -283,7 +283,7 @@ class BasicConsumer(Consumer):
 
 
 class Getter(Consumer):
-    """Stands for basic.get: it holds what was got and is in no queue's round."""
+    """A consumer for basic.get: it has the unacked messages, and is in no queue's round."""
 
     def __init__(self, connection: Peer, channel: Any, queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)

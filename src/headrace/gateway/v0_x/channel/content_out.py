@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents that go out on a channel: header and body frames, made fit for who reads them.
+"""Outgoing contents of a channel: header and body frames, in a form that the peer can read.
 
-Most frames leave as they came, renumbered. A peer with smaller frames gets them split, one that
-knows few types of header values a header with plain ones, and what came from 0-10 another header.
+Most frames are sent as received, with another channel number. Frames too large for the peer are
+split. A peer that knows few types of header values gets plain ones, and messages from 0-10 get a
+converted header.
 """
 
 import cython
@@ -19,7 +20,7 @@ from headrace.gateway.conversion.plain_headers import plain_header
 
 
 class ContentOut(ProtocolChannel):
-    """A channel, as far as it writes contents."""
+    """The part of a channel that writes contents."""
 
     def __init__(self, number: int, connection: Peer) -> None:
         ProtocolChannel.__init__(self, number)

@@ -16,7 +16,7 @@ TAG_BITS = 64  # Of a delivery tag.
 
 
 class Deliveries(ContentOut):
-    """A channel as its consumers see it."""
+    """The port of a channel's consumers to it."""
 
     def __init__(self, number: int, connection: Peer) -> None:
         ContentOut.__init__(self, number, connection)
@@ -31,7 +31,7 @@ class Deliveries(ContentOut):
 
     # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
     def remember(self, message: Message) -> None:
-        """Spend a delivery tag and hold the message until it is settled."""
+        """Assign a delivery tag and keep the message until it is settled."""
         self.tag += 1
         self.unsettled.add(self.tag, message)
         self.unacked += 1
@@ -41,7 +41,7 @@ class Deliveries(ContentOut):
     def write_get_ok(
         self, message: Message, ready_count: int, converted: bytes | None, no_ack: bool
     ) -> None:
-        """Spend a delivery tag on a message and write basic.get-ok with its content.
+        """Assign a delivery tag to a message and write basic.get-ok with its content.
 
         ``converted`` is the header of a message from 0-10, else None. Unless ``no_ack``, the
         message is held until it is settled.
