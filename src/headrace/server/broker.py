@@ -31,6 +31,7 @@ from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
+from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.managed_broker import ManagedBroker
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
@@ -261,6 +262,8 @@ class Broker:
             ports=self.ports,
             alarms=self.alarms,
             accounts=self.accounts,
+            login=login,
+            tickets=Tickets(login.access, login.logins.is_withdrawn),
             drain=self.drain,
             audit=self.audit,
             unsynced=self.unsynced,

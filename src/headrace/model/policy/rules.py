@@ -97,6 +97,7 @@ class Metadata(NamedTuple):
     unknown_arguments: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
+    protected_from_deletion: bool = False
 
 
 NO_METADATA = Metadata()
@@ -128,7 +129,10 @@ def read_metadata(value: object) -> Metadata:
     tags = value.get("tags") or ()
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidArgument("tags are a list of words")
-    return Metadata(kind, unknown, description, tuple(tags[:TAGS_MAX]))
+    protected = value.get("protected_from_deletion") or False
+    if not isinstance(protected, bool):
+        raise InvalidArgument("protected_from_deletion is true or false")
+    return Metadata(kind, unknown, description, tuple(tags[:TAGS_MAX]), protected)
 
 
 class Rules(NamedTuple):

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from headrace.model.policy.accounts import AccountError
 from headrace.server.net.transport import clock_ms
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Made = TypeVar("Made")
 USERS_S = 1.0  # How often the file is checked for changes by another process.
 RECHECK_NS = 5_000_000  # How long connections are rechecked before the loop serves others.
 
@@ -58,14 +59,15 @@ def read(users: UserDirectory) -> UsersRead:
         return UsersRead(snapshot)
 
 
-def write(users: UserDirectory, changes: Changes) -> UsersRead:
+def write(users: UserDirectory, work: Callable[[UserDirectory], Made]) -> tuple[Made, UsersRead]:
     """Change the file and read it again; runs on the users thread.
 
     Raises:
         AccountError: nothing was changed.
     """
-    users.change(changes)
-    return read(users)
+    made = work(users)
+    users.wrote()
+    return made, read(users)
 
 
 class AccountChanges:
@@ -111,15 +113,24 @@ class AccountChanges:
         Raises:
             AccountError: nothing was changed, or the changes do not apply yet; the text says which.
         """
-        found = await self._on_users_thread(partial(write, changes=changes))
-        self._apply(found, actor)
-        if found.trouble:
-            raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+        await self.perform(lambda users: users.change(changes), actor)
         for name in changes.vhosts:
             if name in self.down:
                 raise AccountError(self.down[name])
 
-    async def _on_users_thread(self, work: Callable[[UserDirectory], UsersRead]) -> UsersRead:
+    async def perform(self, work: Callable[[UserDirectory], Made], actor: Actor | None) -> Made:
+        """Run a change of the file on its thread and apply it; return what ``work`` returned.
+
+        Raises:
+            AccountError: nothing was changed, or the change does not apply yet.
+        """
+        made, found = await self._on_users_thread(partial(write, work=work))
+        self._apply(found, actor)
+        if found.trouble:
+            raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+        return made
+
+    async def _on_users_thread(self, work: Callable[[UserDirectory], Made]) -> Made:
         """Run blocking work on the users thread."""
         storage = self._storage
         loop = asyncio.get_running_loop()

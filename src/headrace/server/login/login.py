@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.gateway.security.audit import Audit
     from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.gateway.security.remote_peer import RemotePeer
     from headrace.model.events import Events
     from headrace.server.config.settings import Settings
     from headrace.store.catalog.users import UserDirectory
@@ -80,6 +82,7 @@ class LoginService:
         self._expires: dict[int, float] = {}  # Unix time by number of a connection,
         self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._others = itertools.count(1)  # Logins without a connection.
         self._renewing: set[int] = set()  # Connections with a renewal under way.
         self.context: Context | None = None
         self._ring = KeyRing()
@@ -199,6 +202,33 @@ class LoginService:
             else:
                 self._let_in(connection, mechanism, found)
         self._turn()
+
+    async def admit(self, peer: RemotePeer, mechanism: str, response: bytes, protocol: str) -> User:
+        """Check a login of one step that comes by another protocol than AMQP.
+
+        The mechanisms, threads, delays and rules are those of connections.
+
+        Raises:
+            LoginRefused: it proves no user.
+        """
+        facts: dict[str, object] = {
+            "connection_type": protocol,
+            "peer_host": peer.host,
+            "peer_port": peer.port,
+            "auth_mechanism": mechanism,
+        }
+        try:
+            found = await self.logins.step(-next(self._others), peer, mechanism, response)
+            if isinstance(found, bytes):
+                raise LoginRefused(f"mechanism {mechanism} needs another step")
+        except LoginRefused as error:
+            log.warning("login by %s from %s refused: %s", protocol, peer, error)
+            if self._events.has_listeners:
+                self._events.emit("user.authentication.failure", **facts, error=str(error))
+            raise
+        if self._events.has_listeners:
+            self._events.emit("user.authentication.success", name=found.name, **facts)
+        return found
 
     def _let_in(self, connection: ClientConnection, mechanism: str, user: User) -> None:
         if self._events.has_listeners:

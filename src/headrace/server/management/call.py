@@ -18,9 +18,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 if TYPE_CHECKING:
+    from headrace.gateway.security.access import User
     from headrace.model.events import Actor
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_OCTETS_MAX = 4096
+ADMINISTRATOR, MONITORING, VIEWER = "administrator", "monitoring", "viewer"  # Tags of users.
+POLICYMAKER, MANAGEMENT = "policymaker", "management"
+SEEING = frozenset((ADMINISTRATOR, MONITORING, VIEWER))  # Those that show everything.
 
 Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
@@ -57,12 +61,17 @@ class Call:
         *,
         operator: str = "",
         actor: Actor | None = None,
+        user: User | None = None,
         tell: Callable[[Answered], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
-        """``operator`` names the system user and the process for the log, ``actor`` for events."""
+        """``operator`` names who asks for the log, ``actor`` for events.
+
+        ``user`` is the user as whom the operator acts; None: the system user, with all rights.
+        """
         self.broker = broker
         self.actor = actor
+        self.user = user
         self.request = request
         self.operator = operator
         self._tell = tell
@@ -134,16 +143,36 @@ class Call:
             self.refuse("bad-request", f"'{field}' is neither true nor false")
         return value
 
+    # --- What the user may see --------------------------------------------------------------------
+
+    @property
+    def sees_all(self) -> bool:
+        """True where the tags of the user show every virtual host and connection."""
+        return self.user is None or not SEEING.isdisjoint(self.user.tags)
+
+    @property
+    def administers(self) -> bool:
+        """True for the system user, and for users with the tag administrator."""
+        return self.user is None or ADMINISTRATOR in self.user.tags
+
+    def sees_vhost(self, name: str) -> bool:
+        """Return True if the user sees what is in a virtual host."""
+        return self.sees_all or (self.user is not None and self.user.may_open(name))
+
+    def sees_user(self, user: User | None) -> bool:
+        """Return True if the user sees the connections of another, or of itself."""
+        return self.sees_all or (user is not None and user.same_as(cast("User", self.user)))
+
     def vhost(self) -> VirtualHost:
         """Return the virtual host named in ``vhost``, or the default one."""
         name = self.text("vhost", self.broker.settings.default_vhost)
         found = self.broker.vhosts.get(name)
-        if found is None:
+        if found is None or not self.sees_vhost(name):
             self.refuse("not-found", f"there is no virtual host '{name}'")
         return found
 
     def vhosts(self) -> list[VirtualHost]:
-        """Return the virtual host named in ``vhost``, or all of them."""
+        """Return the virtual host named in ``vhost``, or all that the user sees."""
         if self.request.get("vhost") is not None:
             return [self.vhost()]
-        return list(self.broker.vhosts.values())
+        return [one for one in self.broker.vhosts.values() if self.sees_vhost(one.name)]

@@ -144,6 +144,8 @@ def list_channels(call: Call) -> Steps:
         yield None
     for session in cast("list[Session010]", list(call.broker.shared_0_10.sessions.waiting)):
         line = describe_session(None, 0, session)
+        if not call.sees_user(session.user):
+            continue
         if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
             count += 1
             yield line
@@ -168,8 +170,14 @@ def list_consumers(call: Call) -> Steps:
 
 
 def close_connection(call: Call) -> Answered:
-    """Close one connection; its client gets the reason with code 320."""
-    close(call, find(call), reason_of(call))
+    """Close one connection; its client gets the reason with code 320.
+
+    Users close their own; those of others are an administrator's matter.
+    """
+    connection = find(call)
+    if not call.administers and not connection.user.same_as(call.user):
+        call.refuse("refused", f"connection {connection.number} is another user's")
+    close(call, connection, reason_of(call))
     return {"closed": 1}
 
 
@@ -194,7 +202,7 @@ def close_connections(call: Call) -> Steps:
 def connections(call: Call) -> list[ClientConnection]:
     """Return the connections that are not closed, oldest first."""
     found: list[ClientConnection] = list(call.broker.context.connections.values())
-    return [one for one in found if one.transport is not None]
+    return [one for one in found if one.transport is not None and call.sees_user(one.user)]
 
 
 def wanted_vhost(call: Call) -> VirtualHost | None:
@@ -215,7 +223,7 @@ def find(call: Call) -> ClientConnection:
     """Return the connection with the number ``id``."""
     number = call.number("id")
     connection: ClientConnection | None = call.broker.context.connections.get(number)
-    if connection is None or connection.transport is None:
+    if connection is None or connection.transport is None or not call.sees_user(connection.user):
         call.refuse("not-found", f"there is no connection {number}")
     return connection
 

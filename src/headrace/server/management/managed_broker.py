@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.server.data.storage import Storage
     from headrace.server.data.unsynced import UnsyncedChanges
     from headrace.server.login.account_changes import AccountChanges
+    from headrace.server.login.login import LoginService
+    from headrace.server.management.access.tickets import Tickets
     from headrace.server.net.drain import Drain
     from headrace.server.net.ports import Ports
     from headrace.server.net.transport import Reactor, Transport
@@ -42,6 +44,8 @@ class ManagedBroker:
     ports: Ports
     alarms: Alarms
     accounts: AccountChanges
+    login: LoginService
+    tickets: Tickets
     drain: Drain
     audit: AuditLog
     unsynced: UnsyncedChanges

@@ -344,7 +344,8 @@ def list_permissions(call: Call) -> Steps:
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
     for (user, where), given in list(call.broker.access.snapshot.permissions.items()):
-        if (vhost and vhost != where) or (wanted and wanted != user):
+        hidden = not (call.administers or (call.user is not None and call.user.name == user))
+        if hidden or (vhost and vhost != where) or (wanted and wanted != user):
             yield None
             continue
         count += 1

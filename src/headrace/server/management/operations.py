@@ -11,15 +11,21 @@ from headrace.server.management import (
     service,
     tracing,
 )
+from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
+from headrace.server.management.writes import accounts, parameters, topology
 
 OPERATIONS: dict[str, Operation] = {
+    **accounts.OPERATIONS,
     **alarms.OPERATIONS,
     **backups.OPERATIONS,
     **clients.OPERATIONS,
     **definitions.OPERATIONS,
+    **logins.OPERATIONS,
     **objects.OPERATIONS,
+    **parameters.OPERATIONS,
     **peek.OPERATIONS,
     **service.OPERATIONS,
+    **topology.OPERATIONS,
     **tracing.OPERATIONS,
 }

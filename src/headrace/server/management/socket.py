@@ -14,8 +14,12 @@ A Unix socket with mode 0600. A client sends a line with a JSON object that name
 A long operation without output sends ``{"busy": true}`` now and then.
 
 An operation with more input reads the lines that follow, up to ``{"end": true}``.
-Then the next request may follow. The kernel names the peer's user (SO_PEERCRED): only the
-broker's own system user and root are served.
+Then the next request may follow.
+
+With ``as``, a ticket of the operation ``login``, an operation runs as that user, with its rights
+only (:mod:`headrace.server.management.access.rules`); ``peer`` and ``agent`` say where the user is,
+for the audit log. Without it the system user has all rights. The kernel names the peer's user
+(SO_PEERCRED): only the broker's own system user and root are served.
 
 Everything is bounded: clients (a new one replaces the one idle longest), the length of a line,
 the time to send a request and to read an answer.
@@ -43,6 +47,9 @@ from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.requests.requests import code_of
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
+from headrace.server.definitions.document import DocumentError
+from headrace.server.management.access.gate import check
+from headrace.server.management.access.logins import peer_of
 from headrace.server.management.call import Answered, Call, Operation, Refused, Steps
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
@@ -63,6 +70,8 @@ STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.003  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
+# Fields that the audit log has elsewhere, or must not have.
+UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
@@ -164,7 +173,8 @@ class Client:
         self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
         self.operator = f"system user {self.uid}, process {self.pid}"
         self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
-        self.doing: Answered = {}  # The request that is served.
+        self.doing: Answered = {}  # The request that is served,
+        self.acting: Operator | None = None  # and as which user; None: as the system user.
 
     def is_trusted(self) -> bool:
         """Return True if the peer's user is ours, or root."""
@@ -221,14 +231,12 @@ class Client:
             return
         broker.counters.now_ms = clock_ms()
         call = Call(
-            broker,
-            request,
-            operator=self.operator,
-            actor=self.actor,
-            tell=self.tell,
+            broker, request, operator=self.operator, actor=self.actor, tell=self.tell,
             receive=self.receive,
-        )
+        )  # fmt: skip
         try:
+            self.act_as(call)
+            check(call, str(what))
             with call.acting():
                 outcome = operation(call)
             if inspect.isawaitable(outcome):
@@ -240,7 +248,10 @@ class Client:
         except Refused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
+            broker.access.noted = ""  # No connection is told.
             await self.fail(code_of(error), error.text)
+        except DocumentError as error:
+            await self.fail("bad-request", error.text)
         except (AccountError, StoreError) as error:
             await self.fail("precondition", str(error))
         except (ConnectionError, TimeoutError):
@@ -259,19 +270,42 @@ class Client:
                 return
             await self.send(json.dumps({"done": answer}))
 
+    def act_as(self, call: Call) -> None:
+        """Find the user of a request with a ticket.
+
+        Raises:
+            Refused: the ticket is unknown, or has ended.
+        """
+        self.acting = None
+        if "as" not in call.request:
+            return
+        text = call.text("peer", "")
+        peer = peer_of(text)
+        if text and peer is None:
+            raise Refused("bad-request", "'peer' is no address with a port")
+        user = self.owner.broker.tickets.user_of(call.text("as"), peer)
+        if user is None:
+            raise Refused("refused", "the ticket is unknown, or has ended")
+        call.user = user
+        call.actor = self.acting = Operator(user.name, str(peer or user.peer))
+        call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
+
     def audit(self, request: Answered, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         what = request.get("do")
-        if audit.active and (reason or what not in QUIET_COMMANDS):
+        if audit.active and (reason or self.acting or what not in QUIET_COMMANDS):
+            actor = self.acting or self.actor
             audit.tell(
                 "command",
-                user=self.actor,
-                peer=self.actor.peer,
+                user=actor,
+                peer=actor.peer,
                 allowed=not reason,
                 reason=reason,
                 command=what,
-                request={name: value for name, value in request.items() if name != "do"},
+                agent=request.get("agent"),
+                via=None if self.acting is None else "console",
+                request={name: value for name, value in request.items() if name not in UNTOLD},
             )
 
     async def stream(self, call: Call, steps: Steps) -> Answered:

@@ -76,9 +76,11 @@ LEFT_OUT = {
 
 # Commands that are audited only when they are refused: they change nothing, and programs give them
 # every few seconds.
-QUIET_COMMANDS = frozenset(("health", "status"))
+QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
-LOOKS = frozenset(("list", "show", "peek", "export", *QUIET_COMMANDS))
+LOOKS = frozenset(
+    ("list", "show", "peek", "export", "login", "logout", "whoami", "events", *QUIET_COMMANDS)
+)
 
 
 def only_looks(command: str) -> bool:

@@ -175,7 +175,11 @@ class UserDirectory:
         """
         self.begin()
         change(self._db, changes)
-        self._version = -1  # So that `changed` reports them.
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Have :meth:`changed` report what this object wrote itself."""
+        self._version = -1
 
     def begin(self) -> None:
         """Note the command before it changes something.

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on policies, limits, and parameters of the whole broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import InvalidArgument
+from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.policy import COMPONENT as POLICY
+from headrace.model.policy.policy import OPERATOR_COMPONENT as OPERATOR_POLICY
+from headrace.model.policy.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS, check_parameter
+from headrace.server.config.json_values import as_json
+from headrace.server.definitions.document import check_nested
+from headrace.server.definitions.rules import COMPONENTS
+from headrace.server.management.writes.accounts import fields_of, known_vhost, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.store.catalog.users import UserDirectory
+
+GLOBAL = "global"  # Component of parameters of the whole broker that no code reads,
+CLUSTER_NAME = "cluster_name"  # but this one.
+CLUSTER_NAME_OCTETS_MAX = 255
+GLOBAL_CHARACTERS_MAX = 65536
+GLOBALS_MAX = 1000
+
+
+# --- Policies -------------------------------------------------------------------------------------
+
+
+async def put_policy(call: Call) -> Answered:
+    """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
+    value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
+    return {"created": await put(call, "policies", {**value, "vhost": known_vhost(call)})}
+
+
+async def put_operator_policy(call: Call) -> Answered:
+    """Set an operator policy, which no policy can exceed."""
+    value = fields_of(call, "pattern", "definition", "priority", "apply-to")
+    element: dict[str, object] = {
+        "vhost": known_vhost(call),
+        "component": OPERATOR_POLICY,
+        "name": call.text("name"),
+        "value": value,
+    }
+    return {"created": await put(call, "parameters", element)}
+
+
+async def delete_policy(call: Call) -> Answered:
+    """Remove a policy."""
+    return await clear(call, Key(known_vhost(call), POLICY, call.text("name")))
+
+
+async def delete_operator_policy(call: Call) -> Answered:
+    """Remove an operator policy."""
+    return await clear(call, Key(known_vhost(call), OPERATOR_POLICY, call.text("name")))
+
+
+async def clear(call: Call, key: Key) -> Answered:
+    """Remove a parameter."""
+    if key not in call.broker.access.snapshot.parameters:
+        where = f" in virtual host '{key.vhost}'" if key.vhost else ""
+        call.refuse("not-found", f"there is no {key.component} '{key.name}'{where}")
+    await call.broker.accounts.perform(lambda users: users.parameters.clear(*key), call.actor)
+    return {}
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+async def put_limit(call: Call) -> Answered:
+    """Set one limit of a virtual host, or of a ``user``."""
+    key, name = limits_of(call), call.text("name")
+    value = call.number("value", least=-1)
+    try:
+        check_parameter(key.component, key.name, {name: value})
+    except InvalidArgument as error:
+        call.refuse("bad-request", error.text)
+
+    def set_one(limits: dict[str, object]) -> None:
+        limits[name] = value
+
+    return await change_limits(call, key, set_one)
+
+
+async def delete_limit(call: Call) -> Answered:
+    """Remove one limit of a virtual host, or of a ``user``."""
+    key, name = limits_of(call), call.text("name")
+    if name not in call.broker.access.snapshot.parameters.get(key, {}):
+        call.refuse("not-found", f"there is no limit '{name}'")
+
+    def remove_one(limits: dict[str, object]) -> None:
+        limits.pop(name, None)
+
+    return await change_limits(call, key, remove_one)
+
+
+def limits_of(call: Call) -> Key:
+    """Return the key of the limits that a request is about."""
+    if call.request.get("user") is None:
+        return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
+    name = call.text("user")
+    if call.broker.access.account(name) is None:
+        call.refuse("not-found", f"there is no user '{name}'")
+    return Key(EVERYWHERE, USER_LIMITS, name)
+
+
+async def change_limits(
+    call: Call, key: Key, change: Callable[[dict[str, object]], None]
+) -> Answered:
+    """Change limits on the thread of the file, so that none of two changes is lost."""
+
+    def work(users: UserDirectory) -> bool:
+        before = users.parameters.all().get(key)
+        limits = dict(before or {})
+        change(limits)
+        if limits:
+            users.parameters.change({key: limits})
+        elif before is not None:
+            users.parameters.clear(*key)
+        return before is None
+
+    return {"created": await call.broker.accounts.perform(work, call.actor)}
+
+
+def list_limits(call: Call) -> Steps:
+    """List the limits of virtual hosts, or with ``of`` = users those of users."""
+    of_users = call.text("of", "vhosts") == "users"
+    component = USER_LIMITS if of_users else VHOST_LIMITS
+    count = 0
+    for key, value in list(call.broker.access.snapshot.parameters.items()):
+        name = key.name if of_users else key.vhost
+        own = call.user is not None and call.user.name == name
+        shown = call.administers or own if of_users else call.sees_vhost(name)
+        if key.component != component or not shown:
+            yield None
+            continue
+        count += 1
+        yield {"user" if of_users else "vhost": name, "value": as_json(value)}
+    return {"items": count}
+
+
+# --- Parameters -----------------------------------------------------------------------------------
+
+
+def put_parameter(call: Call) -> Answered:
+    """Refuse a parameter of a virtual host: the components here have operations of their own."""
+    component = call.text("component")
+    if component in COMPONENTS:
+        call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
+    call.refuse("precondition", f"this broker does not have parameters of component '{component}'")
+
+
+def delete_parameter(call: Call) -> Answered:
+    """Refuse likewise."""
+    component, name = call.text("component"), call.text("name")
+    if component in COMPONENTS:
+        call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
+    call.refuse("not-found", f"there is no {component} '{name}'")
+
+
+async def put_global_parameter(call: Call) -> Answered:
+    """Set a parameter of the whole broker: any value of JSON, kept for clients."""
+    name, value = call.text("name", octets_max=255), call.request.get("value")
+    check_nested(value, "value")
+    if len(json.dumps(value)) > GLOBAL_CHARACTERS_MAX:
+        call.refuse("bad-request", f"'value' has more than {GLOBAL_CHARACTERS_MAX} characters")
+    if name == CLUSTER_NAME:
+        check_cluster_name(call, value)
+    return {"created": await set_global(call, name, value)}
+
+
+async def put_name(call: Call) -> Answered:
+    """Set the name of the cluster that clients are told."""
+    name = call.text("name")
+    check_cluster_name(call, name)
+    await set_global(call, CLUSTER_NAME, name)
+    return {}
+
+
+def check_cluster_name(call: Call, name: object) -> None:
+    """Refuse a value that is no name of a cluster."""
+    fits = isinstance(name, str) and name and name.isprintable()
+    if not fits or len(str(name).encode()) > CLUSTER_NAME_OCTETS_MAX:
+        text = f"the name of a cluster is a text of {CLUSTER_NAME_OCTETS_MAX} bytes at most"
+        call.refuse("bad-request", text)
+
+
+async def set_global(call: Call, name: str, value: object) -> bool:
+    """Set a parameter of the whole broker; return True if it is new."""
+    key = Key(EVERYWHERE, GLOBAL, name)
+    known = call.broker.access.snapshot.parameters
+    if key not in known and sum(one.component == GLOBAL for one in known) >= GLOBALS_MAX:
+        call.refuse("limit", f"there are {GLOBALS_MAX} global parameters already")
+    await call.broker.accounts.perform(
+        lambda users: users.parameters.change({key: value}), call.actor
+    )
+    return key not in known
+
+
+async def delete_global_parameter(call: Call) -> Answered:
+    """Remove a parameter of the whole broker."""
+    return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))
+
+
+def list_global_parameters(call: Call) -> Steps:
+    """List the parameters of the whole broker; the cluster's name is ``cluster_name``."""
+    count = 0
+    for key, value in list(call.broker.access.snapshot.parameters.items()):
+        if key.component != GLOBAL:
+            yield None
+            continue
+        count += 1
+        yield {"name": key.name, "value": as_json(value)}
+    return {"items": count}
+
+
+OPERATIONS: dict[str, Operation] = {
+    "put policy": put_policy,
+    "delete policy": delete_policy,
+    "put operator policy": put_operator_policy,
+    "delete operator policy": delete_operator_policy,
+    "put limit": put_limit,
+    "delete limit": delete_limit,
+    "list limits": list_limits,
+    "put parameter": put_parameter,
+    "delete parameter": delete_parameter,
+    "put global parameter": put_global_parameter,
+    "delete global parameter": delete_global_parameter,
+    "list global parameters": list_global_parameters,
+    "put name": put_name,
+}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on queues, exchanges and bindings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding
+from headrace.server.config.json_values import as_json
+from headrace.server.definitions.document import DocumentError
+from headrace.server.definitions.elements import Element
+from headrace.server.management.call import Refused
+from headrace.server.management.writes.host import host_of
+
+if TYPE_CHECKING:
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Operation
+
+NAME_OCTETS_MAX = 255
+
+
+def arguments_of(call: Call) -> dict[str, object]:
+    """Return the arguments of a request, checked for a field table."""
+    request = {"arguments": call.request.get("arguments")}
+    try:
+        return Element("arguments", 0, request, None).arguments()
+    except DocumentError as error:
+        raise Refused("bad-request", f"'arguments': {error.text}") from None
+
+
+def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
+    """Return a name in a request."""
+    return call.text(field, default, octets_max=NAME_OCTETS_MAX)
+
+
+# --- Queues ---------------------------------------------------------------------------------------
+
+
+def declare_queue(call: Call) -> Answered:
+    """Declare a queue; one with the same attributes may exist."""
+    host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
+    if call.flag("exclusive"):
+        call.refuse("bad-request", "an exclusive queue belongs to a connection")
+    is_new = name not in host.vhost.queues
+    queue = host.declare_queue(
+        name,
+        durable=call.flag("durable", True),
+        auto_delete=call.flag("auto_delete"),
+        arguments=arguments,
+    )
+    return {"created": is_new, "name": queue.name}
+
+
+def delete_queue(call: Call) -> Answered:
+    """Delete a queue; return how many ready messages it had."""
+    host, name = host_of(call), name_of(call)
+    host.check("configure", QUEUE, name)
+    host.find_queue(name)
+    if_unused, if_empty = call.flag("if_unused"), call.flag("if_empty")
+    return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
+
+
+def purge_queue(call: Call) -> Answered:
+    """Drop the ready messages of a queue."""
+    return {"count": host_of(call).purge_queue(name_of(call))}
+
+
+# --- Exchanges ------------------------------------------------------------------------------------
+
+
+def declare_exchange(call: Call) -> Answered:
+    """Declare an exchange; one with the same attributes may exist."""
+    host, name, arguments = host_of(call), name_of(call), arguments_of(call)
+    is_new = name not in host.vhost.exchanges
+    host.declare_exchange(
+        name,
+        name_of(call, "type", "direct"),
+        durable=call.flag("durable", True),
+        auto_delete=call.flag("auto_delete"),
+        internal=call.flag("internal"),
+        arguments=arguments,
+    )
+    return {"created": is_new}
+
+
+def delete_exchange(call: Call) -> Answered:
+    """Delete an exchange."""
+    host, name = host_of(call), name_of(call)
+    host.check("configure", EXCHANGE, name)
+    host.find_exchange(name)
+    host.delete_exchange(name, if_unused=call.flag("if_unused"))
+    return {}
+
+
+# --- Bindings -------------------------------------------------------------------------------------
+
+
+def bind(call: Call) -> Answered:
+    """Bind a queue, or an exchange, to an exchange; return the binding."""
+    host = host_of(call)
+    source, destination, key, arguments = binding_of(call)
+    is_new = not is_bound(host.vhost, source, destination, key, arguments)
+    host.bind(source, destination, key, arguments)
+    return {"created": is_new, "routing_key": key, "arguments": as_json(arguments)}
+
+
+def unbind(call: Call) -> Answered:
+    """Remove a binding."""
+    host = host_of(call)
+    source, destination, key, arguments = binding_of(call)
+    if not host.unbind(source, destination, key, arguments):
+        what = f"{destination[0]} '{destination[1]}' in vhost '{host.vhost.name}'"
+        call.refuse("not-found", f"{what} has no such binding to exchange '{source}'")
+    return {}
+
+
+def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]]:
+    """Return source, destination, routing key and arguments of a binding."""
+    kind = call.text("kind", QUEUE)
+    if kind not in (QUEUE, EXCHANGE):
+        call.refuse("bad-request", f"'kind' is {QUEUE} or {EXCHANGE}")
+    destination = (kind, name_of(call, "destination"))
+    key = name_of(call, "routing_key", "")
+    return name_of(call, "source", ""), destination, key, arguments_of(call)
+
+
+def is_bound(
+    vhost: VirtualHost,
+    source: str,
+    destination: tuple[str, str],
+    key: str,
+    arguments: dict[str, object],
+) -> bool:
+    """Return True if a binding exists."""
+    exchange = vhost.exchanges.get(source)
+    kind, name = destination
+    target = vhost.queues.get(name) if kind == QUEUE else vhost.exchanges.get(name)
+    if exchange is None or target is None:
+        return False
+    return Binding(exchange, target, key, arguments) in exchange.bindings
+
+
+OPERATIONS: dict[str, Operation] = {
+    "declare queue": declare_queue,
+    "delete queue": delete_queue,
+    "purge queue": purge_queue,
+    "declare exchange": declare_exchange,
+    "delete exchange": delete_exchange,
+    "bind": bind,
+    "unbind": unbind,
+}

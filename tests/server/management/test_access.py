@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins on the management socket, and what a user with a ticket may do and see."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client.blocking import connect
+from headrace.gateway.security.access import Access
+from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.model.policy.accounts import Account
+from headrace.server.management.access import tickets
+from headrace.server.management.access.logins import peer_of
+from headrace.server.management.access.rules import (
+    ADMINISTER,
+    LOOK,
+    MONITOR,
+    POLICY,
+    RULES,
+    USE,
+)
+from headrace.server.management.access.tickets import Tickets
+from headrace.server.management.operations import OPERATIONS
+from headrace.store.catalog.users import UserDirectory
+from headrace.testing import LocalBroker
+from support.broker_process import until
+from support.management_socket import PEER, ManagementClient, OperationRefused, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TAGS = ("", "management", "policymaker", "monitoring", "administrator", "viewer")
+PASSWORD = "secret"
+
+
+def add_user(
+    operator: ManagementClient, name: str, tags: str, permissions: dict[str, str] | None = None
+) -> ManagementClient:
+    """Add a user; return a connection that acts as it."""
+    operator.ask("put user", name=name, password=PASSWORD, tags=tags)
+    for vhost, pattern in (permissions or {}).items():
+        given = {"configure": pattern, "write": pattern, "read": pattern}
+        operator.ask("put permission", user=name, vhost=vhost, **given)
+    return operator.login(name, PASSWORD)
+
+
+# --- Logins ---------------------------------------------------------------------------------------
+
+
+def test_a_login_gives_a_ticket_that_tells_who_one_is(operator: ManagementClient) -> None:
+    operator.ask("put vhost", name="shop")
+    ada = add_user(operator, "ada", "management", {"shop": ".*"})
+    told = {"user": "ada", "tags": ["management"], "system": False, "vhosts": ["shop"]}
+    assert ada.ask("whoami") == {**told, "sees_all": False}
+    assert operator.ask("whoami")["system"] is True
+    assert ada.ask("logout") == {}
+    with pytest.raises(OperationRefused, match="the ticket is unknown, or has ended"):
+        ada.ask("whoami")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"username": "ada", "password": "wrong"},
+        {"username": "none", "password": PASSWORD},
+        {"username": "", "password": ""},
+        {"username": "ada\0ada", "password": PASSWORD},
+        {"username": "ada\ud800", "password": PASSWORD},
+        {"username": "guest", "password": "guest", "peer": "203.0.113.9:4711"},
+        {"token": "eyJhbGciOiJub25lIn0.e30."},
+        {"username": "ada", "password": "x" * 2000},
+    ],
+)
+def test_every_wrong_login_has_the_same_answer(
+    operator: ManagementClient, fields: dict[str, str]
+) -> None:
+    add_user(operator, "ada", "management").close()
+    with pytest.raises(OperationRefused) as refused:
+        operator.ask("login", **{"peer": PEER, "protocol": "http", **fields})
+    assert (refused.value.code, refused.value.text) == ("refused", "the login was refused")
+
+
+@pytest.mark.parametrize("peer", ["", "here", "127.0.0.1", "127.0.0.1:x", "1.2.3:5", "::1:99999"])
+def test_a_login_says_where_the_client_is(operator: ManagementClient, peer: str) -> None:
+    fields = {"username": "guest", "password": "guest", "peer": peer}
+    assert refusal(operator, "login", **fields) == "bad-request"
+
+
+def test_guest_has_no_rights_from_elsewhere_with_a_ticket_got_here(
+    operator: ManagementClient,
+) -> None:
+    guest = operator.login("guest", "guest")
+    assert guest.ask("whoami")["user"] == "guest"
+    assert refusal(guest, "whoami", peer="203.0.113.9:4711") == "refused"
+    assert refusal(guest, "whoami", peer="[::ffff:127.0.0.1]:5") == ""
+    assert refusal(guest, "whoami", peer="nowhere") == "bad-request"
+
+
+def test_a_user_without_a_tag_of_management_is_not_let_in(operator: ManagementClient) -> None:
+    with pytest.raises(OperationRefused, match="user 'ada' has none of the tags administrator, "):
+        add_user(operator, "ada", "impersonator", {"/": ".*"})
+
+
+def test_the_throttle_of_connections_counts_logins_of_the_console(data: Path) -> None:
+    log = data.parent / "audit.log"
+    limits = {"login_failures_free": 1, "login_delay_s": 0.3, "login_delay_max_s": 0.3}
+    with LocalBroker(data, audit_log=str(log), **limits):
+        clients = [ManagementClient(data / "management.sock") for _ in range(4)]
+        wrong = {"username": "guest", "password": "wrong", "peer": "198.51.100.7:1"}
+        assert refusal(clients[0], "login", **wrong) == "refused"
+        for client in clients:
+            client.send("login", **wrong)
+        for client in clients:
+            with pytest.raises(OperationRefused, match="the login was refused"):
+                client.line()
+        clients[0].login("guest", "guest").close()  # From another address.
+        for client in clients:
+            client.close()
+    assert "too many logins from 198.51.100.7 failed" in log.read_text()
+
+
+@pytest.mark.parametrize("change", ["password", "tags", "deletion"])
+def test_a_ticket_ends_with_what_it_was_got_for(operator: ManagementClient, change: str) -> None:
+    ada = add_user(operator, "ada", "management", {"/": ".*"})
+    if change == "password":
+        operator.ask("put user", name="ada", password="other", tags="management")
+    elif change == "tags":
+        operator.ask("put user", name="ada", keep_password=True, tags="administrator")
+    else:
+        operator.ask("delete user", name="ada")
+    with pytest.raises(OperationRefused, match="the ticket is unknown, or has ended"):
+        ada.ask("whoami")
+
+
+def test_a_taken_permission_counts_at_once(operator: ManagementClient) -> None:
+    ada = add_user(operator, "ada", "management", {"/": ".*"})
+    ada.ask("declare queue", name="one")
+    operator.ask("delete permission", user="ada", vhost="/")
+    assert refusal(ada, "declare queue", name="two") == "not-found"
+    assert ada.items("list queues") == []
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def access() -> Iterator[Access]:
+    directory = UserDirectory()
+    directory.add_user(Account("ada", "!", ("management",)))
+    directory.add_user(Account("bob", "!", ("management",)))
+    found = Access(directory)
+    yield found
+    found.close()
+    directory.close()
+
+
+def test_a_ticket_ends_when_it_is_idle_and_after_its_time(access: Access) -> None:
+    clock = Clock()
+    held = Tickets(access, lambda user: False, clock=clock)
+    user = access.admit("ada", RemotePeer())
+    idle, used = held.issue(user), held.issue(user)
+    assert idle != used
+    for _ in range(int(tickets.LIFETIME_S // tickets.IDLE_S)):
+        clock.now_s += tickets.IDLE_S
+        assert held.user_of(used) is not None
+    assert held.user_of(idle) is None
+    clock.now_s += 1.0
+    assert held.user_of(used) is None
+    assert len(held) == 0
+
+
+def test_tickets_are_bounded_for_a_user_and_for_all(
+    access: Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tickets, "OF_USER_MAX", 3)
+    monkeypatch.setattr(tickets, "TICKETS_MAX", 5)
+    held = Tickets(access, lambda user: False)
+    ada, bob = access.admit("ada", RemotePeer()), access.admit("bob", RemotePeer())
+    of_bob = held.issue(bob)
+    of_ada = [held.issue(ada) for _ in range(10)]
+    assert [held.user_of(one) is not None for one in of_ada] == [False] * 7 + [True] * 3
+    assert held.user_of(of_bob) is not None
+    for _ in range(3):
+        held.issue(bob)
+    assert len(held) == 5
+
+
+def test_addresses_of_peers() -> None:
+    assert peer_of("203.0.113.9:4711") == RemotePeer("203.0.113.9", 4711, False)
+    assert peer_of("[::1]:80", encrypted=True) == RemotePeer("::1", 80, True, True)
+    assert peer_of("::ffff:127.0.0.1:80") == RemotePeer("127.0.0.1", 80, True)
+    assert peer_of("fe80::1%eth0:80") == RemotePeer("fe80::1", 80, False)
+
+
+# --- Rights: every operation, tag and permission --------------------------------------------------
+
+
+def test_every_operation_has_its_rule() -> None:
+    assert set(RULES) == set(OPERATIONS)
+    assert {rule.tags for rule in RULES.values()} == {LOOK, USE, MONITOR, POLICY, ADMINISTER}
+
+
+#: Which tags suffice, written out apart from the rules.
+SUFFICE: dict[frozenset[str], set[str]] = {
+    LOOK: {"management", "policymaker", "monitoring", "administrator", "viewer"},
+    USE: {"management", "policymaker", "monitoring", "administrator"},
+    MONITOR: {"monitoring", "administrator", "viewer"},
+    POLICY: {"policymaker", "administrator"},
+    ADMINISTER: {"administrator"},
+}
+#: Operations that need no more than a look, so that none gets into that class unseen.
+LOOKING = {
+    *("login", "logout", "whoami", "health", "status", "events", "sample"),
+    *(f"list {kind}" for kind in ("queues", "streams", "exchanges", "bindings", "transactions")),
+    *(f"list {kind}" for kind in ("errands", "leases", "groups", "vhosts", "policies", "limits")),
+    *(f"list {kind}" for kind in ("connections", "channels", "consumers", "permissions")),
+    *("list topic permissions", "list global parameters", "list alarms"),
+    *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
+}
+
+
+def test_a_viewer_has_no_operation_that_changes_something() -> None:
+    viewed = {name for name, rule in RULES.items() if "viewer" in rule.tags}
+    assert viewed <= LOOKING
+
+
+def cells() -> list[Any]:
+    """Return each operation with each tag and each set of permissions."""
+    return [
+        pytest.param(operation, tag, id=f"{operation}-{tag or 'none'}")
+        for operation in sorted(RULES)
+        for tag in TAGS
+    ]
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A broker with a user for each tag, with every permission in / and none in other."""
+    data = tmp_path_factory.mktemp("matrix") / "data"
+    with LocalBroker(data):
+        operator = ManagementClient(data / "management.sock")
+        operator.ask("put vhost", name="other")
+        operator.ask("put vhost", name="mine")
+        users: dict[str, Any] = {}
+        for tag in TAGS[1:]:
+            add_user(operator, tag, tag, {"/": ".*", "mine": "^mine"}).close()
+            users[tag] = operator.login(tag, PASSWORD)
+        yield {"operator": operator, "users": users}
+        for user in users.values():
+            user.close()
+        operator.close()
+
+
+#: Requests that fail behind the check of rights without an effect, or have none: what is refused
+#: with another code than "refused" has passed.
+REQUESTS: dict[str, dict[str, object]] = {
+    "login": {"peer": PEER, "username": "none", "password": "x"},
+    "bind": {"source": "mine.x", "destination": "mine.none"},
+    "unbind": {"source": "mine.x", "destination": "mine.none"},
+    "declare queue": {"name": "mine.q", "arguments": 5},
+    "declare exchange": {"name": "mine.x", "arguments": 5},
+    "delete queue": {"name": "mine.none"},
+    "delete exchange": {"name": "mine.none"},
+    "purge queue": {"name": "mine.none"},
+    "peek": {"queue": "mine.none"},
+    "drain": {"grace_s": -1},
+    "reload": {},
+    "back up": {"to": "relative"},
+    "set alarm": {"vhost": "missing"},
+    "clear alarm": {},
+    "import definitions": {"vhost": "missing"},
+    "trace": {},
+}
+
+
+def outcome(client: ManagementClient, operation: str, **fields: object) -> str:
+    """Return "refused" or "passed"."""
+    return "refused" if refusal(client, operation, **fields) == "refused" else "passed"
+
+
+def fields_for(operation: str, vhost: str) -> dict[str, object]:
+    """Return a harmless request of an operation."""
+    fields = dict(REQUESTS.get(operation, {}))
+    if "vhost" not in fields:
+        fields["vhost"] = vhost
+    return fields
+
+
+@pytest.mark.parametrize(("operation", "tag"), cells())
+def test_a_cell_of_the_table(matrix: dict[str, Any], operation: str, tag: str) -> None:
+    """Each operation x tag x permission (all, on the name, another name, none in the host)."""
+    if operation in ("logout", "login"):
+        return check_logins(matrix, operation, tag)
+    rule = RULES[operation]
+    if not tag:  # Such a user cannot log in; the check itself refuses, too.
+        operator = matrix["operator"]
+        operator.ask("put user", name="untagged", password=PASSWORD)
+        with pytest.raises(OperationRefused):
+            operator.login("untagged", PASSWORD)
+        return None
+    client = matrix["users"][tag]
+    allowed = tag in SUFFICE[rule.tags]
+    expected = "passed" if allowed else "refused"
+    assert outcome(client, operation, **fields_for(operation, "/")) == expected
+    if rule.needs:
+        assert outcome(client, operation, **fields_for(operation, "mine")) == expected
+        for need in rule.needs:
+            fields = {**fields_for(operation, "mine"), need.field: "his.own"}
+            assert outcome(client, operation, **fields) == "refused", need
+            fields = {**fields_for(operation, "other")}
+            answer = refusal(client, operation, **fields)
+            sees_all = tag in ("monitoring", "administrator", "viewer")
+            assert answer == ("refused" if sees_all or not allowed else "not-found")
+    if rule.own_vhost and allowed:
+        answer = refusal(client, operation, **fields_for(operation, "other"))
+        assert (answer == "not-found") == (tag != "administrator")
+    return None
+
+
+def check_logins(matrix: dict[str, Any], operation: str, tag: str) -> None:
+    """Log a user in and out again."""
+    if not tag:
+        return
+    client = matrix["operator"].login(tag, PASSWORD)
+    client.ask("logout")
+    assert refusal(client, "whoami") == "refused"
+    client.close()
+
+
+def test_the_system_user_needs_no_rule(operator: ManagementClient) -> None:
+    operator.ask("put vhost", name="closed")  # Nobody has permissions there.
+    operator.ask("declare queue", vhost="closed", name="q")
+    operator.ask("bind", vhost="closed", source="amq.topic", destination="q", routing_key="#")
+    assert operator.ask("delete queue", vhost="closed", name="q") == {"count": 0}
+
+
+def test_what_a_queue_leads_to_is_checked_as_for_amqp(operator: ManagementClient) -> None:
+    ada = add_user(operator, "ada", "management", {"/": "^a"})
+    arguments = {"x-dead-letter-exchange": "secret"}
+    with pytest.raises(OperationRefused) as refused:
+        ada.ask("declare queue", name="a", arguments=arguments)
+    expected = "write access to exchange 'secret' in vhost '/' refused for user 'ada'"
+    assert (refused.value.code, refused.value.text) == ("refused", expected)
+    with pytest.raises(OperationRefused, match="configure access to exchange 'b' in vhost '/'"):
+        ada.ask("declare exchange", name="b")
+    ada.ask("declare queue", name="a")
+    operator.ask("put permission", user="ada", configure="^a", write="^a$", read="^a$")
+    with pytest.raises(OperationRefused, match=r"read access to exchange 'amq\.topic'"):
+        ada.ask("bind", source="amq.topic", destination="a")
+
+
+# --- What is seen ---------------------------------------------------------------------------------
+
+
+def test_one_sees_ones_own_virtual_hosts_and_with_a_tag_all(operator: ManagementClient) -> None:
+    operator.ask("put vhost", name="shop")
+    for vhost in ("/", "shop"):
+        operator.ask("declare queue", vhost=vhost, name="q")
+        operator.ask("bind", vhost=vhost, source="amq.topic", destination="q")
+        operator.ask("put policy", vhost=vhost, name="p", pattern="q", definition={"max-length": 1})
+        operator.ask("put limit", vhost=vhost, name="max-queues", value=5)
+    kinds = ("queues", "bindings", "policies", "limits")
+    for tag in TAGS[1:]:
+        client = add_user(operator, tag, tag, {"shop": ".*"})
+        seen = {"shop"} if tag in ("management", "policymaker") else {"/", "shop"}
+        for kind in kinds:
+            assert {row["vhost"] for row in client.items(f"list {kind}")} == seen, kind
+        assert {row["name"] for row in client.items("list vhosts")} == seen
+        code = "" if "/" in seen else "not-found"
+        assert refusal(client, "show queue", vhost="/", name="q") == code
+        assert refusal(client, "list queues", vhost="/") == code
+        permissions = client.items("list permissions")
+        assert {row["user"] for row in permissions} >= {tag}
+        assert (len(permissions) == 1) == (tag != "administrator")
+        client.close()
+
+
+def test_one_sees_and_closes_ones_own_connections(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    for name, tags in (("ada", "management"), ("eve", "management"), ("mon", "monitoring")):
+        add_user(operator, name, tags, {"/": ".*"}).close()
+    ada, eve = operator.login("ada", PASSWORD), operator.login("eve", PASSWORD)
+    monitor = operator.login("mon", PASSWORD)
+    with connect(broker.url_of(user="ada", password=PASSWORD)) as connection:
+        connection.channel()
+        (row,) = ada.items("list connections")
+        assert row["user"] == "ada"
+        assert len(ada.items("list channels")) == 1
+        assert eve.items("list connections") == eve.items("list channels") == []
+        assert refusal(eve, "show connection", id=row["id"]) == "not-found"
+        assert refusal(eve, "close connection", id=row["id"]) == "not-found"
+        assert monitor.items("list connections") == [row]
+        assert refusal(monitor, "close connection", id=row["id"]) == "refused"
+        assert ada.ask("close connection", id=row["id"], reason="enough") == {"closed": 1}
+        until(lambda: not operator.items("list connections"), "the connection is gone")
+    for client in (ada, eve, monitor):
+        client.close()
+
+
+# --- The audit log --------------------------------------------------------------------------------
+
+
+def test_the_audit_log_names_user_address_agent_operation_and_outcome(data: Path) -> None:
+    log = data.parent / "audit.log"
+    with LocalBroker(data, audit_log=str(log)):
+        operator = ManagementClient(data / "management.sock")
+        ada = add_user(operator, "ada", "management", {"/": "^a"})
+        ada.ask("declare queue", name="a")
+        ada.items("peek", queue="a")
+        ada.items("list queues")
+        refusal(ada, "declare queue", name="b")
+        operator.ask("put user", name="bob", password="hidden-word", tags="")
+        with pytest.raises(OperationRefused):
+            operator.login("ada", "mistyped-word")
+        ticket = str(ada.ticket)
+        ada.close()
+        operator.close()
+    text = log.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    commands = [line for line in lines if line["what"] == "command" and line.get("via")]
+    assert [(line["command"], line["allowed"]) for line in commands] == [
+        ("declare queue", True),
+        ("peek", True),
+        ("list queues", True),
+        ("declare queue", False),
+    ]
+    assert {(line["who"], line["from"], line["agent"]) for line in commands} == {
+        ("ada", PEER, "pytest")
+    }
+    (created,) = [line for line in lines if line["what"] == "queue.created"]
+    assert (created["who"], created["from"]) == ("ada", PEER)
+    logins = [line["allowed"] for line in lines if line["what"] == "login"]
+    assert logins == [True, False]
+    for secret in (ticket, "hidden-word", "mistyped-word", PASSWORD):
+        assert secret not in text
