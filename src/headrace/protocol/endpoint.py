@@ -10,16 +10,31 @@ more than a plain publish: it is read after ``WORK_PER_LOOK`` units of work. A p
 acknowledgement and each queue of a message are one unit; longer methods are ``METHOD_WORK``.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool, Output
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TURN_NS = 5_000_000  # What one connection's methods may take while the others wait.
 WORK_PER_LOOK = 512  # Units of work between looks at the clock.
 METHOD_WORK = 256  # Units that a method is, unless it is known to be cheap.
+
+
+class DurableLog(Protocol):
+    """A store whose log is synced in groups."""
+
+    @property
+    def synced(self) -> int:
+        """The position up to which the log is durable."""
+
+    @property
+    def full(self) -> bool:
+        """True while the disk takes no records."""
 
 
 class Endpoint(Output):
@@ -34,13 +49,16 @@ class Endpoint(Output):
         self.ended = False  # All that it held was given back.
         self.pace: Any = None  # A queue that makes the transport stop reading for a while.
         self.starving: Any = None  # {queue: None} to go on with once the peer has read.
-        self.user: Any = None  # Who logged in.
-        self.vhost: Any = None  # The virtual host that it opened.
-        self.held_until = 0  # What is written must not leave before the store's log is durable
-        self.held_by: Any = None  # up to there; and that store.
+        # A gateway's user and virtual host, None before the login and before connection.open.
+        # Any: neither class is known here, and what needs them runs after that.
+        self.user: Any = None
+        self.vhost: Any = None
+        self.held_until = 0  # Output waits until the log of held_by is durable up to here.
+        self.held_by: DurableLog = None  # type: ignore[assignment]  # Set with held_until.
         self.promised = 0  # As ``held_until``, even while the store cannot write.
         self.promised_from = 0  # How many octets were written before that, and wait, too.
-        self.stopwatch: Any = None  # Tells nanoseconds; without one a turn ends with the read.
+        #: Returns nanoseconds; without it a turn ends with the read.
+        self.stopwatch: Callable[[], int] | None = None
         self.work_left = WORK_PER_LOOK  # Until the next look at it.
         self.turn_until = 0  # What it will tell when the turn is over; 0 until the first look.
         self.turn_step = -1  # The step of the loop that it is in.
@@ -52,7 +70,7 @@ class Endpoint(Output):
         self.published = self.published or self.publishes
         self.publishes = False
 
-    def hold(self, store: Any, position: int) -> None:
+    def hold(self, store: "DurableLog", position: int) -> None:
         """Delay later output until a store has synced up to a position.
 
         A store that cannot write holds nothing back.
@@ -61,7 +79,7 @@ class Endpoint(Output):
             self.held_until = position
             self.held_by = store
 
-    def promise(self, store: Any, position: int) -> None:
+    def promise(self, store: "DurableLog", position: int) -> None:
         """Like :meth:`hold`, also while the store cannot write: for answers to changes that must
         be durable first.
         """
@@ -146,7 +164,7 @@ class Endpoint(Output):
         """Release everything: the connection has ended, for whatever reason."""
         self.ended = True
 
-    def cannot_keep(self, store: Any) -> None:
+    def cannot_keep(self, store: "DurableLog") -> None:
         """Refuse the changes that wait for a store which cannot write."""
 
     def force_close(self, reason: str) -> None:

@@ -384,17 +384,17 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 # -- Encoding --------------------------------------------------------------------------------------
 
 
-def encode_table(table: Mapping[str, Value]) -> bytes:
+def encode_table(table: Mapping[str, object]) -> bytes:
     """Return `table` with its size; ValueError or TypeError if it cannot be encoded."""
     return _within_limits(_encode_table(table, 1))
 
 
-def encode_array(items: Sequence[Value]) -> bytes:
+def encode_array(items: Sequence[object]) -> bytes:
     """Return `items` with their size; ValueError or TypeError as for a table."""
     return _within_limits(_encode_array(items, 1))
 
 
-def encode_entry(key: str, value: Value) -> bytes:
+def encode_entry(key: str, value: object) -> bytes:
     """Return an entry of a table: key, tag and value."""
     return _encode_key(key) + _encode_value(value, 1)
 
@@ -425,7 +425,7 @@ def _encode_key(key: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
-def _encode_table(table: Mapping[str, Value], depth: int) -> bytes:
+def _encode_table(table: Mapping[str, object], depth: int) -> bytes:
     if depth > _DEPTH_MAX:
         raise ValueError(f"tables nest deeper than {_DEPTH_MAX}")
     parts: list[bytes] = []
@@ -436,14 +436,14 @@ def _encode_table(table: Mapping[str, Value], depth: int) -> bytes:
     return _U32.pack(len(body)) + body
 
 
-def _encode_array(items: Sequence[Value], depth: int) -> bytes:
+def _encode_array(items: Sequence[object], depth: int) -> bytes:
     if depth > _DEPTH_MAX:
         raise ValueError(f"arrays nest deeper than {_DEPTH_MAX}")
     body = b"".join([_encode_value(item, depth) for item in items])
     return _U32.pack(len(body)) + body
 
 
-def _encode_value(value: Value, depth: int) -> bytes:
+def _encode_value(value: object, depth: int) -> bytes:
     """Return tag and value; a plain integer takes the smaller of I and l that holds it."""
     if isinstance(value, str):
         raw = value.encode()

@@ -675,12 +675,12 @@ def _decode_dec64(data: bytes, at: int, end: int) -> Decimal:
 # -- Encoding --------------------------------------------------------------------------------------
 
 
-def encode_map(values: Mapping[str, Value]) -> bytes:
+def encode_map(values: Mapping[str, object]) -> bytes:
     """Return `values` with size and count; ValueError or TypeError if they cannot be encoded."""
     return _within_limits(_encode_map(values, 1))
 
 
-def encode_list(items: Sequence[Value]) -> bytes:
+def encode_list(items: Sequence[object]) -> bytes:
     """Return a list with size and count; ValueError or TypeError as for a map."""
     return _within_limits(_encode_list(items, 1))
 
@@ -690,7 +690,7 @@ def encode_array(items: Array) -> bytes:
     return _within_limits(_encode_array(items, 1))
 
 
-def encode_value(value: Value) -> tuple[int, bytes]:
+def encode_value(value: object) -> tuple[int, bytes]:
     """Return type code and bytes of a value; ValueError or TypeError if it cannot be encoded."""
     tagged = _encode_value(value, 1)
     return tagged[0], tagged[1:]
@@ -718,7 +718,7 @@ def encode_datetime(moment: datetime | int) -> int:
     return seconds
 
 
-def code_of(value: Value) -> int:
+def code_of(value: object) -> int:
     """Return the type code that `value` is encoded with."""
     return _encode_value(value, 1)[0]
 
@@ -734,7 +734,7 @@ def _deeper(depth: int) -> None:
         raise ValueError(f"maps, lists and arrays nest deeper than {MAP_DEPTH_MAX}")
 
 
-def _encode_map(values: Mapping[str, Value], depth: int) -> bytes:
+def _encode_map(values: Mapping[str, object], depth: int) -> bytes:
     _deeper(depth)
     parts: list[bytes] = [b"", _U32.pack(len(values))]
     for key, value in values.items():
@@ -748,7 +748,7 @@ def _encode_map(values: Mapping[str, Value], depth: int) -> bytes:
     return _U32.pack(len(body)) + body
 
 
-def _encode_list(items: Sequence[Value], depth: int) -> bytes:
+def _encode_list(items: Sequence[object], depth: int) -> bytes:
     _deeper(depth)
     body = _U32.pack(len(items)) + b"".join([_encode_value(item, depth) for item in items])
     return _U32.pack(len(body)) + body
@@ -762,7 +762,7 @@ def _encode_array(items: Array, depth: int) -> bytes:
     return _U32.pack(len(body)) + body
 
 
-def _encode_as(code: int, value: Value, depth: int) -> bytes:
+def _encode_as(code: int, value: object, depth: int) -> bytes:
     """Return the bytes of `value` as an item of an array of type `code`."""
     number = _NUMBERS.get(code)
     if number is not None and isinstance(value, int | float) and not isinstance(value, bool):
@@ -811,11 +811,11 @@ def _sized(code: int, raw: bytes) -> bytes:
     return raw
 
 
-def _encode_value(value: Value, depth: int) -> bytes:
+def _encode_value(value: object, depth: int) -> bytes:
     """Return type code and bytes."""
     kind = type(value)
     if kind is str:
-        return b"\x95" + _sized(0x95, value.encode())  # type: ignore[union-attr]  # It is a str.
+        return b"\x95" + _sized(0x95, value.encode())  # type: ignore[attr-defined]  # It is a str.
     if kind is int:
         return _encode_int(value)  # type: ignore[arg-type]  # It is an int.
     number = _NUMBER_CODES.get(kind)

@@ -2,6 +2,7 @@
 """Order, credit, expiry and limits of a queue, without any protocol around it."""
 
 from heapq import heapify
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,6 +13,9 @@ from headrace.model.queue.destination import Consumer
 from headrace.model.queue.overflow import OVERFLOW_REJECT, Overflow
 from headrace.model.queue.queue import Queue
 from support.manual_consumer import Taker
+
+if TYPE_CHECKING:
+    from headrace.model.host import QueueHost
 
 
 class DeadLetters:
@@ -60,7 +64,7 @@ def letters() -> DeadLetters:
 
 @pytest.fixture
 def queue(counters: Counters, letters: DeadLetters) -> Queue:
-    queue = Queue("q", store=Store(), counters=counters, vhost=letters)
+    queue = Queue("q", store=Store(), counters=counters, vhost=cast("QueueHost", letters))
     queue.dead_letter_exchange = "dlx"
     return queue
 

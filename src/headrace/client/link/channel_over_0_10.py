@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.client.errors import ClientError, UsageError
 from headrace.client.link.deliveries_over_0_10 import Deliveries
@@ -51,8 +50,11 @@ from headrace.spec.reply_0_10 import AcceptMode, AcquireMode, CreditUnit, FlowMo
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.client.link.link_0_10 import Link010
     from headrace.client.link.link_0_x import Owner
+    from headrace.wire.types_0_10 import Map
 
 UNLIMITED = 0xFFFFFFFF  # Credit without end.
 ALTERNATE = "alternate-exchange"  # The argument that is a field of exchange.declare here.
@@ -133,7 +135,7 @@ class Bridge:
     def _declare_exchange(self, method: old.ExchangeDeclare) -> None:
         if method.internal:
             raise UsageError("AMQP 0-10 has no internal exchanges")
-        arguments: dict[str, Any] = dict(method.arguments)
+        arguments = cast("Map", dict(method.arguments))
         alternate = arguments.pop(ALTERNATE, None)
         self._ask(
             ExchangeDeclare(
@@ -154,7 +156,7 @@ class Bridge:
 
     def _declare_queue(self, method: old.QueueDeclare) -> None:
         name = method.queue or f"gen-{uuid.uuid4().hex}"
-        arguments: dict[str, Any] = dict(method.arguments)
+        arguments = cast("Map", dict(method.arguments))
         self.session.send_command(
             QueueDeclare(
                 queue=name,
@@ -186,7 +188,7 @@ class Bridge:
         self._counted(method.queue, QueuePurge(queue=method.queue), old.QueuePurgeOk())
 
     def _bind(self, method: old.QueueBind) -> None:
-        arguments: dict[str, Any] = dict(method.arguments)
+        arguments = cast("Map", dict(method.arguments))
         self._ask(
             ExchangeBind(
                 queue=method.queue,
@@ -212,7 +214,7 @@ class Bridge:
         self._answer(self._expect(), old.BasicQosOk())
 
     def _consume(self, method: old.BasicConsume) -> None:
-        arguments: dict[str, Any] = dict(method.arguments)
+        arguments = cast("Map", dict(method.arguments))
         tag = method.consumer_tag
         count, size = (0, 0) if method.no_ack else self._prefetch
         self.session.send_command(

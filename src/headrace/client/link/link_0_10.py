@@ -9,7 +9,6 @@ commands have a :class:`~headrace.client.session.session.Session` on the same li
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.errors import (
@@ -49,12 +48,15 @@ from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.commands import FRAME_SIZE_MAX, FRAME_SIZE_MIN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
     from headrace.client.channel.outgoing import Publication
     from headrace.client.url import Settings
     from headrace.protocol.codec_0_10 import Command, ExecutionException
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.wire.types_0_10 import Map
 
 log = logging.getLogger(__name__)
 
@@ -316,9 +318,7 @@ class Link010(Link):
         offered = [str(mechanism) for mechanism in start.mechanisms or ()]
         self.login = Login(self.settings, offered)
         locales = start.locales or ["en_US"]
-        properties: dict[str, Any] = {
-            **introduction(),
-        }
+        properties: Map = {**introduction()}
         if self.settings.name:
             properties["connection_name"] = self.settings.name
         self.machine.send_control(

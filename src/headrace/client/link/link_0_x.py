@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-import ssl
-from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.errors import (
@@ -60,6 +58,9 @@ from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable, Container, Mapping, Sequence
+
     from headrace.client.channel.arrivals import Arrivals
     from headrace.client.channel.outgoing import Publication
     from headrace.protocol.v0_x.channel import Gatherer
@@ -91,7 +92,7 @@ SUGGESTED: dict[Version, tuple[tuple[int, int], ...]] = {
 
 
 # Keeps 0-9-1/s012, 0-9/connection.start-ok.client-properties#required-fields, 0-10/s010.
-def introduction() -> dict[str, Any]:
+def introduction() -> dict[str, str]:
     """Return our client properties, in every version."""
     import headrace
 

@@ -7,9 +7,8 @@ the type in the header `x-jms-type`, others in the map `x-headrace-0-x` among th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from headrace.client.message import BASIC, PERSISTENT, milliseconds
@@ -25,8 +24,13 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.types_0_10 import Bit, Opaque, Struct32
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.client.message import Message
-    from headrace.wire.types_0_10 import Value
+    from headrace.untyped import Fields
+    from headrace.wire.table import Table
+    from headrace.wire.table import Value as FieldValue
+    from headrace.wire.types_0_10 import Map, Value
 
 TYPE_KEY = "x-jms-type"
 CARRIER_KEY = "x-headrace-0-x"
@@ -54,7 +58,7 @@ def structs_of(
         exchange=exchange,
         routing_key=routing_key,
     )
-    headers: dict[str, Any] = dict(message.headers)
+    headers = cast("Map", dict(message.headers))
     carried: dict[str, Value] = {}
     if message.type is not None:
         headers[TYPE_KEY] = message.type
@@ -80,7 +84,7 @@ def structs_of(
 
 
 # The values are passed on to `Message`, which gives each its type.
-def fields_of(structs: list[Struct]) -> dict[str, Any]:
+def fields_of(structs: list[Struct]) -> Fields:
     """Return the keyword arguments of `Message` for the structs of a header segment."""
     delivery = DeliveryProperties()
     properties = MessageProperties()
@@ -89,7 +93,7 @@ def fields_of(structs: list[Struct]) -> dict[str, Any]:
             delivery = each
         elif isinstance(each, MessageProperties):
             properties = each
-    headers: dict[str, Any] = dict(properties.application_headers or {})
+    headers: dict[str, object] = dict(properties.application_headers or {})
     carried = headers.pop(CARRIER_KEY, None)
     carried = carried if isinstance(carried, dict) else {}
     kind = headers.pop(TYPE_KEY, None)
@@ -120,7 +124,7 @@ def place_of(structs: list[Struct]) -> tuple[bool, str, str]:
     return False, "", ""
 
 
-def as_table(headers: Mapping[str, Any]) -> dict[str, Any]:
+def as_table(headers: Mapping[str, object]) -> Table:
     """Return the headers with values that a field table of 0-9-1 can hold."""
     return {key: _plain(value) for key, value in headers.items()}
 
@@ -146,7 +150,7 @@ def reply_to_text(reply_to: ReplyTo) -> str:
     return f"{_EXCHANGE_KINDS.get(exchange, 'direct')}://{exchange}//?routingkey='{key}'"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> FieldValue:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, Bit):
@@ -157,7 +161,7 @@ def _plain(value: Any) -> Any:
         return as_table(value)
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    return value
+    return cast("FieldValue", value)
 
 
 def _uuid(text: str | None) -> UUID | None:
@@ -192,7 +196,7 @@ def _moment(value: datetime | int | None) -> datetime | int | None:
 
 
 # The values came from `fields_of`.
-def old_header(fields: dict[str, Any], size: int) -> bytes:
+def old_header(fields: Fields, size: int) -> bytes:
     """Return the payload of a content header frame with the same properties."""
     expiration = fields["expiration"]
     persistent = fields["persistent"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.sasl.external import distinguished_name
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Client
     from headrace.model.events import Events
 
 
@@ -27,7 +28,7 @@ class Telling:
         self.names: dict[int, str] = {}  # Of open connections, by number.
         self._channels: dict[int, set[int]] = {}  # Their open channels.
 
-    def connection_opened(self, connection: Any, version: str) -> None:
+    def connection_opened(self, connection: Client, version: str) -> None:
         """A client has opened its virtual host; ``version`` is as ``0-9-1``."""
         number = connection.number
         peer, own = addresses(connection.transport)
@@ -58,7 +59,7 @@ class Telling:
                 user_who_performed_action=user,
             )
 
-    def connection_closed(self, connection: Any) -> None:
+    def connection_closed(self, connection: Client) -> None:
         """A connection is over, and with it all its channels."""
         number = connection.number
         for channel in self._channels.pop(number, ()):
@@ -74,7 +75,7 @@ class Telling:
                 user_who_performed_action=connection.user.name,
             )
 
-    def channel_opened(self, connection: Any, channel: int) -> None:
+    def channel_opened(self, connection: Client, channel: int) -> None:
         """A channel is open, or a session attached to it."""
         channels = self._channels.get(connection.number)
         if channels is None or channel in channels:
@@ -93,14 +94,14 @@ class Telling:
                 user_who_performed_action=connection.user.name,
             )
 
-    def channel_closed(self, connection: Any, channel: int) -> None:
+    def channel_closed(self, connection: Client, channel: int) -> None:
         """A channel is over, or its session is no longer attached to it."""
         channels = self._channels.get(connection.number)
         if channels is not None and channel in channels:
             channels.discard(channel)
             self._channel_closed(connection, channel)
 
-    def _channel_closed(self, connection: Any, channel: int) -> None:
+    def _channel_closed(self, connection: Client, channel: int) -> None:
         if self.events.has_listeners:
             self.events.emit(
                 "channel.closed",
@@ -112,7 +113,7 @@ class Telling:
             )
 
 
-def tls_facts(transport: Any) -> dict[str, Any]:
+def tls_facts(transport: Any) -> dict[str, object]:
     """Return what is told of a connection's encryption, and of its client's certificate."""
     stream = getattr(transport, "stream", None)
     encrypted = None if stream is None else stream.get_extra_info("ssl_object")

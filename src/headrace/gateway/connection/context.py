@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """State that the connections of one broker share, in any version."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 
 from headrace.gateway.connection.connection_events import Telling
 from headrace.gateway.connection.offers import Offers
 from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.security.limits import Quotas
-from headrace.gateway.security.permissions import Rights
 from headrace.gateway.security.remote_peer import RemotePeer
-from headrace.model.counters import Counters
 from headrace.model.events import Events
-from headrace.model.policy.rules import Limits
-from headrace.model.ports import Store
-from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import BufferPool
 from headrace.protocol.v0_x.handshake import State
 from headrace.spec.ids import EXCHANGE_DECLARE, QUEUE_DECLARE
 from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.gateway.connection.peer import Peer
+    from headrace.gateway.security.client_connection import Identified
+    from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.counters import Counters
+    from headrace.model.policy.rules import Limits
+    from headrace.model.ports import Store
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol.errors import AmqpError
+
+    Client: TypeAlias = "GatewayConnection | Connection010"  # A connection of any version.
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +58,38 @@ CHANGES = frozenset(
 )
 
 
-def waits(method: Any) -> bool:
-    """Return True if one of CHANGES may be of something durable, as its declaration says."""
+def waits(method: object) -> bool:
+    """Return True if a method of CHANGES may change something durable.
+
+    Only declarations say whether they do.
+    """
     return getattr(method, "durable", True) and not getattr(method, "passive", False)
+
+
+class Options(TypedDict, total=False):
+    """The options of :class:`Context`."""
+
+    access: Required[Rights]
+    vhosts: Required[Mapping[str, VirtualHost]]
+    stores: Required[Mapping[str, Store]]
+    counters: Required[Counters]
+    authenticate: Required[Callable[[Client, str, bytes], None]]
+    frame_max: int
+    channel_max: int
+    heartbeat_s: int
+    body_max: int
+    output_max: int
+    server_properties: Mapping[str, object] | None
+    mechanisms: bytes
+    specification_qos: bool
+    ack_timeout_ms: int
+    ack_timeout_closes: bool
+    offers: Offers | None
+    identity: str
+    events: Events | None
+    offered: Callable[[RemotePeer], Sequence[str]] | None
+    renew: Callable[[Client, bytes], None] | None
+    limits_of_user: Callable[[str], Limits] | None
 
 
 class Context:
@@ -58,16 +99,16 @@ class Context:
         self,
         *,
         access: Rights,
-        vhosts: Mapping[str, Any],
+        vhosts: Mapping[str, VirtualHost],
         stores: Mapping[str, Store],
         counters: Counters,
-        authenticate: Callable[[Any, str, bytes], None],
+        authenticate: Callable[[Client, str, bytes], None],
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat_s: int = 60,
         body_max: int = 128 << 20,
         output_max: int = 1 << 20,
-        server_properties: Mapping[str, Any] | None = None,
+        server_properties: Mapping[str, object] | None = None,
         mechanisms: bytes = b"PLAIN AMQPLAIN",
         specification_qos: bool = False,
         ack_timeout_ms: int = 0,
@@ -76,7 +117,7 @@ class Context:
         identity: str = "",
         events: Events | None = None,
         offered: Callable[[RemotePeer], Sequence[str]] | None = None,
-        renew: Callable[[Any, bytes], None] | None = None,
+        renew: Callable[[Client, bytes], None] | None = None,
         limits_of_user: Callable[[str], Limits] | None = None,
     ) -> None:
         """``authenticate(connection, mechanism, response)`` checks the login, now or later.
@@ -105,7 +146,7 @@ class Context:
         self.quotas = Quotas(body_max, limits_of_user)
         self.output_max = output_max
         self.server_properties = dict(server_properties or {})
-        self.introductions: dict[int, dict[str, Any]] = {}  # Other properties, by connection.
+        self.introductions: dict[int, dict[str, object]] = {}  # Other properties, by connection.
         self.mechanisms = mechanisms
         self._offered = offered
         self.renew = renew
@@ -118,8 +159,9 @@ class Context:
         self.events = events if events is not None else Events(counters)
         self.telling = Telling(self.events)
         self.offers = Offers() if offers is None else offers
-        self.make_0_10: Any = None  # (context, number, loopback) -> a connection of AMQP 0-10.
-        self.connections: dict[int, Any] = {}
+        #: Makes a connection of 0-10 of context, number and whether it is from this machine.
+        self.make_0_10: Callable[[Context, int, bool], Connection010] | None = None
+        self.connections: dict[int, Client] = {}
         self.next_number = 1
 
     def line(self, vhost: str) -> ConfirmLine:
@@ -130,7 +172,7 @@ class Context:
         return line
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
-    def introduction(self, connection: Any) -> dict[str, Any]:
+    def introduction(self, connection: Client) -> dict[str, object]:
         """Return the server properties for this connection."""
         return self.introductions.pop(connection.number, self.server_properties)
 
@@ -144,7 +186,7 @@ class Context:
             return self.mechanisms.decode().split()
         return list(self._offered(self.peer(number)))
 
-    def forget(self, connection: Any) -> None:
+    def forget(self, connection: Client) -> None:
         """A connection is over, of whatever version."""
         number = connection.number
         self.connections.pop(number, None)
@@ -155,7 +197,7 @@ class Context:
         for callback in self.on_end:
             callback(number)
 
-    def log_failure(self, connection: Any, error: AmqpError) -> None:
+    def log_failure(self, connection: Peer | Connection010, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""
         asked = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
         level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
@@ -163,7 +205,7 @@ class Context:
         if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
             self.refused(connection, error.text)
 
-    def not_offered(self, connection: Any, mechanism: str) -> None:
+    def not_offered(self, connection: Identified, mechanism: str) -> None:
         """Have the audit log note a login by a mechanism that there is not, or not here."""
         audit = self.access.audit
         if audit.active:
@@ -175,7 +217,7 @@ class Context:
                 mechanism=mechanism,
             )
 
-    def refused(self, connection: Any, text: str) -> None:
+    def refused(self, connection: Identified, text: str) -> None:
         """Have the audit log note what a user was refused, unless it did that already."""
         access = self.access
         if access.audit.active and connection.user is not None and text != access.noted:
@@ -190,7 +232,7 @@ class Context:
         access.noted = ""
 
     # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
-    def log_loss(self, connection: Any) -> None:
+    def log_loss(self, connection: GatewayConnection) -> None:
         """Tell the operator what was closed by the socket alone, where a method was due."""
         number = connection.number
         if connection.state_number == OPEN:
@@ -201,7 +243,7 @@ class Context:
             if channel.state == CHANNEL_CLOSING:
                 log.info("connection %d, channel %d: no close-ok came", number, channel.number)
 
-    def end_connection(self, connection: Any) -> None:
+    def end_connection(self, connection: Client) -> None:
         """A connection is over: its exclusive queues go."""
         self.forget(connection)
         if connection.vhost is not None:

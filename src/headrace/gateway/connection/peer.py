@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The port by which channels and consumers use their connection."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -15,6 +15,7 @@ from headrace.protocol.codec_0_x import MethodBase
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 
 
 class Peer(Connection):
@@ -23,7 +24,7 @@ class Peer(Connection):
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     line: ConfirmLine  # That of its virtual host's store.
-    unflushed: "list[Channel]"  # With publishes of this read that are not in the line yet.
+    unflushed: "list[Channel]"  # Channels with publishes that are not in the line yet.
     paused: list[ProtocolChannel]  # Busy until the client has read.
     speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
     plain_from: bytes | None  # The content header that was last made plain,
@@ -33,19 +34,19 @@ class Peer(Connection):
         """Send a method on a channel, after the answers that it owes."""
 
     def starve(self, queue: Queue) -> None:
-        """The client does not read: ``queue`` has to be drained once it does."""
+        """Drain ``queue`` once the client has read the output."""
 
     def refresh_all(self) -> None:
-        """Credit of the whole connection came back: let all its queues look again."""
+        """Unpark all consumers, as the connection has credit again."""
 
-    def answer(self, channel: Any, token: int) -> None:
+    def answer(self, channel: "Channel", token: int) -> None:
         """The log is durable up to the position at which a channel joined the confirm line."""
 
-    def consumer_cancelled(self, consumer: Any) -> None:
-        """A queue ended a consumer's part."""
+    def consumer_cancelled(self, consumer: "BasicConsumer") -> None:
+        """Tell the client that its consumer was cancelled, as with its queue."""
 
-    def consumer_ended(self, consumer: Any) -> None:
-        """A consumer has all that it asked for."""
+    def consumer_ended(self, consumer: "BasicConsumer") -> None:
+        """Tell the client that a consumer has reached its end."""
 
-    def consumer_failed(self, consumer: Any, error: Exception) -> None:
-        """A consumer cannot have what it asked for."""
+    def consumer_failed(self, consumer: "BasicConsumer", error: Exception) -> None:
+        """Close a consumer's channel with an error."""

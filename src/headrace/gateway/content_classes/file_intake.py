@@ -8,7 +8,7 @@ the body is durable; what its sender says meanwhile waits with it, so everything
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.content_classes.file_message import file_message, with_body_size
 from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
@@ -297,7 +297,7 @@ class FileIntake:
         self.vhost.counters.published += 1
         if queues:
             self.vhost.deliver(message, queues, True)
-        self.watch(lanes_of(queues, KIND_FILE))
+        self.watch(cast("list[FileQueue]", lanes_of(queues, KIND_FILE)))
 
     def watch(self, lanes: Iterable[FileQueue]) -> None:
         """Have the client stop publishing while a queue that it publishes to is full."""

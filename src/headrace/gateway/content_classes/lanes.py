@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.arguments.replay_period import REPLAY
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue_kinds.content_lanes import ContentClassQueue, FileQueue, PacketQueue
 
 
 # Keeps 0-9/basic.publish.exchange#03, 0-9/file.publish.exchange#03,
 # 0-9/message.transfer.destination#03, 0-9/stream.publish.exchange#03, 0-9-1/s105, 0-10/s221,
 # 0-10/s248.
-def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
-    """Return where content of one kind stands in these queues.
+def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
+    """Return the lanes of one kind of content in these queues.
 
     Raises:
-        AmqpError: one of them keeps messages only (0-9/file.publish.exchange#03).
+        AmqpError: a stream among them, which keeps messages only (0-9/file.publish.exchange#03).
     """
     found = []
     for queue in queues:
@@ -39,18 +40,22 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[Any]:
                 f"queue '{queue.name}' of type stream keeps messages only",
                 scope=Scope.CHANNEL,
             )
-        found.append(lane_of(queue, kind))
+        found.append(cast("ContentClassQueue", lane_of(queue, kind)))
     return found
 
 
 def takes_at_once(lane: Queue, message: Message) -> bool:
     """Return True if a consumer would get a file now."""
+    contents = lane.vhost.contents
     if lane.ready_count:
         return False
     return any(
         c.can()
         and c.accepts(message) == 1
-        and (c.selector is None or c.selector.matches(lane.vhost.contents.values(message)))
+        and (
+            c.selector is None
+            or (contents is not None and c.selector.matches(contents.values(message)))
+        )
         for c in lane.consumers or ()
     )
 
@@ -62,7 +67,7 @@ def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
         InvalidArgument: an argument makes no sense.
         NotImplementedHere: it asks for a range of positions.
     """
-    lane: Any = consumer.queue
+    lane = cast("FileQueue | PacketQueue", consumer.queue)
     what = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
     for name in (BROWSE, OFFSET, REPLAY):
         if name in arguments:

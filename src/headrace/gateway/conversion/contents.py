@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import BasicContents, address_of, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
@@ -36,7 +36,7 @@ from headrace.protocol.v0_x.frames import framed
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry, with_header_entry_at
-from headrace.wire.table import Long, check_table, decode_table, encode_entry
+from headrace.wire.table import Long, Table, check_table, decode_table, encode_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Contents:
         message: Message,
         exchange: str,
         routing_key: str,
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         *,
         expires: bool = False,
     ) -> Message:
@@ -88,7 +88,7 @@ class Contents:
         return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
 
     def stamped(
-        self, message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+        self, message: Message, headers: Mapping[str, object], timestamp_s: int | None
     ) -> Message:
         """Return the message with further headers, and with another timestamp unless it is None.
 
@@ -115,7 +115,7 @@ class Contents:
             raise UnreadableError(str(error)) from error
 
     def traced(
-        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+        self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
         """Return a message of class basic with the same body, which tells of another in headers.
 
@@ -134,7 +134,7 @@ class Contents:
             return self._transfer.as_basic(message)
         return self._basic.joined(message)
 
-    def header(self, message: Message, name: str) -> Any:
+    def header(self, message: Message, name: str) -> object:
         """Return the value of a header of a message in memory; None when it has none."""
         data = message.data
         if data is None or name.encode() not in data:
@@ -216,7 +216,7 @@ class TransferContents:
         message: Message,
         exchange: str,
         routing_key: str,
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         *,
         expires: bool = False,
     ) -> Message:
@@ -268,7 +268,7 @@ class TransferContents:
         )
 
 
-def with_wide_counts(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_wide_counts(headers: Mapping[str, object]) -> Mapping[str, object]:
     """Return headers whose counts of deaths and deliveries are numbers of 64 bits.
 
     So they are in RabbitMQ, and programs in Java and the like cast them to that.
@@ -294,7 +294,7 @@ def segment_of(message: Message) -> bytes:
     return segment
 
 
-def told(entries: list[Entry]) -> dict[str, Any]:
+def told(entries: list[Entry]) -> Table:
     """Return headers as Python values; what a field table cannot say is left out."""
     table = b"".join([said for said in map(as_entry, entries) if said is not None])
     return decode_table(len(table).to_bytes(4, "big") + table)[0]
@@ -310,7 +310,7 @@ def as_entry(entry: Entry) -> bytes | None:
     return raw if raw and check_table(table, 0, len(table)) > 0 else None
 
 
-def rewritten(entries: list[Entry], headers: Mapping[str, Any]) -> list[Entry]:
+def rewritten(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
     """Return entries that say ``headers``; those that stay the same stay as they are."""
     before = told(entries)
     made: list[Entry] = []

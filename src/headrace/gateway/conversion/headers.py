@@ -8,8 +8,7 @@ same body frames.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.model.contents import Content, UnreadableError
 from headrace.model.message import (
@@ -19,7 +18,12 @@ from headrace.model.message import (
     Message,
     new_message,
 )
-from headrace.protocol.codec_0_x import decode_content_header, encode_content_header
+from headrace.protocol.codec_0_x import (
+    FileProperties,
+    StreamProperties,
+    decode_content_header,
+    encode_content_header,
+)
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9
@@ -39,7 +43,10 @@ from headrace.wire.property_bits import (
     HAS_HEADERS,
     HAS_PRIORITY,
 )
-from headrace.wire.table import decode_table, encode_table, string_entry
+from headrace.wire.table import Table, decode_table, encode_table, string_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PERSISTENT_MODE = 2
 _FRAME_HEAD = 7
@@ -61,7 +68,7 @@ class BasicContents:
     def _read(self, message: Message) -> Content:
         exchange, routing_key = address_of(message)
         payload = header_of(message)
-        headers: Mapping[str, Any] = {}
+        headers: Mapping[str, object] = {}
         kind = message.flags & KIND_MASK
         if kind >= KIND_FILE:  # They never expire by themselves; files are all persistent.
             headers = other_properties(payload).headers or {}
@@ -104,7 +111,7 @@ class BasicContents:
         message: Message,
         exchange: str,
         routing_key: str,
-        headers: Mapping[str, Any],
+        headers: Mapping[str, object],
         *,
         expires: bool = False,
     ) -> Message:
@@ -119,7 +126,7 @@ class BasicContents:
             payload = header_of(message)
             if message.flags & KIND_MASK >= KIND_FILE:
                 properties = other_properties(payload)
-                properties.headers = dict(headers)
+                properties.headers = cast("Table", dict(headers))
                 size = int.from_bytes(payload[4:12], "big")
                 payload = encode_content_header(V0_9, properties.CLASS_ID, size, properties)
             else:
@@ -140,16 +147,18 @@ class BasicContents:
         return made
 
 
-def other_properties(payload: bytes) -> Any:
+def other_properties(payload: bytes) -> FileProperties | StreamProperties:
     """Return the properties of a file or a stream packet.
 
     Raises:
         MalformedError: they cannot be read.
     """
     try:
-        return decode_content_header(V0_9, payload)[2]
+        properties = decode_content_header(V0_9, payload)[2]
     except AmqpError as error:
         raise MalformedError(error.text) from error
+    assert isinstance(properties, FileProperties | StreamProperties)
+    return properties
 
 
 def shortstr(text: str) -> bytes:
@@ -166,7 +175,7 @@ def address_of(message: Message) -> tuple[str, str]:
     return data[1:size].decode(), data[size + 1 : message.address_len].decode()
 
 
-def table_in(payload: bytes) -> dict[str, Any]:
+def table_in(payload: bytes) -> Table:
     """Return the headers that a content header of class basic says; none are empty.
 
     Raises:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from headrace.wire.property_bits import HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE
 from headrace.wire.table import Timestamp, decode_table, encode_entry, encode_timestamp
@@ -39,7 +38,7 @@ def plain_header(payload: bytes) -> bytes:
     return payload[:at] + plain_table(table) + payload[end:]
 
 
-def plain_table(table: Mapping[str, Any]) -> bytes:
+def plain_table(table: Mapping[str, object]) -> bytes:
     """Encode a table with plain types only."""
     entries = b"".join(
         len(raw := key.encode()).to_bytes(1, "big") + raw + plain_value(value)
@@ -49,7 +48,7 @@ def plain_table(table: Mapping[str, Any]) -> bytes:
     return len(entries).to_bytes(4, "big") + entries
 
 
-def plain_value(value: Any) -> bytes:
+def plain_value(value: object) -> bytes:
     """Encode a value with its tag."""
     if isinstance(value, Mapping):
         return b"F" + plain_table(value)
@@ -65,6 +64,6 @@ def plain_value(value: Any) -> bytes:
     return b"S" + len(raw).to_bytes(4, "big") + raw
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """The text that a client reads in place of a value that it has no type for."""
     return value if isinstance(value, str) else str(value)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
 
 from headrace.gateway.conversion.headers import address_of, header_of, table_in
 from headrace.gateway.conversion.neutral import text_of_octets, text_of_reply_to
@@ -25,7 +24,7 @@ from headrace.wire.memory import get32
 PERSISTENT_MODE = 2
 DEFAULT_PRIORITY = 4  # Of JMS: what a message has that says nothing.
 
-Told = Callable[[list[Entry]], dict[str, Any]]
+Told = Callable[[list[Entry]], Mapping[str, object]]
 
 
 class Selected:
@@ -37,33 +36,33 @@ class Selected:
         """``told`` converts the headers of a 0-10 message to Python values."""
         self._message = message
         self._told = told
-        self._headers: Mapping[str, Any] | None = None
-        self._properties: Any = None
+        self._headers: Mapping[str, object] | None = None
+        self._properties: object = None
 
-    def get(self, name: str, /) -> Any:
+    def get(self, name: str, /) -> object:
         """Return a property or a header; None when there is none, or the message is unreadable."""
         read = NAMES.get(name)
         if read is None and name.startswith("amqp."):
             read = NAMES.get(name.replace("-", "_"))
         return self.header(name) if read is None else read(self)
 
-    def header(self, name: str) -> Any:
+    def header(self, name: str) -> object:
         """Return a header."""
         return self.headers.get(name)
 
     @property
-    def headers(self) -> Mapping[str, Any]:
+    def headers(self) -> Mapping[str, object]:
         """All headers."""
         headers = self._headers
         if headers is None:
             headers = self._headers = self._read_headers()
         return headers
 
-    def _read_headers(self) -> Mapping[str, Any]:
+    def _read_headers(self) -> Mapping[str, object]:
         message = self._message
         kind = message.flags & KIND_MASK
         if kind:
-            return self.properties.headers or {}
+            return getattr(self.properties, "headers", None) or {}
         try:
             return table_in(header_of(message))
         except MalformedError:
@@ -75,7 +74,7 @@ class Selected:
         return self._message
 
     @property
-    def properties(self) -> Any:
+    def properties(self) -> object:
         """The properties, with the names that they have in 0-9-1."""
         if self._properties is None:
             message = self._message
@@ -88,11 +87,11 @@ class Selected:
                 self._properties = NOTHING
         return self._properties
 
-    def property(self, name: str) -> Any:
+    def property(self, name: str) -> object:
         """Return a property by its name in 0-9-1."""
         return getattr(self.properties, name, None)
 
-    def _read_transfer(self) -> Any:
+    def _read_transfer(self) -> object:
         data = self._message.data
         assert data is not None, "the message is paged out"
         at = self._message.address_len + 2
@@ -135,23 +134,23 @@ def octets(raw: bytes | None) -> bytes | None:
     return None if raw is None else text_of_octets(raw)
 
 
-def _property(name: str) -> Callable[[Selected], Any]:
+def _property(name: str) -> Callable[[Selected], object]:
     return lambda selected: selected.property(name)
 
 
-def _message_id(selected: Selected) -> Any:
+def _message_id(selected: Selected) -> object:
     value = selected.property("message_id")
     if value is not None and selected.property("message_uuid") is not None:
         return f"ID:{value}"
     return value
 
 
-def _priority(selected: Selected) -> Any:
+def _priority(selected: Selected) -> object:
     value = selected.property("priority")
     return DEFAULT_PRIORITY if value is None else value
 
 
-def _timestamp(selected: Selected) -> Any:
+def _timestamp(selected: Selected) -> object:
     value = selected.property("timestamp")
     return value * 1000 if isinstance(value, int) else value
 
@@ -176,7 +175,7 @@ def _routing_key(selected: Selected) -> str:
     return address_of(selected.message)[1]
 
 
-def _subject(selected: Selected) -> Any:
+def _subject(selected: Selected) -> object:
     value = selected.header("qpid.subject")
     return _routing_key(selected) if value is None else value
 
@@ -187,7 +186,7 @@ def _to(selected: Selected) -> str:
 
 
 #: What is no header: the names of JMS, and those of AMQP.
-NAMES: dict[str, Callable[[Selected], Any]] = {
+NAMES: dict[str, Callable[[Selected], object]] = {
     "JMSMessageID": _message_id,
     "JMSCorrelationID": _property("correlation_id"),
     "JMSType": _property("type"),

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import address_of, header_of, shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
@@ -40,7 +39,9 @@ from headrace.wire.property_bits import HAS_HEADERS, HAS_TIMESTAMP
 from headrace.wire.table import encode_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from headrace.wire.table import Table
 
 _FRAME_HEAD = 7
 _BASIC = 60
@@ -51,7 +52,7 @@ _PROPERTIES = (  # As RabbitMQ names them.
 )
 
 
-def stamped(message: Message, headers: Mapping[str, Any], timestamp_s: int | None) -> Message:
+def stamped(message: Message, headers: Mapping[str, object], timestamp_s: int | None) -> Message:
     """Return a message with further headers, and with another timestamp unless it is None.
 
     Raises:
@@ -74,7 +75,9 @@ def stamped(message: Message, headers: Mapping[str, Any], timestamp_s: int | Non
     return made
 
 
-def _stamped_basic(message: Message, headers: Mapping[str, Any], timestamp_s: int | None) -> bytes:
+def _stamped_basic(
+    message: Message, headers: Mapping[str, object], timestamp_s: int | None
+) -> bytes:
     payload = header_of(message)
     for name, value in headers.items():
         payload = with_header_entry(payload, encode_entry(name, value))
@@ -95,7 +98,7 @@ def _with_header(message: Message, payload: bytes) -> bytes:
 
 
 def _stamped_transfer(
-    message: Message, headers: Mapping[str, Any], timestamp_s: int | None
+    message: Message, headers: Mapping[str, object], timestamp_s: int | None
 ) -> bytes:
     data = message.data
     assert data is not None, "the message is paged out"
@@ -117,7 +120,7 @@ def _stamped_transfer(
 
 
 def traced(
-    message: Message, exchange: str, routing_key: str, headers: Mapping[str, Any]
+    message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
 ) -> Message:
     """Return a copy for the trace: the same body, and all else in headers.
 
@@ -127,20 +130,20 @@ def traced(
     source, key = address_of(message)
     try:
         payload, pieces = _as_basic(message)
-        read: Any = decode_content_header(V0_9_1, payload)[2]
+        read = decode_content_header(V0_9_1, payload)[2]
         properties = {
             name: _plain(value)
             for name in _PROPERTIES
             if (value := getattr(read, name, None)) is not None
         }
-        told: dict[str, Any] = {
+        told: dict[str, object] = {
             "exchange_name": source,
             "routing_keys": [key, *_copies(properties.get("headers"))],
             "properties": properties,
             **headers,
         }
         header = encode_content_header(
-            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=told)
+            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", told))
         )
     except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
         raise UnreadableError(str(error)) from error

@@ -11,11 +11,22 @@ queue. It goes with its consumer.
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.errors import PreconditionFailed
 
+if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Client
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.queue.queue import Queue
+
 REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+class Asker(Protocol):
+    """A channel or session that sends questions."""
+
+    reply_queue: Queue | None
 
 
 def is_reply_name(name: str) -> bool:
@@ -23,20 +34,20 @@ def is_reply_name(name: str) -> bool:
     return name == REPLY_TO or name.startswith(REPLY_TO + ".")
 
 
-def make_queue(owner: Any, asker: Any, accepts: bool) -> Any:
-    """Make the queue that answers to ``asker``, a channel or a session, come to.
+def make_queue(owner: Client | Session010, asker: Asker, accepts: bool) -> Queue:
+    """Declare the queue of the answers to ``asker``.
 
-    ``owner`` is the connection or session that the queue goes with; ``accepts`` says that answers
-    are to be accepted.
+    ``owner`` is the connection or session whose end deletes the queue. ``accepts`` is True for a
+    consumer that acknowledges.
 
     Raises:
-        PreconditionFailed: they cannot be, or there is such a queue already.
+        PreconditionFailed: the consumer acknowledges, or ``asker`` has such a queue already.
     """
     if accepts:
         raise PreconditionFailed("reply consumer cannot acknowledge")
     if asker.reply_queue is not None and not asker.reply_queue.deleted:
         raise PreconditionFailed("reply consumer already set")
-    queue = owner.vhost.declare_queue(
+    queue: Queue = owner.vhost.declare_queue(
         exclusive=True,
         auto_delete=True,
         owner=owner,
@@ -46,14 +57,13 @@ def make_queue(owner: Any, asker: Any, accepts: bool) -> Any:
     return queue
 
 
-def answers_to(asker: Any) -> str:
-    """Return what stands in the ``reply-to`` of a channel's or a session's questions.
+def answers_to(asker: Asker) -> str:
+    """Return the ``reply-to`` of the questions of a channel or session.
 
     Raises:
-        PreconditionFailed: it has no consumer for answers.
+        PreconditionFailed: the channel or session has no consumer for answers.
     """
     queue = asker.reply_queue
     if queue is None or queue.deleted:
         raise PreconditionFailed("fast reply consumer does not exist")
-    name: str = queue.name
-    return name
+    return queue.name

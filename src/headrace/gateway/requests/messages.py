@@ -84,14 +84,14 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     what: RequestAnswer = {"do": do, "from": source}
     call.allow("read", source)
     if do in ("move", "copy"):
-        what["to"] = call.text("to")
-        call.allow("write", what["to"])
+        what["to"] = target = call.text("to")
+        call.allow("write", target)
     for field in ("selector", "count", "first", "last", "dry_run"):
         what[field] = call.request.get(field) or None
     errands = call.vhost.errands
     known = errands.find(name, what) if name else None
     if isinstance(known, dict):
-        return answered(call, what["from"], {"id": name, **known, "state": "done", "already": True})
+        return answered(call, source, {"id": name, **known, "state": "done", "already": True})
     if known is None:
         watcher = call.connection.number
         dry = call.flag("dry_run")

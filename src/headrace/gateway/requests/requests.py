@@ -26,7 +26,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
@@ -61,7 +61,7 @@ SLICED_MAX = 64  # Requests of one service that are half done.
 NUMBER_MAX = (1 << 63) - 1
 _HEADER, _BODY = 2, 3  # Types of frames.
 
-RequestAnswer = dict[str, Any]  # JSON, of a shape that each request has of its own.
+RequestAnswer = dict[str, object]  # JSON, of a shape that each request has of its own.
 Outcome = TypeVar("Outcome")
 Steps = Generator[None, None, RequestAnswer]
 

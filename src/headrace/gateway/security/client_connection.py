@@ -18,12 +18,17 @@ class ClientTransport(Protocol):
         """Read no more messages than these rates allow."""
 
 
-class ClientConnection(Protocol):
-    """A connection; the last five methods are the results of a login."""
+class Identified(Protocol):
+    """A connection with its user and virtual host, for logs."""
 
     number: int
     user: User | None  # None before the login.
     vhost: VirtualHost | None  # None before it is open.
+
+
+class ClientConnection(Identified, Protocol):
+    """A connection; the last five methods are the results of a login."""
+
     ended: bool
     body_max: int  # Bytes of a body.
     transport: ClientTransport | None

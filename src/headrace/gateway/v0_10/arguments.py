@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-PLAIN: tuple[Any, ...] = (bool, int, float, str, bytes)
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAIN: tuple[type, ...] = (bool, int, float, str, bytes)
 
 
-def plain(value: Any) -> Any:
-    """Return a map's value in types that do not tell how wide it was on the wire."""
+def plain(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return a map whose values are of types that do not keep their width on the wire."""
+    return {key: _plain_value(value) for key, value in arguments.items()}
+
+
+def _plain_value(value: object) -> object:
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return plain(value)
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     for kind in PLAIN:
         if isinstance(value, kind):
             return kind(value)

@@ -6,7 +6,7 @@ Both families know the same properties of these classes; a queue keeps them in t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from headrace.gateway.conversion.neutral_values import (
     CannotConvert,
@@ -24,11 +24,13 @@ from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table, encode_table
 from headrace.wire.types_0_10 import decode_map, encode_map
 
+Kinds: TypeAlias = tuple[type[codec_0_10.Struct], type[codec_0_x.PropertiesBase]]
+
 FILE = codec_0_10.FileProperties, codec_0_x.FileProperties
 STREAM = codec_0_10.StreamProperties, codec_0_x.StreamProperties
 
 
-def to_0_x(segment: bytes, kinds: tuple[type[Any], type[Any]], body_size: int) -> bytes:
+def to_0_x(segment: bytes, kinds: Kinds, body_size: int) -> bytes:
     """Return the content header of 0-9 for a header segment; without one it has no properties.
 
     Raises:
@@ -36,7 +38,7 @@ def to_0_x(segment: bytes, kinds: tuple[type[Any], type[Any]], body_size: int) -
     """
     struct_of, properties_of = kinds
     structs = codec_0_10.decode_headers(segment) if segment else []
-    struct: Any = next((s for s in structs if isinstance(s, struct_of)), struct_of())
+    struct = next((s for s in structs if isinstance(s, struct_of)), struct_of())
     values = {name: getattr(struct, name) for name in struct.FIELDS}
     try:
         if values["headers"] is not None:
@@ -49,7 +51,7 @@ def to_0_x(segment: bytes, kinds: tuple[type[Any], type[Any]], body_size: int) -
         raise ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, str(error)) from error
 
 
-def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
+def to_0_10(header: bytes, kinds: Kinds) -> bytes:
     """Return the header segment for a content header of 0-x.
 
     Raises:
@@ -57,7 +59,7 @@ def to_0_10(header: bytes, kinds: tuple[type[Any], type[Any]]) -> bytes:
     """
     struct_of = kinds[0]
     try:
-        properties: Any = codec_0_x.decode_content_header(V0_9, header)[2]
+        properties = codec_0_x.decode_content_header(V0_9, header)[2]
         values = {name: getattr(properties, name) for name in properties.FIELDS}
         if values["headers"] is not None:
             table = encode_table(values["headers"])

@@ -13,19 +13,17 @@ They are known by the product that they name when they log in. Rules are kept wi
 
 from __future__ import annotations
 
-from typing import Any
-
 KIN = "qpid "  # What the products' names begin with,
 RETICENT = "qpid python client"  # and this one's name.
 
 
-def is_qpid_client(properties: dict[str, Any]) -> bool:
+def is_qpid_client(properties: dict[str, object]) -> bool:
     """Return True if a client is one of Qpid's."""
     product = properties.get("product")
     return isinstance(product, str) and product.lower().startswith(KIN)
 
 
-def is_reticent(properties: dict[str, Any]) -> bool:
+def is_reticent(properties: dict[str, object]) -> bool:
     """Return True if a client must not get known completions that it did not ask for."""
     product = properties.get("product")
     return isinstance(product, str) and product.lower() == RETICENT

@@ -19,7 +19,7 @@ The methods here do a slice of the work each, inside a transaction that the call
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -36,6 +36,12 @@ if not cython.compiled:
     from headrace.model.stream.log import StreamLog
     from headrace.model.stream.stream import Stream
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from headrace.model.contents import Contents
+    from headrace.model.queue.destination import Options
+
 log = logging.getLogger(__name__)
 
 SLICE_OCTETS = 1 << 20  # Taken at a time, and somewhat more if the last one is large.
@@ -45,10 +51,11 @@ READ_OCTETS = 131072  # What is read from the log at a time to be given back or 
 class Lease(Stream):
     """The hidden stream of one queue and one group."""
 
-    def __init__(self, name: str, log: StreamLog, **options: Any) -> None:
+    def __init__(self, name: str, log: StreamLog, **options: "Unpack[Options]") -> None:
         Stream.__init__(self, name, log, **options)
         self.is_hidden = True
-        self.source: Any = None  # The queue.
+        #: The queue that it is a lease of.
+        self.source: Queue = None  # type: ignore[assignment]  # Set by follow, before any use.
         self.group = ""
         self.kept: Any = log  # The same, as one that knows where its records came from.
         self.settled = 0  # Every number below it is settled or given back.
@@ -58,7 +65,9 @@ class Lease(Stream):
         self.source = source
         self.group = group
         self.access_name = source.name
-        contents = None if self.vhost is None else self.vhost.contents
+        contents: Contents | None = None
+        if self.vhost is not None:
+            contents = self.vhost.contents
         if contents is not None:
             self.kept.render = contents.leased
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headrace.model.errors import (
     IllegalState,
@@ -283,8 +283,7 @@ class Leases:
 
     def adopt(self, lease: Lease) -> None:
         """Register the hidden stream of a lease that was loaded with the definitions."""
-        queue_id = lease.arguments.get(ARGUMENT, 0)
-        group = lease.arguments.get(ARGUMENT_GROUP, "")
+        queue_id, group = _source_of(lease)
         self._known[queue_id, group] = lease
         self._of.setdefault(queue_id, {})[group] = lease
         self.ownerships[lease] = LeaseOwnership()
@@ -408,7 +407,7 @@ class Leases:
 
     def _forget(self, lease: Lease) -> None:
         """Remove a lease from the registry."""
-        queue_id, group = lease.arguments[ARGUMENT], lease.arguments[ARGUMENT_GROUP]
+        queue_id, group = _source_of(lease)
         self.vhost.facts.put(_key(lease), None)
         self.rejects.forget(lease)
         self._known.pop((queue_id, group), None)
@@ -501,6 +500,12 @@ class _Transaction:
 
 
 _DONE = object()
+
+
+def _source_of(lease: Lease) -> tuple[int, str]:
+    """Return the id of a lease's queue, and its group; 0 and empty where a definition has none."""
+    queue_id, group = lease.arguments.get(ARGUMENT, 0), lease.arguments.get(ARGUMENT_GROUP, "")
+    return cast("int", queue_id), cast("str", group)
 
 
 def _key(lease: Lease) -> bytes:

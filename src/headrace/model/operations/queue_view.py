@@ -175,7 +175,9 @@ class QueueView(Stream):
         seen.flags = message.flags & C_REDELIVERED
         seen.deadline_ms = message.deadline_ms
         seen.deliveries = message.deliveries
-        return bool(consumer.selector.matches(self.vhost.contents.values(seen)))
+        contents = self.vhost.contents
+        assert contents is not None
+        return bool(consumer.selector.matches(contents.values(seen)))
 
     def entry(self, message: Message) -> Entry | None:
         """Return a message as the record of a stream; None when it cannot be shown."""

@@ -20,6 +20,7 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
 
 if TYPE_CHECKING:
+    from headrace.model.contents import Contents
     from headrace.model.queue.queue import Queue
 
 LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
@@ -176,10 +177,10 @@ class Browsing:
         if consumer.no_local and consumer.publisher == message.publisher:
             return 0
         if consumer.selector is not None:
-            vhost = self.queue.vhost
-            if vhost is None or vhost.contents is None:
-                return 0
-            if not consumer.selector.matches(vhost.contents.values(message)):
+            contents: Contents | None = None
+            if self.queue.vhost is not None:
+                contents = self.queue.vhost.contents
+            if contents is None or not consumer.selector.matches(contents.values(message)):
                 return 0
         return consumer.accepts(message)
 
@@ -190,11 +191,12 @@ class Browsing:
             consumer.cursor.looks = 0
         if not complete:
             consumer.looking = True
-            if queue.vhost is None:
-                queue.wake()
-            else:
+            hosted = queue.vhost is not None
+            if hosted:
                 when_ms = queue.counters.now_ms + LOOK_PAUSE_MS
                 queue.vhost.scheduler.put(("look", queue), when_ms, self.go_on)
+            else:
+                queue.wake()
         elif consumer.looking:
             consumer.looking = False
             consumer.looked()

@@ -97,7 +97,7 @@ class DeadLetterSender:
         queue = self.queue
         begun = self.begin(message)
         try:
-            if queue.vhost is not None and not queue.deleted:
+            if not queue.deleted and queue.vhost is not None:
                 queue.vhost.dead_letters.dead_letter(message, queue, "unconvertible", text)
             queue.remove(message)
         finally:

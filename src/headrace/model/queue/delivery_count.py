@@ -25,6 +25,7 @@ from headrace.model import contents as deadletter
 from headrace.model.message import KIND_FILE, KIND_MASK
 
 if TYPE_CHECKING:
+    from headrace.model.contents import Contents
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
 
@@ -39,7 +40,9 @@ DEATHS = (deadletter.REJECTED, deadletter.EXPIRED, deadletter.MAXLEN, deadletter
 
 def tell(queue: Queue, message: Message) -> None:
     """Write into the headers of a message in memory how often it was requeued."""
-    contents = None if queue.vhost is None else queue.vhost.contents
+    contents: Contents | None = None
+    if queue.vhost is not None:
+        contents = queue.vhost.contents
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
     try:

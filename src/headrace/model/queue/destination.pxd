@@ -80,7 +80,6 @@ cdef class Destination:
     cdef public bint auto_delete
     cdef public object exclusive_owner
     cdef public dict arguments
-    cdef public str realm
     cdef public bint is_hidden
     cdef public bint is_stream
     cdef public str access_name

@@ -12,7 +12,7 @@ it reports room again, so a parked consumer costs nothing. With a single active 
 """
 
 import operator
-from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict
+from typing import TYPE_CHECKING, Protocol, Required, TypedDict
 
 import cython
 
@@ -26,6 +26,9 @@ if not cython.compiled:
     from headrace.model.queue.ready_list import Cursor, ReadyList
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.host import QueueHost
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
 
@@ -60,7 +63,7 @@ class Consumer:
         self.publisher = 0  # The number of its connection, as in Message.publisher.
         self.parked = False  # Out of the queue's round, waiting for room.
         self.browses = False  # Is shown messages without acquiring them.
-        self.arguments: dict[str, Any] = {}
+        self.arguments: Mapping[str, object] = {}
 
     def can(self) -> bool:
         """Return True if there is room for one more message."""
@@ -246,12 +249,12 @@ class Options(TypedDict, total=False):
 
     store: Required[Store]
     counters: Required[Counters]
-    vhost: Any
+    vhost: "QueueHost | None"
     id: int
     durable: bool
     auto_delete: bool
     exclusive_owner: object
-    arguments: dict[str, Any] | None
+    arguments: dict[str, object] | None
 
 
 class Destination:
@@ -263,24 +266,24 @@ class Destination:
         *,
         store: Store,
         counters: Counters,
-        vhost: Any = None,
+        vhost: "QueueHost | None" = None,
         id: int = 0,  # noqa: A002 - the field has this name in every definition
         durable: bool = False,
         auto_delete: bool = False,
         exclusive_owner: object = None,
-        arguments: dict[str, Any] | None = None,
+        arguments: dict[str, object] | None = None,
     ) -> None:
         self.name = name
         self.store = store
         self.counters = counters
-        self.vhost = vhost
+        # Only queues in tests are without a virtual host.
+        self.vhost: QueueHost = vhost  # type: ignore[assignment]
         self.id = id
         self.id_bytes = id.to_bytes(4, "big")
         self.durable = durable
         self.auto_delete = auto_delete
         self.exclusive_owner = exclusive_owner
         self.arguments = arguments if arguments is not None else {}
-        self.realm = ""  # The access realm of the ticket that it was made with.
         self.is_hidden = False  # The broker's own: clients cannot publish to it or bind it.
         self.is_stream = False  # Messages stay after delivery; see model.stream.
         self.access_name = name  # Permission to read the queue of this name is enough to read it.

@@ -270,7 +270,7 @@ class Queue(Destination):
     def remove_browser(self, consumer: Consumer) -> None:
         """Show a consumer nothing more."""
         consumer.parked = False
-        if self.vhost is not None and consumer.browses:
+        if consumer.browses and self.vhost is not None:
             self.vhost.consumer_removed(consumer)
         if self.browsing is not None:
             self.browsing.remove_browser(consumer)

@@ -16,7 +16,7 @@ of the lowest priority go first.
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -31,6 +31,9 @@ if not cython.compiled:
 
 from headrace.model.errors import NotImplementedHere
 from headrace.model.queue_kinds.apply_arguments import apply_arguments
+
+if TYPE_CHECKING:
+    from headrace.model.ports import Files
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +57,13 @@ class ContentClassQueue(Queue):
             arguments=queue.arguments,
         )
         self.parent = queue
-        self.apply(queue.arguments if queue.vhost is None else queue.vhost.effective(queue))
+        arguments = queue.arguments
+        if queue.vhost is not None:
+            arguments = queue.vhost.effective(queue)
+        self.apply(arguments)
         self.on_deadline = queue.on_deadline
 
-    def apply(self, arguments: dict[str, Any]) -> None:
+    def apply(self, arguments: dict[str, object]) -> None:
         """Set what the effective arguments of the queue say; again when they change."""
         apply_arguments(self, arguments)
 
@@ -88,9 +94,11 @@ class FileQueue(ContentClassQueue):
 
     def __init__(self, queue: Queue) -> None:
         ContentClassQueue.__init__(self, queue, queue.durable)
-        self.files: Any = None if queue.vhost is None else queue.vhost.files
+        self.files: Files | None = None
+        if queue.vhost is not None:
+            self.files = queue.vhost.files
 
-    def apply(self, arguments: dict[str, Any]) -> None:
+    def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
         if self.delivery_limit < 0 and self.dead_letter_exchange is not None:
             self.delivery_limit = FILE_DELIVERIES
@@ -186,7 +194,7 @@ class PacketQueue(ContentClassQueue):
         ContentClassQueue.__init__(self, queue, False)
         self.discarded = 0  # Packets that gave way.
 
-    def apply(self, arguments: dict[str, Any]) -> None:
+    def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
         self.ready.max_priority = self.ready.max_priority or PACKET_LEVELS
         max_length = max_bytes = -1

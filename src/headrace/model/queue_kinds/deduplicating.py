@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
+    from headrace.model.contents import Contents
     from headrace.model.queue.destination import Options
 
 
@@ -38,7 +39,7 @@ class DeduplicatingQueue(InspectingQueue):
         self._ids: dict[int, bytes] = {}  # Their ids by seq.
         self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
         self._cache: Ids | None = None  # Made when first needed: facts come after queues.
-        self._header = self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT)
+        self._header = str(self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT))
 
     def ready_consumer(self) -> None:
         """Return None: each message must be inspected."""
@@ -112,7 +113,9 @@ class DeduplicatingQueue(InspectingQueue):
         return self._cache
 
     def _headers_of(self, message: Message) -> Mapping[str, object]:
-        contents = None if self.vhost is None else self.vhost.contents
+        contents: Contents | None = None
+        if self.vhost is not None:
+            contents = self.vhost.contents
         if contents is None:
             return {}
         headers: Mapping[str, object] = {}

@@ -20,7 +20,7 @@ from array import array
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import RepublishedHeaders
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.queue.destination import Options
+    from headrace.model.vhost.virtual_host import VirtualHost
 
     Rows = Iterator[tuple[int, ...]]
 
@@ -302,7 +303,7 @@ class DelayedQueue(Queue):
             self.counters.memory_used += weight_of(message) - before
         self.delivered += 1
         try:
-            self.vhost.delayed.release(message)
+            cast("VirtualHost", self.vhost).delayed.release(message)
         except deadletter.UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
         self.remove(message)

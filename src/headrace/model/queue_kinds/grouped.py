@@ -15,8 +15,6 @@ An unacked message binds its group, also when its consumer is gone: no other con
 following message before the earlier one is settled or requeued.
 """
 
-from typing import Any
-
 import cython
 
 if not cython.compiled:
@@ -32,7 +30,7 @@ PASSED_MAX = 256  # Messages that one drain passes over because their consumers 
 class GroupedQueue(InspectingQueue):
     """A queue whose messages are delivered by groups."""
 
-    def shape(self, arguments: dict[str, Any]) -> None:
+    def shape(self, arguments: dict[str, object]) -> None:
         InspectingQueue.shape(self, arguments)
         self.group_list = GroupList(self.reader, arguments, self)
         self.ready = self.group_list

@@ -13,7 +13,7 @@ Limits by Qpid's names. Unacked messages count for these, so no arrival is deliv
 which there would be no room.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -75,7 +75,7 @@ class InspectingQueue(Queue):
         self.reader = HeaderReader(self.store, self.vhost)
         self.later: Later | None = None  # Messages that are not valid yet.
 
-    def shape(self, arguments: dict[str, Any]) -> None:
+    def shape(self, arguments: dict[str, object]) -> None:
         """Set up the queue, before any message, as its arguments say."""
         if number(arguments.get("holdOnPublishEnabled", False)):
             self.later = Later()

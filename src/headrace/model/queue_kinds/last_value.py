@@ -15,7 +15,7 @@ Cost. Two dictionary entries a message, and of a long value a digest; what is re
 the ring as a shell.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -42,7 +42,7 @@ class LastValueQueue(InspectingQueue):
         self.alike: dict[object, dict[int, Message]] = {}  # By value and seq; the newest is last.
         self.keys: dict[int, object] = {}  # The value, by seq, of each message that has one.
 
-    def shape(self, arguments: dict[str, Any]) -> None:
+    def shape(self, arguments: dict[str, object]) -> None:
         InspectingQueue.shape(self, arguments)
         named = arguments.get("qpid.LVQ_key", "qpid.LVQ_key")
         self.key = str(arguments.get("qpid.last_value_queue_key", named))

@@ -11,7 +11,6 @@ A queue that is deleted leaves the pool; with the last one the consumer is cance
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.arguments.values import as_list
@@ -20,13 +19,15 @@ from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from headrace.model.message import Message
 
 ARGUMENT = "x-multiqueue"
 QUEUES_MAX = 64  # Of one consumer.
 
 
-def names_in(arguments: Mapping[str, Any]) -> list[str]:
+def names_in(arguments: Mapping[str, object]) -> list[str]:
     """Return the names of the queues that a consumer lists: an array, or a text with commas.
 
     Raises:

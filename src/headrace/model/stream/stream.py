@@ -9,7 +9,7 @@ would have its offset given to another.
 
 import logging
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Unpack, cast
 
 import cython
 
@@ -19,6 +19,11 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.log import StreamLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.queue.destination import Options
 
 from headrace.model.arguments.consumer import switched
 from headrace.model.arguments.number import number_of
@@ -55,7 +60,7 @@ INTERVAL_UNITS_S = {
 class Stream(Queue):
     """A queue of type stream."""
 
-    def __init__(self, name: str, log: StreamLog, **options: Any) -> None:
+    def __init__(self, name: str, log: StreamLog, **options: "Unpack[Options]") -> None:
         Queue.__init__(self, name, **options)
         self.log = log
         log.name = name
@@ -65,8 +70,9 @@ class Stream(Queue):
         self.ahead_octets: dict[Consumer, int] = {}  # What of the memory in use these are.
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
-        self.tracking: Any = None  # Once a reader is to be remembered.
-        self.choosy: Any = None  # Readers that want nothing of their own: [(consumer, records)].
+        self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
+        # Readers without records of their own connection; None while there are none.
+        self.choosy: list[tuple[Consumer, OwnRecords]] | None = None
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -115,14 +121,14 @@ class Stream(Queue):
         message.data = None
         store.flush_backlog()
 
-    def limit(self, arguments: dict[str, Any]) -> None:
+    def limit(self, arguments: "Mapping[str, object]") -> None:
         """Set how much the stream keeps, as its effective arguments say."""
         log = self.log
-        octets_max = arguments.get("x-max-length-bytes", -1)
-        age_max_ms = age_ms(arguments.get("x-max-age", "")) or -1
-        log.limit_segments(arguments.get("x-stream-max-segment-size-bytes", 0))
-        if octets_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
-            log.limit(octets_max, age_max_ms)
+        bytes_max = cast("int", arguments.get("x-max-length-bytes", -1))
+        age_max_ms = age_ms(cast("str", arguments.get("x-max-age", ""))) or -1
+        log.limit_segments(cast("int", arguments.get("x-stream-max-segment-size-bytes", 0)))
+        if bytes_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
+            log.limit(bytes_max, age_max_ms)
             before = log.held
             log.trim(self.counters.now_ms)
             self.counters.memory_used += log.held - before
@@ -149,7 +155,7 @@ class Stream(Queue):
 
     def note_own(self, publisher: int, offset: int) -> None:
         """A connection published this record: its readers that want nothing of its own know."""
-        for consumer, own in list(self.choosy):
+        for consumer, own in list(self.choosy or ()):
             if consumer.publisher != publisher:
                 continue
             own.note(offset)
@@ -234,7 +240,7 @@ class Stream(Queue):
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
         )
 
-    def resolve(self, asked: Any) -> int:
+    def resolve(self, asked: object) -> int:
         """Return the offset that first, last, next, a number, a time or an interval stands for.
 
         Raises:
@@ -388,7 +394,9 @@ class Stream(Queue):
                 if not entries:
                     return
                 looked += READ_OCTETS_MAX if reading.selector is None else SELECT_WEIGHT
-                batch = reading.sift(entries, self.vhost.contents, self.blocks)
+                contents = self.vhost.contents
+                assert contents is not None  # Without it there are no streams.
+                batch = reading.sift(entries, contents, self.blocks)
                 if not batch:
                     continue
                 self.fetch(consumer, batch)

@@ -16,7 +16,16 @@ if not cython.compiled:
     from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
     from headrace.wire.memory import copy, cut, put16, put32
 
-from headrace.protocol.codec_0_10 import Control, SessionDetached, decode_command, encode_control
+from headrace.protocol.codec_0_10 import (
+    Command,
+    Control,
+    ExecutionException,
+    MessageTransfer,
+    SessionDetached,
+    Struct,
+    decode_command,
+    encode_control,
+)
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_10.events import (
     Attached,
@@ -249,6 +258,7 @@ class SessionConnection(Endpoint):
     ) -> None:
         """A message.transfer came with a larger body; ``start`` holds the rest."""
         command = decode_command(start[:args_end])[1]
+        assert isinstance(command, MessageTransfer)
         self.events.append(
             TransferReceived(
                 session.name,
@@ -272,7 +282,7 @@ class SessionConnection(Endpoint):
         return None
 
     def on_command(
-        self, session: "Session", command: Any, header: bytes, parts: tuple[bytes, ...]
+        self, session: "Session", command: Command, header: bytes, parts: tuple[bytes, ...]
     ) -> None:
         """Another command came, with the payload of its header segment and its body."""
         self.events.append(
@@ -282,11 +292,11 @@ class SessionConnection(Endpoint):
         )
         session.complete(session.command_id)
 
-    def on_result(self, session: "Session", command_id: int, value: Any) -> None:
+    def on_result(self, session: "Session", command_id: int, value: Struct | None) -> None:
         """Handle the result of a command of ours: a struct, or None."""
         self.events.append(ResultReceived(session.name, command_id, value))
 
-    def on_exception(self, session: "Session", exception: Any) -> None:
+    def on_exception(self, session: "Session", exception: ExecutionException) -> None:
         """A command of ours failed; the session ends, the peer detaches it."""
         self.events.append(SessionFailed(session.name, exception))
 
@@ -294,7 +304,7 @@ class SessionConnection(Endpoint):
         """The peer completed these commands of ours, both ends included, for the first time."""
         self.events.append(Completed(session.name, lo, hi))
 
-    def on_session_control(self, session: "Session", control: Any) -> None:
+    def on_session_control(self, session: "Session", control: Control) -> None:
         """The peer answered: session.attached, expected, timeout."""
         self.events.append(ControlReceived(session.channel, control))
 

@@ -4,7 +4,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.protocol.errors_0_10 import CloseError
+from headrace.protocol.codec_0_10 import Control, ExecutionException, MessageTransfer, Struct
+from headrace.protocol.errors_0_10 import CloseError, ExecutionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class ControlReceived(Event):
     """A control of the connection class (channel 0, or the one that it names), or an answer."""
 
     channel: int
-    control: Any
+    control: Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class TransferReceived(Event):
     session: bytes
     command_id: int
     sync: bool
-    command: Any
+    command: MessageTransfer
     header: bytes
     body: bytes
 
@@ -56,7 +57,7 @@ class CommandReceived(Event):
     session: bytes
     command_id: int
     sync: bool
-    command: Any
+    command: Any  # A Command of any class: its owner knows which commands it asked for.
     header: bytes
     body: bytes
 
@@ -76,7 +77,7 @@ class ResultReceived(Event):
 
     session: bytes
     command_id: int
-    value: Any
+    value: Struct | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class SessionFailed(Event):
     """A session ends: ``error`` is our ExecutionError, or the peer's execution.exception."""
 
     session: bytes
-    error: Any
+    error: ExecutionError | ExecutionException
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace import __version__
 from headrace.model.arguments.values import queue_type
@@ -137,7 +137,7 @@ def is_exported(queue: Queue) -> bool:
         queue.is_hidden
         or is_own(queue.name)
         or queue.exclusive_owner is not None
-        or queue.vhost.lifetimes.is_owner_bound(queue)
+        or cast("VirtualHost", queue.vhost).lifetimes.is_owner_bound(queue)
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.neutral import reply_to_of_text
 from headrace.gateway.requests.requests import RequestCall, Service, Steps, failure
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.requests.requests import Answer, RequestAnswer
+    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.qmf.reply import QmfObject
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class Agent(Service):
 
     # --- Requests -------------------------------------------------------------------------------
 
-    def answer_to(self, connection: Any, properties: BasicProperties) -> Reply | None:
+    def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Reply | None:
         exchange, key = reply_to_of_text((properties.reply_to or "").encode())
         reply = Reply(self, connection, exchange.decode(), key.decode(), properties)
         try:
@@ -106,7 +108,7 @@ class Agent(Service):
             return None
         return reply
 
-    def do(self, connection: Any, body: bytes, answer: Answer) -> None:
+    def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
         assert isinstance(answer, Reply)
         opcode = (answer.asked.headers or {}).get("qmf.opcode")
         try:
@@ -116,7 +118,7 @@ class Agent(Service):
         except MalformedError as error:
             answer.give(failure(BAD_REQUEST, f"the body is no map of AMQP 0-10: {error}"))
             return
-        call = Asking(self, connection, with_texts(request))
+        call = Asking(self, connection, cast("dict[str, object]", with_texts(request)))
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
@@ -160,7 +162,7 @@ def query(call: Asking, reply: Reply) -> Steps:
     kind = call.checked("_class_name", schema.get("_class_name"), NAME_OCTETS_MAX)
     if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
         return {"objects": []}
-    before: list[dict[str, Any]] | None = None
+    before: list[QmfObject] | None = None
     for some in chunks(view, kind):
         if crowded(agent.vhost):
             call.refuse("limit", "memory or disk is short: lists are not told")

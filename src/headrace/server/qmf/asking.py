@@ -8,7 +8,7 @@ clients of 0-10 do: the same permissions, quotas and rules for names and argumen
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import RefusedRequest, RequestCall
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
@@ -27,6 +27,7 @@ from headrace.model.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.server.qmf.agent import Agent
 
 BAD_REQUEST = "bad-request"
@@ -45,8 +46,8 @@ CODES: dict[type[Exception], str] = {  # All others are a failed precondition.
 YES, NO = frozenset((True, 1, "1", "true", "yes")), frozenset((False, 0, "0", "false", "no"))
 
 
-def with_texts(value: Any) -> Any:
-    """Return a value with texts in place of octets that are such: clients in C++ send those."""
+def with_texts(value: object) -> object:
+    """Return a value with texts in place of bytes that are such: clients in C++ send those."""
     if isinstance(value, dict):
         return {str(key): with_texts(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -62,13 +63,15 @@ def with_texts(value: Any) -> Any:
 class Asking(RequestCall):
     """A request and its user."""
 
-    def __init__(self, agent: Agent, connection: Any, request: dict[str, Any]) -> None:
+    def __init__(
+        self, agent: Agent, connection: ClientConnection, request: dict[str, object]
+    ) -> None:
         super().__init__(agent.context, agent.vhost, connection, request)
         self.agent = agent
         self.what: tuple[str, str] = ("", "")  # Class and method,
         self.key = ""  # and of which object.
 
-    def inner(self, field: str) -> dict[str, Any]:
+    def inner(self, field: str) -> dict[str, object]:
         """Return a field that is a map; empty when it is missing."""
         value = self.request.get(field)
         if value is None:
@@ -77,7 +80,7 @@ class Asking(RequestCall):
             self.refuse(BAD_REQUEST, f"'{field}' is no map")
         return value
 
-    def checked(self, field: str, value: Any, octets_max: int = TEXT_OCTETS_MAX) -> str:
+    def checked(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:
         """Return a value if it is a text that may be repeated in others."""
         if not isinstance(value, str) or not value.isprintable():
             self.refuse(BAD_REQUEST, f"'{field}' is missing, or no text")
@@ -85,7 +88,7 @@ class Asking(RequestCall):
             self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} octets")
         return str(value)
 
-    def yes(self, values: dict[str, Any], field: str, default: bool = False) -> bool:
+    def yes(self, values: dict[str, object], field: str, default: bool = False) -> bool:
         """Remove a boolean field and return it; Qpid's tools send it in several forms."""
         value = values.pop(field, default)
         said = value.lower() if isinstance(value, str) else value

@@ -9,7 +9,7 @@ broker's events are observed only while a binding may match one.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import made
 from headrace.model.exchange.exchange import TopicExchange
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.events import Event, Events
     from headrace.model.exchange.binding import Binding
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.wire.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -144,11 +145,11 @@ class QmfEvents(EventTeller):
         if not queues:
             return
         known = event.facts
-        values: dict[str, Any] = {"user": known["user_who_performed_action"]}
+        values: dict[str, object] = {"user": known["user_who_performed_action"]}
         values |= {named: as_json(known[fact]) for named, fact in facts.items() if fact in known}
         if name in CREATED:
             values["disp"] = "created"
-        told: dict[str, Any] = {
+        told: dict[str, object] = {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": name, "_type": "_event"},
             "_values": values,
             "_timestamp": event.at_ms * NS_PER_MS,
@@ -159,7 +160,7 @@ class QmfEvents(EventTeller):
         except (MalformedError, ValueError):
             values.pop("args", None)
             body = encode_list([told])
-        headers: dict[str, Any] = {
+        headers: Table = {
             "method": "indication",
             "qmf.opcode": "_data_indication",
             "qmf.content": "_event",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.arguments import plain
@@ -70,7 +70,7 @@ def name_of(call: Asking) -> str:
     return name
 
 
-def text_in(call: Asking, values: dict[str, Any], field: str) -> str | None:
+def text_in(call: Asking, values: dict[str, object], field: str) -> str | None:
     """Remove a name field and return it; None when it is absent."""
     value = values.pop(field, None)
     return call.checked(field, value, NAME_OCTETS_MAX) if value is not None else None
@@ -223,7 +223,10 @@ def reroute(call: Asking) -> Steps:
     running = call.vhost.errands.begin("", what, errand, call.connection.number)
     answer = yield from messages.follow(running)
     if answer["skipped"]:
-        why = "; ".join(f"{number} {reason}" for reason, number in answer["skipped"].items())
+        why = "; ".join(
+            f"{number} {reason}"
+            for reason, number in cast("Mapping[str, int]", answer["skipped"]).items()
+        )
         call.refuse("precondition", f"{answer['done']} messages went, others stay: {why:.500}")
     return {}
 
@@ -244,7 +247,7 @@ def through(call: Asking, exchange: str, source: Queue) -> Callable[[Content], Q
     return target
 
 
-def chosen(call: Asking, field: str) -> dict[str, Any]:
+def chosen(call: Asking, field: str) -> dict[str, object]:
     """Return which messages a request is about: how many, 0 for all, and with which header."""
     count = call.number(field, 0)
     said = call.inner("filter")

@@ -11,11 +11,12 @@ users see objects that they have any permission on, and their own connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headrace import __version__
 from headrace.gateway.requests.requests import Service
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
@@ -30,13 +31,18 @@ from headrace.server.management.clients import (
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Client
+    from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.model.exchange.binding import Binding
+    from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.config.json_values import Json
     from headrace.server.management.clients import ChannelRow
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.qmf.reply import QmfObject
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
@@ -51,7 +57,7 @@ class Thing(NamedTuple):
     """An object without its frame."""
 
     key: str  # Its name within its class.
-    values: dict[str, Any]
+    values: dict[str, object]
     created_ms: int = 0  # 0: when the broker started, as far as is known.
 
 
@@ -61,7 +67,7 @@ Things = Iterator[Thing | None]  # None is a step of work that brings nothing.
 class View:
     """The objects of a virtual host that one user may see."""
 
-    def __init__(self, broker: ManagedBroker, vhost: VirtualHost, user: Any, agent: str) -> None:
+    def __init__(self, broker: ManagedBroker, vhost: VirtualHost, user: User, agent: str) -> None:
         self.broker = broker
         self.vhost = vhost
         self.user = user
@@ -76,12 +82,12 @@ class View:
             self.user, self.vhost.name, name or "amq.default"
         )
 
-    def is_own(self, user: Any) -> bool:
+    def is_own(self, user: User | None) -> bool:
         """Return True if the user may see an object of another user, or its own."""
         return self.operates or (user is not None and bool(self.user.same_as(user)))
 
-    def framed(self, kind: str, thing: Thing) -> dict[str, Any]:
-        """Return an object as answers have it. Times are nanoseconds since 1970."""
+    def framed(self, kind: str, thing: Thing) -> QmfObject:
+        """Return an object as answers have it."""
         created_ms = thing.created_ms or self.broker.started_ms
         return {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": kind, "_type": "_data"},
@@ -105,15 +111,17 @@ def class_and_key(name: str) -> tuple[str, str]:
     return (kind, key) if package == PACKAGE else (name, "")
 
 
-def chunks(view: View, kind: str) -> Generator[list[dict[str, Any]] | None]:
+def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
     """Yield all objects of a class in portions; None after as much work without any."""
-    some: list[dict[str, Any]] = []
+    some: list[QmfObject] = []
     steps = octets = 0
     for thing in CLASSES[kind](view):
         steps += 1
         if thing is not None:
             some.append(view.framed(kind, thing))
-            octets += table_octets(thing.values.get("arguments"))
+            octets += table_octets(
+                cast("Mapping[str, object] | None", thing.values.get("arguments"))
+            )
         if steps == OBJECTS_MAX or octets > OCTETS_MAX:
             yield some or None
             some = []
@@ -122,7 +130,7 @@ def chunks(view: View, kind: str) -> Generator[list[dict[str, Any]] | None]:
         yield some
 
 
-def find(view: View, kind: str, key: str) -> Generator[None, None, dict[str, Any] | None]:
+def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
     """Return the object of a name; None when there is none that the user sees."""
     found: Thing | None = None
     if kind == "queue":
@@ -147,7 +155,7 @@ def find(view: View, kind: str, key: str) -> Generator[None, None, dict[str, Any
 def brokers(view: View) -> Things:
     """The broker itself; its counts are for operators."""
     broker, counters = view.broker, view.vhost.counters
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "name": BROKER,
         "version": __version__,
         "port": broker.settings.port,
@@ -194,7 +202,7 @@ def queue_of(view: View, queue: Queue) -> Thing | None:
         return None
     depth = told["ready"] + told["unacked"]
     enqueued = max(told["published"], depth)  # Those of before a restart are not counted.
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": queue.name,
         "durable": told["durable"],
@@ -222,12 +230,12 @@ def exchanges(view: View) -> Things:
         yield exchange_of(view, exchange)
 
 
-def exchange_of(view: View, exchange: Any) -> Thing | None:
+def exchange_of(view: View, exchange: Exchange) -> Thing | None:
     """An exchange, if the user sees it."""
     if not view.sees(exchange.name):
         return None
     told = describe_exchange(view.vhost, exchange)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": exchange.name,
         "type": told["type"],
@@ -262,7 +270,7 @@ def binding_between(binding: Binding, queue: Queue) -> Thing:
 
 def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]) -> Thing:
     """A binding."""
-    values = {
+    values: dict[str, object] = {
         "exchangeRef": reference("exchange", exchange),
         "queueRef": reference(QUEUE, queue.name),
         "bindingKey": key,
@@ -312,11 +320,13 @@ def sessions(view: View) -> Things:
             yield None
             continue
         where = reference("connection", address_of(view, connection))
-        if hasattr(connection, "attached"):
+        if isinstance(connection, Connection010):
             for number, one in list(connection.attached.items()):
-                yield session_of(view, describe_session(connection, number, one), where)
+                yield session_of(
+                    view, describe_session(connection, number, cast("Session010", one)), where
+                )
         else:
-            for channel in list(connection.channels.values()):
+            for channel in cast("list[Channel]", list(connection.channels.values())):
                 yield session_of(view, describe_channel(connection, channel), where)
     shared = view.broker.shared_0_10
     for session in cast("list[Session010]", shared.sessions.waiting):
@@ -327,7 +337,7 @@ def sessions(view: View) -> Things:
 def session_of(view: View, told: ChannelRow, where: dict[str, str] | None) -> Thing:
     """A session."""
     name = told["name"] or channel_name(told["connection"], told["number"])
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": name,
         "channelId": told["number"],
@@ -367,7 +377,7 @@ def subscriptions(view: View) -> Things:
 # --- Names --------------------------------------------------------------------------------------
 
 
-def in_view(view: View) -> Iterator[Any]:
+def in_view(view: View) -> Iterator[Client | None]:
     """The connections to the virtual host that the user may see; None for each other."""
     for connection in list(view.broker.context.connections.values()):
         known = connection.transport is not None and not connection.transport.closed
@@ -375,7 +385,7 @@ def in_view(view: View) -> Iterator[Any]:
         yield connection if seen else None
 
 
-def address_of(view: View, connection: Any) -> str:
+def address_of(view: View, connection: Client) -> str:
     """Return the name of a connection: our end and the client's."""
     name = view.broker.context.telling.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.requests.requests import Answer, RequestAnswer, made
 from headrace.model.errors import ModelError
@@ -14,9 +14,11 @@ from headrace.wire.errors import MalformedError
 from headrace.wire.types_0_10 import encode_list, encode_map
 
 if TYPE_CHECKING:
+    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.server.qmf.agent import Agent
+    from headrace.wire.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +36,32 @@ ERRORS = {
 }
 
 
+class QmfObject(TypedDict):
+    """An object, as answers have it. Times are nanoseconds since 1970."""
+
+    _schema_id: dict[str, str]
+    _object_id: dict[str, str]
+    _values: dict[str, object]
+    _create_ts: int
+    _update_ts: int
+    _delete_ts: int
+
+
 class Reply(Answer):
     """A pending answer."""
 
     service: Agent
 
     def __init__(
-        self, agent: Agent, connection: Any, exchange: str, key: str, asked: BasicProperties
+        self,
+        agent: Agent,
+        connection: ClientConnection,
+        exchange: str,
+        key: str,
+        asked: BasicProperties,
     ) -> None:
         Answer.__init__(self, agent, key, asked.correlation_id)
+        assert connection.user is not None
         self.user = connection.user
         self.exchange = exchange
         self.asked = asked  # What the request said of itself.
@@ -64,11 +83,11 @@ class Reply(Answer):
     def give(self, answer: RequestAnswer) -> None:
         """Send the answer, or its last part."""
         if "error" in answer:
-            code = ERRORS.get(answer["code"], EXCEPTION)
+            code = ERRORS.get(str(answer["code"]), EXCEPTION)
             values = {"error_code": code, "error_text": answer["error"]}
             self._say("_exception", MAP, encode_map({"_values": values}), "_values")
         elif "objects" in answer:
-            self._say_objects(answer["objects"], False)
+            self._say_objects(cast("list[QmfObject]", answer["objects"]), False)
         else:
             try:
                 body = encode_map({"_arguments": answer["arguments"]})
@@ -76,7 +95,7 @@ class Reply(Answer):
                 body = encode_map({"_arguments": {}})
             self._say("_method_response", MAP, body, "_arguments")
 
-    def part(self, objects: list[dict[str, Any]]) -> None:
+    def part(self, objects: list[QmfObject]) -> None:
         """Send a part of the answer; more follow."""
         self._say_objects(objects, True)
 
@@ -105,7 +124,7 @@ class Reply(Answer):
             for binding in vhost.bindings_to(queue)
         )
 
-    def _say_objects(self, objects: list[dict[str, Any]], partial: bool) -> None:
+    def _say_objects(self, objects: list[QmfObject], partial: bool) -> None:
         """Send objects in as many messages as they need."""
         try:
             body = encode_list(objects)
@@ -123,7 +142,7 @@ class Reply(Answer):
         self, opcode: str, kind: str, body: bytes, content: str, partial: bool = False
     ) -> None:
         agent = self.service
-        headers: dict[str, Any] = {
+        headers: Table = {
             "method": "response",
             "qmf.opcode": opcode,
             "qmf.agent": agent.name,

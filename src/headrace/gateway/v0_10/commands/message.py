@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_10.commands.table import Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.queue.queue import Queue
+    from headrace.model.stream.stream import Stream
 
 SUBSCRIPTIONS_MAX = 65535  # On one session.
 UNLIMITED = 0xFFFFFFFF
@@ -129,7 +130,8 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     if queue.is_stream:
         subscription.browses = False  # Streams are read without taking from them in any case.
         link = session.connection
-        queue.check_consumer(subscription, link.publishes or link.published)
+        stream = cast("Stream", queue)
+        stream.check_consumer(subscription, link.publishes or link.published)
     elif subscription.browses:
         first = beginning(queue, arguments)
     session.subscriptions[destination] = subscription

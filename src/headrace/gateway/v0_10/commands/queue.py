@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.security.authorized_host import ALTERNATE
 from headrace.gateway.v0_10.arguments import plain
@@ -20,6 +20,7 @@ from headrace.protocol.codec_0_10 import (
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.commands.table import Handler
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.wire.types_0_10 import Map
 
 COUNT_MAX = 0xFFFFFFFF
 
@@ -75,7 +76,7 @@ def query(session: Session010, command: QueueQuery, header: bytes, parts: object
             durable=queue.durable,
             exclusive=queue.exclusive_owner is not None,
             auto_delete=queue.auto_delete,
-            arguments={k: v for k, v in queue.arguments.items() if k != ALTERNATE},
+            arguments=cast("Map", {k: v for k, v in queue.arguments.items() if k != ALTERNATE}),
             message_count=min(queue.message_count(), COUNT_MAX),
             subscriber_count=min(queue.consumer_count(), COUNT_MAX),
         )

@@ -9,11 +9,12 @@ accepts with offsets, everything else as typed commands through the table of
 
 import logging
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.v0_10.connection.connection import Connection
     from headrace.protocol.v0_10.session.session import Session as ProtocolSession
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
@@ -24,6 +25,7 @@ from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import holders_of, parts_of
 from headrace.protocol.codec_0_10 import (
+    Command,
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
@@ -37,15 +39,22 @@ from headrace.protocol.codec_0_10 import (
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Control,
+    ExecutionException,
+    Struct,
 )
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.security.access import User
+    from headrace.gateway.v0_10.commands.table import Sink
+    from headrace.gateway.v0_10.connection.context import Context010
     from headrace.gateway.v0_10.session.completion import Completion
-    from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_10.session.subscription import Subscription
+    from headrace.model.ports import Store
+    from headrace.protocol.endpoint import DurableLog
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +70,7 @@ LOCALE = "en_US"
 class Connection010(Connection):
     """One client."""
 
-    def __init__(self, shared: Any, number: int, loopback: bool) -> None:
-        """``shared`` is a :class:`headrace.gateway.v0_10.connection.context.Context010`."""
+    def __init__(self, shared: "Context010", number: int, loopback: bool) -> None:
         context = shared.context
         Connection.__init__(
             self,
@@ -80,14 +88,16 @@ class Connection010(Connection):
         self.limit(context.output_max)
         self.reader.hold_above = 2 * context.output_max
         self.counters = context.counters
-        self.store: Any = None  # The Store of its virtual host,
-        self.line: Any = None  # and that store's ConfirmLine.
+        # The store of its virtual host and that store's line: set by connection.open, before
+        # any session attaches.
+        self.store: Store = None  # type: ignore[assignment]
+        self.line: ConfirmLine = None  # type: ignore[assignment]
         self.mechanism = ""
-        self.client_properties: dict[str, Any] = {}
+        self.client_properties: dict[str, object] = {}
         self.qpid_client = False  # One of Qpid's own clients.
-        self.joined: list[Any] = []  # Sessions that came back in this read.
+        self.joined: list[Session010] = []  # Sessions that came back in this read.
         self.unflushed: list[Completion] = []  # Those with a batch of this read.
-        self.handlers: dict[str, Any] = shared.handlers
+        self.handlers = shared.handlers
         context.connections[number] = self
 
     # --- Opening --------------------------------------------------------------------------------
@@ -131,7 +141,7 @@ class Connection010(Connection):
         self.context.not_offered(self, mechanism)
 
     # Keeps 0-10/s014.
-    def logged_in(self, user: Any) -> None:
+    def logged_in(self, user: "User") -> None:
         if self.ended or self.state_number != STATE_AUTHENTICATING:
             return
         self.user = user
@@ -154,14 +164,14 @@ class Connection010(Connection):
         else:
             renew(self, control.new_secret or b"")
 
-    def renewed(self, user: Any) -> None:
+    def renewed(self, user: "User") -> None:
         """The new credentials are right; what they no longer allow ends."""
         if self.ended or self.state_number != STATE_OPEN:
             return
         self.user = user
-        sessions: list[Any] = list(self.attached.values())
-        for session in sessions:
-            session.user = user
+        for session in list(self.attached.values()):
+            target: Session010 = cython.cast(Session010, session)
+            target.user = user
         self.counters.generation += 1  # Routes were made with the rights of the old ones.
         self.send_control(ConnectionUpdateSecretOk())
         self.recheck()
@@ -241,52 +251,58 @@ class Connection010(Connection):
         self.shared.attaching = self
         return Connection.find_session(self, number, name, force)
 
-    def on_attached(self, session: Any) -> None:
-        session.attached_to(self)
+    def on_attached(self, session: ProtocolSession) -> None:
+        target: Session010 = cython.cast(Session010, session)
+        target.attached_to(self)
         self.context.telling.channel_opened(self, session.channel)
-        if session.completion.batch is not None:
-            self.unflushed.append(session.completion)
+        if target.completion.batch is not None:
+            self.unflushed.append(target.completion)
         subscription: Subscription
-        for subscription in list(session.subscriptions.values()):
+        for subscription in list(target.subscriptions.values()):
             for holder in (subscription, *holders_of(subscription)):
                 holder.publisher = self.number
             subscription.attach()
-        if session.subscriptions:
-            self.joined.append(session)  # Its command-point comes before any delivery.
-            self.recheck_session(session)
+        if target.subscriptions:
+            self.joined.append(target)  # Its command-point comes before any delivery.
+            self.recheck_session(target)
 
-    def on_resumed(self, session: Any, kept: bool) -> None:
-        session.refresh_all()
+    def on_resumed(self, session: ProtocolSession, kept: bool) -> None:
+        target: Session010 = cython.cast(Session010, session)
+        target.refresh_all()
 
-    def on_given_up(self, session: Any, lo: int, hi: int) -> None:
-        session.requeue_lost(lo, hi)
+    def on_given_up(self, session: ProtocolSession, lo: int, hi: int) -> None:
+        target: Session010 = cython.cast(Session010, session)
+        target.requeue_lost(lo, hi)
 
     def choose_timeout(self, session: ProtocolSession, requested: int | None) -> int | None:
         granted: int = self.shared.sessions.grant(requested)
         return granted
 
-    def on_detaching(self, session: Any) -> None:
-        if session.completion.failure is not None:
-            session.completion.tell_failure()  # It would be told too late.
+    def on_detaching(self, session: ProtocolSession) -> None:
+        completion: Completion = cython.cast(Session010, session).completion
+        if completion.failure is not None:
+            completion.tell_failure()  # After the detachment it is too late.
 
-    def on_detached(self, session: Any, channel: int, code: int) -> None:
-        session.publisher.detached()
+    def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
+        target: Session010 = cython.cast(Session010, session)
+        target.publisher.detached()
         self.context.telling.channel_closed(self, channel)
 
-    def on_session_failed(self, session: Any, error: ExecutionError) -> None:
+    def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
         asked = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
         level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
             self.context.refused(self, error.text)
-        session.wind_up()
+        target: Session010 = cython.cast(Session010, session)
+        target.wind_up()
 
     def recheck(self) -> None:
         """Rights have changed: sessions that read what they may no longer read fail."""
         for session in list(self.attached.values()):
-            self.recheck_session(session)
+            self.recheck_session(cython.cast(Session010, session))
 
-    def recheck_session(self, session: Any) -> None:
+    def recheck_session(self, session: Session010) -> None:
         """Fail a session with a subscription that its user may no longer have."""
         for subscription in list(session.subscriptions.values()):
             try:
@@ -300,7 +316,7 @@ class Connection010(Connection):
 
     def on_transfer(
         self,
-        session: Any,
+        session: ProtocolSession,
         d: bytes | bytearray,
         args: int,
         args_end: int,
@@ -309,14 +325,14 @@ class Connection010(Connection):
         body: int,
         body_end: int,
     ) -> None:
-        target: Session010 = session
+        target: Session010 = cython.cast(Session010, session)
         target.publisher.publish(d, args, args_end, header, header_end, body, body_end)
         if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
             self.publishes = True
 
     def on_transfer_large(
         self,
-        session: Any,
+        session: ProtocolSession,
         start: bytes,
         args: int,
         args_end: int,
@@ -325,31 +341,31 @@ class Connection010(Connection):
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        target: Session010 = session
+        target: Session010 = cython.cast(Session010, session)
         target.publisher.publish_large(start, args, args_end, header, header_end, parts, body_size)
         if target.publisher.transfer.route is None or not target.publisher.transfer.route.serves:
             self.publishes = True
 
-    def on_accept(self, session: Any, d: bytes | bytearray, lo: int, hi: int) -> None:
-        target: Session010 = session
+    def on_accept(self, session: ProtocolSession, d: bytes | bytearray, lo: int, hi: int) -> None:
+        target: Session010 = cython.cast(Session010, session)
         target.accept(d, lo, hi)
 
-    def on_completed(self, session: Any, lo: int, hi: int) -> None:
-        target: Session010 = session
+    def on_completed(self, session: ProtocolSession, lo: int, hi: int) -> None:
+        target: Session010 = cython.cast(Session010, session)
         windows = target.windows
         if windows.runs:
             windows.completed(lo, hi)
 
-    def sink_of(self, session: Any, header: bytes) -> Any:
+    def sink_of(self, session: ProtocolSession, header: bytes) -> "Sink | None":
         sink = self.shared.commands.sink
-        return None if sink is None else sink(session, header)
+        return None if sink is None else sink(cython.cast(Session010, session), header)
 
     def on_command(
-        self, session: Any, command: Any, header: bytes, parts: tuple[bytes, ...]
+        self, session: ProtocolSession, command: Command, header: bytes, parts: tuple[bytes, ...]
     ) -> None:
         self.current = command.CODE[0] << 8 | command.CODE[1]
         number = session.command_id
-        target: Session010 = session
+        target: Session010 = cython.cast(Session010, session)
         target.completion.close_batch()
         handler = self.handlers.get(command.NAME)
         if handler is None:
@@ -357,7 +373,7 @@ class Connection010(Connection):
         events = self.context.events
         events.actor = self.user
         try:
-            done = handler(session, command, header, parts)
+            done = handler(target, command, header, parts)
         finally:
             events.actor = None
         if done is not False:
@@ -367,18 +383,19 @@ class Connection010(Connection):
             else:
                 session.complete(number)
 
-    def cannot_keep(self, store: Any) -> None:
-        session: Any
+    def cannot_keep(self, store: "DurableLog") -> None:
         for session in list(self.attached.values()):
             if self.store is store:
-                session.cannot_keep()
+                target: Session010 = cython.cast(Session010, session)
+                target.cannot_keep()
 
-    def on_result(self, session: ProtocolSession, command_id: int, value: Any) -> None:
+    def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
         """We send no commands that have results."""
 
-    def on_exception(self, session: Any, exception: Any) -> None:
+    def on_exception(self, session: ProtocolSession, exception: ExecutionException) -> None:
         log.warning("connection %d: the client failed: %s", self.number, exception.description)
-        session.wind_up()
+        target: Session010 = cython.cast(Session010, session)
+        target.wind_up()
 
     def explain(self, error: Exception) -> CloseError | DetachError | ExecutionError:
         if isinstance(error, ModelError) and self.current:
@@ -408,17 +425,16 @@ class Connection010(Connection):
             self.announce()
 
     def owes(self) -> bool:
-        session: Any
-        for session in list(self.attached.values()):  # noqa: SIM110 - no closures when compiled
-            if session.deliveries.unsettled:
+        for session in list(self.attached.values()):
+            if cython.cast(Session010, session).deliveries.unsettled:
                 return True
         return False
 
     def fed(self) -> None:
         self.starving = None
-        session: Any
         for session in list(self.attached.values()):
-            session.refresh_all()
+            target: Session010 = cython.cast(Session010, session)
+            target.refresh_all()
 
     # --- Ends -----------------------------------------------------------------------------------
 

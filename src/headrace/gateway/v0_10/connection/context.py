@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.v0_10.commands.table import Commands
 from headrace.gateway.v0_10.connection.connection import Connection010
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.connection.context import Context
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.wire.types_0_10 import Map
 
 State = TypeVar("State")
 
@@ -54,7 +56,7 @@ class Context010:
         self.fragments = Fragments(context.counters, context.body_max)
         # The states that plug-ins keep for whole connections, by their numbers.
         self.shared_states: dict[int, dict[type, object]] = {}
-        self.attaching: Any = None  # The connection that asks for a session now.
+        self.attaching: Connection010 | None = None  # The connection that attaches a session.
         self.sessions = Sessions(
             self.make_session,
             clock,
@@ -73,7 +75,7 @@ class Context010:
         return found
 
     def forget_states(self, number: int) -> None:
-        """A connection is over."""
+        """Forget the states of an ended connection."""
         self.shared_states.pop(number, None)
 
     def connect(self, context: Context, number: int, loopback: bool) -> Connection010:
@@ -82,9 +84,10 @@ class Context010:
 
     def make_session(self, name: bytes) -> Session010:
         """Make a session for the connection that asks for it."""
+        assert self.attaching is not None
         return Session010(name, self.attaching)
 
-    def introduction(self, connection: Any) -> dict[str, Any]:
+    def introduction(self, connection: Connection010) -> Map:
         """Return the server properties for a client."""
         said = self.context.introduction(connection)
         properties = {key: value for key, value in said.items() if isinstance(value, str)}
@@ -92,11 +95,11 @@ class Context010:
             **properties,
             "host": socket.gethostname(),
             "qpid.federation_tag": self.federation_tag,
-            "qpid.features": FEATURES,
+            "qpid.features": [*FEATURES],
         }
 
-    def drop_vhost(self, vhost: Any) -> None:
-        """End the detached sessions of a virtual host that is no more."""
+    def drop_vhost(self, vhost: VirtualHost) -> None:
+        """End the detached sessions of a deleted virtual host."""
         for session in list(self.sessions.waiting):
             if isinstance(session, Session010) and session.vhost is vhost:
                 session.end()

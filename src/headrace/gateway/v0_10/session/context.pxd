@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from headrace.model.counters cimport Counters
 from headrace.model.ports cimport Store
+from headrace.model.queue.queue cimport Queue
 from headrace.protocol.v0_10.session.session cimport Session
 
 cdef class SessionContext(Session):
@@ -13,6 +14,7 @@ cdef class SessionContext(Session):
     cdef public bint over
     cdef public object transaction
     cdef public dict subscriptions
+    cdef public Queue reply_queue
     cdef public dict ended_tags
     cdef public list on_end
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.model.counters import Counters
     from headrace.model.ports import Store
+    from headrace.model.queue.queue import Queue
     from headrace.model.transaction.transaction import Transaction
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.errors_0_10 import ExecutionError
@@ -39,6 +40,7 @@ class SessionContext(Session):
         self.over = False  # Everything that it held was given back.
         self.transaction: Transaction | None = None  # That publishes and settlements are part of.
         self.subscriptions: dict[str, Subscription] = {}
+        self.reply_queue: Queue | None = None  # That of answers by direct reply-to.
         self.ended_tags: dict[str, None] = {}  # Ended by us; the client may not know yet.
         self.on_end: list[Callable[[], None]] = []
 

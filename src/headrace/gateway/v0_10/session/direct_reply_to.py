@@ -7,9 +7,7 @@ A question says the name in the routing key of its reply-to; the exchange is lef
 
 from __future__ import annotations
 
-from typing import Any
-
-from headrace.gateway.messages.direct_reply_to import REPLY_TO, answers_to
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, Asker, answers_to
 from headrace.gateway.v0_10.session.transfer_header import malformed
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.codec_0_10 import (
@@ -25,7 +23,7 @@ from headrace.wire.errors import MalformedError
 ENTRY = bytes((len(REPLY_TO),)) + REPLY_TO.encode()  # What a header segment with it contains.
 
 
-def name_answers(session: Any, segment: bytes) -> bytes:
+def name_answers(session: Asker, segment: bytes) -> bytes:
     """Return a question's header segment with the name of the session's own queue in it.
 
     Raises:

@@ -23,7 +23,6 @@ cdef class Session010(SessionContext):
     cdef public Completion completion
     cdef public Publisher publisher
     cdef public dict consumers
-    cdef public Queue reply_queue
     cdef public dict plug_ins
     cdef public bint selected_tx
     cdef public bint selected_dtx

@@ -54,7 +54,6 @@ class Session010(SessionContext):
         self.completion = Completion(self, connection.line)
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
         self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
-        self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.selected_tx = False
         self.selected_dtx = False

@@ -8,7 +8,7 @@ the client's order, so that a delivery can set ``redelivered`` in place; all els
 octet, unknown structs included.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -38,10 +38,13 @@ if not cython.compiled:
 from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
 from headrace.model.message import KIND_TRANSFER, new_message
-from headrace.protocol.codec_0_10 import decode_headers
+from headrace.protocol.codec_0_10 import MessageProperties, decode_headers
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
+
+if TYPE_CHECKING:
+    from headrace.protocol.codec_0_10 import Struct
 
 TTL_MS_MAX = 1 << 50  # Some 35,000 years; what lives longer lives so long.
 #: The year 5138. A larger expiration is one of milliseconds, as Qpid's client for JMS writes it;
@@ -239,7 +242,7 @@ class TransferHeaders:
         self._data = data
         self._address_len = address_len
         self._timestamp_s = timestamp_s  # 0: it has none.
-        self._read: Any = None
+        self._read: list[Struct] | None = None
 
     def __call__(self) -> dict[str, object]:
         for struct in self._structs():
@@ -252,7 +255,7 @@ class TransferHeaders:
         """Return the properties by which exchanges can route."""
         found: dict[str, object] = {"timestamp": self._timestamp_s or None}
         for struct in self._structs():
-            if hasattr(struct, "application_headers"):
+            if isinstance(struct, MessageProperties):
                 message_id = struct.message_id
                 found["message_id"] = None if message_id is None else str(message_id)
                 correlation_id = struct.correlation_id
@@ -265,7 +268,7 @@ class TransferHeaders:
         message.flags = KIND_TRANSFER
         return Selected(message, told)
 
-    def _structs(self) -> Any:
+    def _structs(self) -> "list[Struct]":
         if self._read is None:
             try:
                 self._read = decode_headers(self._rest)

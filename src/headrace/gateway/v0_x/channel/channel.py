@@ -6,7 +6,7 @@ Three classes, each of which uses only those below it: :class:`ContentOut` write
 :class:`BasicConsumer` to its channel; :class:`Channel` adds the rest.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -25,7 +25,9 @@ from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
+    from headrace.gateway.v0_x.connection.special_publish import SpecialPublish
     from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.transaction import Transaction
 
 
 class Channel(Deliveries):
@@ -33,7 +35,8 @@ class Channel(Deliveries):
 
     def __init__(self, number: int, connection: Peer) -> None:
         Deliveries.__init__(self, number, connection)
-        self.late: Any = None  # {tag: (consumer, octets)} of what returned, being overdue.
+        #: Requeued deliveries whose ack is overdue, by tag: consumer and body size in bytes.
+        self.late: dict[int, tuple[BasicConsumer, int]] | None = None
         self.consumer_prefetch = 0  # Messages, for consumers to come.
         self.consumers: dict[str, Consumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
@@ -46,13 +49,13 @@ class Channel(Deliveries):
         self.queued = 0  # Put in the confirm line.
         self.unflushed = False  # Publishes of this read are not in the line yet.
         self.tx = False
-        self.tx_publishes: list[Any] | None = None
+        self.tx_publishes: list[SpecialPublish] | None = None
         self.tx_settles: dict[int, int] | None = None
         self.tx_octets = 0
         self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
-        self.transaction: Any = None  # Of the transaction branch that the channel works for.
+        self.transaction: Transaction | None = None  # That of its transaction branch.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
-        self.owed: Any = None  # Confirms that wait while a body is sent.
+        self.owed: list[int] | None = None  # Confirms that wait while a body is sent.
 
     # --- Settlement ---------------------------------------------------------------------------
 
@@ -150,7 +153,8 @@ class Channel(Deliveries):
     def refresh(self, consumer: Consumer) -> None:
         """Put consumers that lacked credit back into their queues' rounds."""
         if self.connection.prefetch:
-            unpark_in_turn(list(self.connection.channels.values()), consumer)
+            channels = [cython.cast(Channel, each) for each in self.connection.channels.values()]
+            unpark_in_turn(channels, consumer)
         elif self.prefetch or self.prefetch_size:
             unpark_in_turn([self], consumer)
         elif consumer.parked:
@@ -199,9 +203,10 @@ class Channel(Deliveries):
     def forget_late(self, tag: int) -> BasicConsumer:
         """Remove an overdue delivery from its consumer's account; return the consumer."""
         consumer: BasicConsumer
-        consumer, octets = self.late.pop(tag)
+        assert self.late is not None
+        consumer, body_size = self.late.pop(tag)
         self.unacked -= 1
-        self.unacked_bytes -= octets
+        self.unacked_bytes -= body_size
         self.connection.unacked -= 1
         self.release_credit(consumer)
         return consumer
@@ -277,10 +282,10 @@ class Channel(Deliveries):
         self.connection.answer(self, token)
 
 
-def unpark_in_turn(channels: list[Any], last: Any) -> None:
+def unpark_in_turn(channels: list[Channel], last: Consumer) -> None:
     """Put the consumers that lacked credit back into their rounds, the last one served at the end.
 
-    So a consumer of several queues serves each of them in turn.
+    So the queues of consumers that share credit take turns.
     """
     waiting = [
         consumer
@@ -296,11 +301,11 @@ def unpark_in_turn(channels: list[Any], last: Any) -> None:
             consumer.queue.unpark(consumer)
 
 
-def check_branch(channel: Any) -> Any:
-    """Return the work of the branch that a channel in dtx mode works for.
+def check_branch(channel: Channel) -> "Transaction":
+    """Return the transaction of the branch of a channel in dtx mode.
 
     Raises:
-        PreconditionFailed: it works for none.
+        PreconditionFailed: the channel has no branch.
     """
     if channel.transaction is None:
         raise PreconditionFailed("no transaction was started on this channel")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers of a 0-8, 0-9 or 0-9-1 client: credit, and writing deliveries."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -285,7 +285,7 @@ class BasicConsumer(Consumer):
 class Getter(Consumer):
     """A consumer for basic.get: it has the unacked messages, and is in no queue's round."""
 
-    def __init__(self, connection: Peer, channel: Any, queue: Queue, no_ack: bool) -> None:
+    def __init__(self, connection: Peer, channel: "Channel", queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)
         self.connection = connection
         self.channel = channel

@@ -6,7 +6,7 @@ control: typed methods, handled by the functions of ``control_*``.
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -47,9 +47,13 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_10
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.security.access import User
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol.endpoint import DurableLog
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +88,9 @@ class GatewayConnection(Peer):
         self.plain_to = b""
         self.paused = []
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
-        self.capabilities: dict[str, Any] = {}
-        self.client_properties: dict[str, Any] = {}
-        self.quirks: Any = NONE  # The Quirks of the client, once it has said who it is.
+        self.capabilities: Mapping[str, object] = {}
+        self.client_properties: Mapping[str, object] = {}
+        self.quirks = NONE  # Those of the client's product, after connection.start-ok.
 
     def open_host(self, vhost: "VirtualHost", store: "Store", line: "ConfirmLine") -> None:
         """Let the client use a virtual host, whose store and confirm line these are."""
@@ -135,13 +139,14 @@ class GatewayConnection(Peer):
     # --- Control --------------------------------------------------------------------------------
 
     def accept_header(self, header: bytes) -> None:
-        if negotiate(header) is V0_10 and self.transport is not None:
+        make = self.context.make_0_10
+        if negotiate(header) is V0_10 and self.transport is not None and make is not None:
             self.state_number = STATE_CLOSED
-            self.transport.become(self.context.make_0_10(self.context, self.number, self.loopback))
+            self.transport.become(make(self.context, self.number, self.loopback))
             return
         Connection.accept_header(self, header)
 
-    def logged_in(self, user: Any) -> None:
+    def logged_in(self, user: "User") -> None:
         connection.authenticated(self, user)
 
     def login_refused(self) -> None:
@@ -156,7 +161,7 @@ class GatewayConnection(Peer):
         if self.state_number == STATE_OPEN:
             recheck(self)
 
-    def renewed(self, user: Any) -> None:
+    def renewed(self, user: "User") -> None:
         """The new secret is right."""
         connection.renewed(self, user)
 
@@ -264,8 +269,8 @@ class GatewayConnection(Peer):
             self.resume(channel, FOR_OUTPUT)
 
     def refresh_all(self) -> None:
-        channel: Any
-        for channel in list(self.channels.values()):
+        channel: Channel
+        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
             consumers = channel.consumers
             if consumers is not None:
                 for consumer in list(consumers.values()):
@@ -276,7 +281,7 @@ class GatewayConnection(Peer):
     def force_close(self, reason: str) -> None:
         self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
 
-    def cannot_keep(self, store: Any) -> None:
+    def cannot_keep(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
             self.take_back()
             self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
@@ -302,7 +307,8 @@ class GatewayConnection(Peer):
         if self.state_number == STATE_OPEN:
             self.context.log_loss(self)
         lost = self.state_number == STATE_OPEN and self.version is V0_9  # Without a close.
-        for channel in list(self.channels.values()):
+        channel: Channel
+        for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
             if not lost or not self.context.keep_channel(self, channel):
                 self.context.end_channel(self, channel)
         self.starving = None

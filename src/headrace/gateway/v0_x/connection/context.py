@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-from headrace.gateway.connection.context import Context
+from headrace.gateway.connection.context import Context, Options
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
@@ -32,13 +32,16 @@ from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.methods.table import Sink
+    from headrace.protocol.codec_0_x import PropertiesBase
     from headrace.spec.tables import Version
 
 SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
@@ -60,28 +63,27 @@ class ContentHeaders:
     """The headers of a message, decoded when an exchange asks for them."""
 
     def __init__(self, version: Version, payload: bytes, address: bytes = b"\0\0") -> None:
-        """``payload`` is that of its header frame, ``address`` says where it goes."""
+        """``payload`` is that of its header frame, ``address`` its exchange and routing key."""
         self._address = address
         self._version = version
         self._payload = payload
-        self._read: Any = None
+        self._read: PropertiesBase | None = None
 
-    def __call__(self) -> Mapping[str, Any]:
-        headers: Mapping[str, Any] = self._properties().headers or {}
-        return headers
+    def __call__(self) -> Mapping[str, object]:
+        return getattr(self._properties(), "headers", None) or {}
 
-    def properties(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, object]:
         """Return the properties by which exchanges can route."""
         read = self._properties()
         return {name: getattr(read, name, None) for name in HASHED_PROPERTIES}
 
     def values(self) -> Selected:
-        """Return what selectors see."""
-        data = self._address + b"\0\0" + framed(2, 0, self._payload)
+        """Return the message as selectors see it."""
+        data = self._address + b"\0\0" + framed(FRAME_HEADER, 0, self._payload)
         size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
         return Selected(new_message(data, len(self._address), size), told)
 
-    def _properties(self) -> Any:
+    def _properties(self) -> PropertiesBase:
         if self._read is None:
             self._read = decode_content_header(self._version, self._payload)[2]
         return self._read
@@ -90,20 +92,21 @@ class ContentHeaders:
 class V0xContext(Context):
     """One broker, as its 0-8 to 0-9-1 connections see it."""
 
-    def __init__(self, **shared: Any) -> None:
-        """``shared`` is what a :class:`Context` takes."""
-        super().__init__(**shared)
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__(**options)
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.methods = Methods()
         for register in PLUG_INS:
             register(self)
 
-    def greet(self, connection: Any) -> None:
-        """The protocol header came."""
+    def greet(self, connection: GatewayConnection) -> None:
+        """Send connection.start in answer to a protocol header."""
         control_connection.greet(connection)
 
-    def control(self, connection: Any, channel: Any, method: MethodBase) -> MethodBase | None:
-        """Handle a method; return the answer, if there is one to send at once."""
+    def control(
+        self, connection: GatewayConnection, channel: Channel, method: MethodBase
+    ) -> MethodBase | None:
+        """Handle a method; return its answer, or None."""
         handler = self.methods.handlers.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
@@ -117,34 +120,46 @@ class V0xContext(Context):
         finally:
             self.events.actor = None
 
-    def check_publish(self, connection: Any, channel: Any, ticket: int, address: bytes) -> None:
+    def check_publish(
+        self, connection: GatewayConnection, channel: Channel, ticket: int, address: bytes
+    ) -> None:
         """Refuse a publish whose access ticket does not allow it."""
         if self.methods.check_publish is not None:
             self.methods.check_publish(connection, channel, ticket, address)
 
-    def keep_channel(self, connection: Any, channel: Any) -> bool:
+    def keep_channel(self, connection: GatewayConnection, channel: Channel) -> bool:
         """Keep a channel whose connection is lost, to be resumed; return True if it is kept."""
         keep = self.methods.keep_channel
         return keep is not None and keep(connection, channel)
 
     def content(
-        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body: bytes
+        self,
+        connection: GatewayConnection,
+        channel: Channel,
+        method: MethodBase,
+        header: bytes,
+        body: bytes,
     ) -> MethodBase | None:
-        """Handle a method with its content; return the answer, if there is one to send at once."""
+        """Handle a method with its content; return its answer, or None."""
         handler = self.methods.content_handlers.get(method.NAME)
         if handler is None:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served")
         return handler(connection, channel, method, header, body)
 
     def sink(
-        self, connection: Any, channel: Any, method: MethodBase, header: bytes, body_size: int
+        self,
+        connection: GatewayConnection,
+        channel: Channel,
+        method: MethodBase,
+        header: bytes,
+        body_size: int,
     ) -> Sink | None:
-        """Return what takes the body of a content instead of memory, or None."""
+        """Return the sink of a content's body; None for memory."""
         make = self.methods.sinks.get(method.NAME)
         return None if make is None else make(connection, channel, header, body_size)
 
     def translate(self, error: ModelError) -> AmqpError:
-        """Return what a refusal of the model is in the protocol."""
+        """Return the protocol's error for a refusal of the model."""
         for kind in type(error).__mro__:
             code = CODES.get(kind)
             if code is not None:
@@ -152,9 +167,13 @@ class V0xContext(Context):
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
     def make_route(
-        self, connection: Any, key: bytes, payload: bytes, copies: tuple[str, ...] = ()
+        self,
+        connection: GatewayConnection,
+        key: bytes,
+        payload: bytes,
+        copies: tuple[str, ...] = (),
     ) -> tuple[Route, bool]:
-        """Look an address up, with further routing keys; tell whether the route may be remembered.
+        """Return the route of an address and further routing keys, and whether it may be cached.
 
         Raises:
             AmqpError: the exchange is missing or internal.
@@ -182,8 +201,8 @@ class V0xContext(Context):
         route = Route(key, routed.queues, generation, routed.interception)
         return route, routed.cacheable
 
-    def end_channel(self, connection: Any, channel: Any) -> None:
-        """A channel is over: its consumers go, what it held returns to its queues."""
+    def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
+        """End a channel: remove its consumers, and requeue its unacked messages."""
         self.telling.channel_closed(connection, channel.number)
         for state in states_of(channel):
             state.end()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.publisher import Publisher
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
@@ -26,6 +25,7 @@ from headrace.protocol.codec_0_x import MethodBase
 from headrace.protocol.errors import AmqpError
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.protocol.v0_x.channel import ContentSink
     from headrace.spec.tables import Version
 
@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 class ConnectionOwner(Upcalls):
     """The broker's side of one client's connection."""
 
-    def __init__(self, connection: Peer, context: V0xContext, publisher: Publisher) -> None:
+    def __init__(
+        self, connection: "GatewayConnection", context: V0xContext, publisher: Publisher
+    ) -> None:
         Upcalls.__init__(self)
         self.connection = connection
         self.context = context
@@ -52,7 +54,7 @@ class ConnectionOwner(Upcalls):
     def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
         self.context.log_failure(self.connection, error)
         if channel is not None:
-            self.context.end_channel(self.connection, channel)
+            self.context.end_channel(self.connection, cython.cast(Channel, channel))
         else:
             self.on_closed()
 
@@ -91,7 +93,7 @@ class ConnectionOwner(Upcalls):
         return Channel(number, self.connection)
 
     def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
-        reply = self.context.control(self.connection, channel, method)
+        reply = self.context.control(self.connection, cython.cast(Channel, channel), method)
         if reply is not None:
             if method.NAME in CHANGES and waits(method):
                 store = self.connection.vhost.store
@@ -99,7 +101,7 @@ class ConnectionOwner(Upcalls):
             self.connection.reply(number, reply)
 
     def on_channel_forgotten(self, channel: ProtocolChannel) -> None:
-        self.context.end_channel(self.connection, channel)
+        self.context.end_channel(self.connection, cython.cast(Channel, channel))
 
     def resume_later(self, channel: ProtocolChannel) -> None:
         connection = self.connection
@@ -115,19 +117,20 @@ class ConnectionOwner(Upcalls):
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
     ) -> "ContentSink | None":
         sink: ContentSink | None = self.context.sink(
-            self.connection, channel, method, header, body_size
+            self.connection, cython.cast(Channel, channel), method, header, body_size
         )
         return sink
 
     def on_content(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body: bytes
     ) -> None:
-        reply = self.context.content(self.connection, channel, method, header, body)
+        ours = cython.cast(Channel, channel)
+        reply = self.context.content(self.connection, ours, method, header, body)
         if reply is not None:
             self.connection.reply(channel.number, reply)
 
     def on_ticket(self, channel: ProtocolChannel, ticket: int, address: bytes) -> None:
-        self.context.check_publish(self.connection, channel, ticket, address)
+        self.context.check_publish(self.connection, cython.cast(Channel, channel), ticket, address)
 
     def on_publish(
         self,

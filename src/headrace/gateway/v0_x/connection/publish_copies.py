@@ -7,7 +7,7 @@ one of its keys leads, once; BCC is removed before delivery.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.model.arguments.values import as_list, type_name
@@ -17,6 +17,7 @@ from headrace.wire.properties import without_header_entry
 
 if TYPE_CHECKING:
     from headrace.gateway.messages.route import Route
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 
 def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
@@ -44,11 +45,12 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     return data, tuple(keys)
 
 
-def route_copies(connection: Any, address: bytes, copies: tuple[str, ...], payload: bytes) -> Route:
+def route_copies(
+    connection: GatewayConnection, address: bytes, copies: tuple[str, ...], payload: bytes
+) -> Route:
     """Return the route of a message with further routing keys; it is not remembered.
 
     Raises:
         AmqpError: as for a single key.
     """
-    route: Route = connection.context.make_route(connection, address, payload, copies)[0]
-    return route
+    return connection.context.make_route(connection, address, payload, copies)[0]

@@ -13,7 +13,6 @@ import re
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.distributor import Distributor
     from headrace.gateway.messages.publish import Publish
     from headrace.gateway.v0_x.channel.channel import Channel
@@ -56,6 +55,7 @@ from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.messages.route import Route
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
@@ -68,7 +68,7 @@ if not cython.compiled:
 class Publisher:
     """The publishing side of one connection."""
 
-    def __init__(self, connection: Peer, context: V0xContext) -> None:
+    def __init__(self, connection: "GatewayConnection", context: V0xContext) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes that a 0-8, 0-9 or 0-9-1 connection has published by, remembered by address."""
 
+from typing import TYPE_CHECKING
+
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.route import Route
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut
 
 from headrace.gateway.v0_x.connection.context import V0xContext
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
 
@@ -21,7 +25,7 @@ class Routes:
     generation of the counters tells.
     """
 
-    def __init__(self, connection: Peer, context: V0xContext) -> None:
+    def __init__(self, connection: "GatewayConnection", context: V0xContext) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters

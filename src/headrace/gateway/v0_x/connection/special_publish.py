@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.distributor import Distributor, at_once
     from headrace.gateway.messages.publish import Publish
     from headrace.gateway.messages.route import Route
@@ -34,6 +33,7 @@ from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.transaction.transaction import Transaction
 
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
@@ -83,7 +83,11 @@ class SpecialPublisher:
     """Takes the special publishes of one connection."""
 
     def __init__(
-        self, connection: Peer, context: V0xContext, routes: Routes, distributor: Distributor
+        self,
+        connection: "GatewayConnection",
+        context: V0xContext,
+        routes: Routes,
+        distributor: Distributor,
     ) -> None:
         self.connection = connection
         self.context = context

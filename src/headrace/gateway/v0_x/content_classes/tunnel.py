@@ -9,7 +9,7 @@ them, if the block's ``broadcast`` is set), or into the queue that is configured
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model.errors import NotImplementedHere
@@ -102,10 +102,10 @@ def check_tunnelled(payload: bytes) -> None:
 def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
     """The clients of the same virtual host that are proxies of that name, with a channel each."""
     found = []
-    for other in connection.context.connections.values():
+    for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():
         if (
             other is not connection
-            and getattr(other, "early", False)
+            and getattr(other, "early", False)  # Only connections of 0-8 to 0-9-1 have it.
             and other.vhost is connection.vhost
             and other.client_properties.get(PROXY_PROPERTY) == name
         ):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.connection.plug_in_state import state_of
 from headrace.gateway.conversion.headers import shortstr
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.early.references import Key, Reference
     from headrace.gateway.v0_x.methods.table import Handler
     from headrace.model.queue.queue import Queue
+    from headrace.model.stream.stream import Stream
 
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts, as those of class basic are.
 IMMEDIATE = 2  # The bit of basic.publish.
@@ -161,7 +162,8 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch
-        queue.check_consumer(consumer, connection.publishes or connection.published)
+        stream = cast("Stream", queue)
+        stream.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
     side.answer(MessageOk())
     queue.used_ms = connection.counters.now_ms

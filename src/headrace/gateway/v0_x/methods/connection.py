@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.methods.basic import recheck
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.wire.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def greet(connection: GatewayConnection) -> None:
         ConnectionStart(
             version_major=major,
             version_minor=minor,
-            server_properties=properties,
+            server_properties=cast("Table", properties),
             mechanisms=" ".join(context.offered(connection.number)).encode(),
             locales=b"en_US",
         ),
