@@ -56,7 +56,7 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, error.reason) from None
     address = shortstr(method.destination) + shortstr(method.routing_key)
     bits = IMMEDIATE if method.immediate else 0
-    start = address + bytes((bits, 0xCE)) + framed(2, channel.number, header)
+    start = address + bytes((bits, 0xCE)) + framed(FRAME_HEADER, channel.number, header)
     large: tuple[bytes, ...] | None = None
     if size > INLINE_BODY_MAX:
         large = tuple(parts)
@@ -113,7 +113,10 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
         limit = connection.frame_max - 8
         body = b"".join(parts)
         start += b"".join(
-            [framed(3, channel.number, body[at : at + limit]) for at in range(0, size, limit)]
+            [
+                framed(FRAME_BODY, channel.number, body[at : at + limit])
+                for at in range(0, size, limit)
+            ]
         )
     refused = connection.publisher.publish_whole(channel, start, len(address), size, large)
     if refused < 0:
