@@ -31,6 +31,7 @@ from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
 from support.broker_process import Served, until
 from support.certificates_and_tokens import administer
+from support.client_fixtures import channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -300,8 +301,7 @@ def test_a_super_stream_is_of_streams_that_one_may_write_to(served: Served) -> N
 
 def test_answers_need_the_default_exchange_and_have_no_topics(served: Served) -> None:
     with (
-        connect(served.url) as guest,
-        guest.channel() as asking,
+        channel_of(served.url) as asking,
         asking.consume("amq.rabbitmq.reply-to", no_ack=True) as answers,
     ):
         asking.declare_queue("eves")

@@ -21,6 +21,7 @@ from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
 from headrace.model.operations import move
 from headrace.testing.broker import ChildBroker, LocalBroker
+from support.client_fixtures import channel_of
 from support.queue_contents import left
 from support.timeouts import PATIENCE_S
 
@@ -358,10 +359,7 @@ def test_what_is_moved_is_read_in_any_version(
         "correlation_id": "c-1",
         "type": "t",
     }
-    with (
-        blocking.connect(f"{shared.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{shared.url}?version={version}") as channel:
         for queue in (moved, kept, target):
             channel.declare_queue(queue, durable=True)
         for queue in (moved, kept):
@@ -369,10 +367,7 @@ def test_what_is_moved_is_read_in_any_version(
                 channel.publish_many([Message(body, **about)] * len(VERSIONS), queue)
     assert requests.ask("messages.move", **{"from": moved}, to=target)["done"] == 8
     for reader in VERSIONS:
-        with (
-            blocking.connect(f"{shared.url}?version={reader}") as connection,
-            connection.channel() as channel,
-        ):
+        with channel_of(f"{shared.url}?version={reader}") as channel:
             for _ in range(2):
                 pair = [channel.get(queue) for queue in (kept, target)]
                 told = [

@@ -3,30 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.client import Message, Returned, blocking
 from headrace.protocol import codec_0_10, codec_0_x
+from support.client_fixtures import channel_of
 from support.version_conversations import IDS, ONCE, Name, every, listed, said, taken
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
-
-
-@pytest.fixture
-def connection(headrace_broker: LocalBroker, version: str) -> Iterator[blocking.Connection]:
-    url = f"{headrace_broker.url}?version={version}"
-    with blocking.connect(url, reconnect=None) as connection:
-        yield connection
-
-
-@pytest.fixture
-def channel(connection: blocking.Connection) -> Iterator[blocking.Channel]:
-    with connection.channel() as channel:
-        yield channel
 
 
 CHOOSING: dict[str, tuple[str, dict[str, Any]]] = {
@@ -218,10 +205,7 @@ def test_further_routing_keys_count_in_every_exchange_that_is_passed(
     headrace_broker: LocalBroker, channel: blocking.Channel, name: Name
 ) -> None:
     """Whichever key led there; and an alternate exchange has what none of them leads anywhere."""
-    with (
-        blocking.connect(f"{headrace_broker.url}?version=0-9-1") as connection,
-        connection.channel() as other,
-    ):
+    with channel_of(f"{headrace_broker.url}?version=0-9-1") as other:
         other.declare_exchange(
             name("outer"), "direct", arguments={"alternate-exchange": "amq.fanout"}
         )

@@ -18,6 +18,7 @@ import pytest
 from headrace.client import ChannelClosed, ClientError, Message, blocking
 from headrace.client.errors import ConsumerCancelled
 from support.broker_process import until
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 from support.version_conversations import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
@@ -28,25 +29,9 @@ Told = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def connection(headrace_broker: LocalBroker, version: str) -> Iterator[blocking.Connection]:
-    url = f"{headrace_broker.url}?version={version}"
-    with blocking.connect(url, reconnect=None) as connection:
-        yield connection
-
-
-@pytest.fixture
-def channel(connection: blocking.Connection) -> Iterator[blocking.Channel]:
-    with connection.channel() as channel:
-        yield channel
-
-
-@pytest.fixture
 def told(headrace_broker: LocalBroker, name: Name) -> Iterator[Told]:
     """Waits for an event of some kind about queues of the test, and returns what it says."""
-    with (
-        blocking.connect(headrace_broker.url, reconnect=None) as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(headrace_broker.url, reconnect=None) as channel:
         channel.declare_queue(name("events"), exclusive=True)
         channel.bind_queue(name("events"), "amq.rabbitmq.event", "queue.#")
         with channel.consume(name("events"), no_ack=True) as events:
@@ -273,8 +258,7 @@ def test_a_publisher_is_not_heard_until_there_is_room(
     arguments: dict[str, Any],
 ) -> None:
     with (
-        blocking.connect(headrace_broker.url, reconnect=None) as connection,
-        connection.channel() as other,
+        channel_of(headrace_broker.url, reconnect=None) as other,
         ThreadPoolExecutor(1) as thread,
     ):
         channel.declare_queue(name(), arguments=arguments)
@@ -297,8 +281,7 @@ def test_a_consumer_hears_that_its_queue_is_gone(
 ) -> None:
     channel.declare_queue(name())
     with (
-        blocking.connect(headrace_broker.url, reconnect=None) as connection,
-        connection.channel() as other,
+        channel_of(headrace_broker.url, reconnect=None) as other,
         channel.consume(name()) as consumer,
     ):
         other.delete_queue(name())

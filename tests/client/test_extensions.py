@@ -13,6 +13,7 @@ import pytest
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import PreconditionFailed
 from support.broker_process import until
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -157,10 +158,7 @@ def test_auto_delete_queues_may_linger(
 ) -> None:
     queues = []
     for version in VERSIONS:
-        with (
-            blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-            connection.channel() as channel,
-        ):
+        with channel_of(f"{headrace_broker.url}?version={version}") as channel:
             queues.append(name(version))
             for queue, lingers_s in ((queues[-1], 1), (f"{queues[-1]}.long", 3600)):
                 linger = {"qpid.auto_delete_timeout": lingers_s}

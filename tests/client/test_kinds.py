@@ -14,6 +14,7 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.client.errors import ClientError
 from headrace.testing.broker import ChildBroker, LocalBroker
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 VERSIONS = ["0-8", "0-9", "0-9-1", "0-10"]
@@ -41,10 +42,7 @@ def bodies(channel: blocking.Channel, queue: str) -> list[str]:
 def test_the_order_of_each_kind(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str]
 ) -> None:
-    with (
-        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{headrace_broker.url}?version={version}") as channel:
         lvq, by_key, fair = name("lvq"), name("sorted"), name("fair")
         channel.declare_queue(lvq, arguments=LAST_VALUE)
         channel.declare_queue(by_key, arguments=SORTED)
@@ -64,10 +62,7 @@ def test_a_shared_group_is_with_one_consumer_at_a_time(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str]
 ) -> None:
     queue = name()
-    with (
-        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{headrace_broker.url}?version={version}") as channel:
         channel.declare_queue(queue, arguments=SHARED)
         for body in ("a1", "a2", "b1"):
             channel.publish(said(body, k=body[0]), queue)
@@ -111,10 +106,7 @@ def test_a_message_waits_for_its_time_and_others_pass(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str]
 ) -> None:
     queue = name()
-    with (
-        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{headrace_broker.url}?version={version}") as channel:
         channel.declare_queue(queue, arguments={"holdOnPublishEnabled": True})
         due_ms = int(time.time() * 1000) + 300
         for body, when_ms in (("never", due_ms + 3_600_000), ("later", due_ms)):
@@ -134,8 +126,7 @@ def test_what_contradicts_is_refused_and_both_are_named(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str]
 ) -> None:
     with (
-        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-        connection.channel() as channel,
+        channel_of(f"{headrace_broker.url}?version={version}") as channel,
         pytest.raises(ClientError, match=r"qpid.queue_sort_key.*qpid.last_value_queue_key"),
     ):
         channel.declare_queue(name(), arguments={**LAST_VALUE, **SORTED})
@@ -211,10 +202,7 @@ def test_a_queue_for_browsing_keeps_what_its_consumers_see(
     headrace_broker: LocalBroker, version: str, name: Callable[..., str], argument: str
 ) -> None:
     queue = name()
-    with (
-        blocking.connect(f"{headrace_broker.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{headrace_broker.url}?version={version}") as channel:
         channel.declare_queue(queue, arguments={argument: True})
         channel.publish_many([b"1", b"2"], queue)
         for _ in range(2):

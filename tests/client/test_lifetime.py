@@ -12,6 +12,7 @@ import pytest
 from headrace.client import blocking
 from headrace.client.errors import Closed, NotFound
 from support.broker_process import until
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ EXCLUSIVITY = "qpid.exclusivity_policy"
 
 @contextmanager
 def talk(broker: LocalBroker, version: str) -> Iterator[blocking.Channel]:
-    with (
-        blocking.connect(f"{broker.url}?version={version}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{broker.url}?version={version}") as channel:
         yield channel
 
 

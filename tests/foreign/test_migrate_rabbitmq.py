@@ -18,6 +18,7 @@ import headrace.client
 from headrace.client import Message, blocking
 from headrace.testing import LocalBroker
 from support.broker_process import until
+from support.client_fixtures import channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,10 +135,7 @@ def test_definitions_go_there_and_come_back(node: RabbitMQ, name: Name, tmp_path
         run("limits", "set", "max-message-rate", "1000", "--user", user, "--data", data)
         here = ("--vhost", vhost, "--data", data)
         run("policy", "set", "later", "^x", '{"delayed-retry-type": "all"}', *here)
-        with (
-            blocking.connect(f"amqp://guest:guest@{host}/{vhost}") as connection,
-            connection.channel() as channel,
-        ):
+        with channel_of(f"amqp://guest:guest@{host}/{vhost}") as channel:
             channel.declare_queue("latest", arguments={"qpid.last_value_queue_key": "k"})
             channel.declare_queue("again", arguments={"x-delivery-limit": 3})
             channel.declare_exchange("dice", "x-random")

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.client import Message, blocking
 from headrace.pipeline.config.errors import ConfigError
 from headrace.pipeline.config.load import parse
 from headrace.testing.broker import ChildBroker
 from support.single_spark import only_spark
+from support.stream_fixtures import connection, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import Status
+
+__all__ = ["connection", "publish"]
 
 Make = Callable[..., "Pipeline"]
 Complain = Callable[[str], list[str]]
@@ -65,29 +67,10 @@ def uri(broker: ChildBroker) -> str:
 
 
 @pytest.fixture
-def connection(uri: str) -> Iterator[blocking.Connection]:
-    """A client's connection to the broker."""
-    with blocking.connect(uri) as opened:
-        yield opened
-
-
-@pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test[:40].strip('-')}-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def publish(connection: blocking.Connection) -> Callable[..., None]:
-    """Appends bodies, or messages, to a stream; makes the stream at first."""
-    channel = connection.channel()
-
-    def append(stream: str, *contents: str | bytes | Message) -> None:
-        channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
-        channel.publish_many(contents, stream)
-
-    return append
 
 
 @pytest.fixture(scope="session")

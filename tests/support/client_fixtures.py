@@ -7,19 +7,29 @@ HEADRACE_TEST_URL points the tests that need no more than a broker at another on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from headrace.client import blocking
 
-    from headrace.client import blocking
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.testing import LocalBroker
 
 TEST_TIMEOUT_S = 500.0  # Pytest ends a test soon after.
+
+
+@contextlib.contextmanager
+def channel_of(url: str, **options: Any) -> Iterator[blocking.Channel]:
+    """A channel of a blocking connection of its own."""
+    with blocking.connect(url, **options) as connection, connection.channel() as channel:
+        yield channel
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,3 +72,18 @@ def queues(channel: blocking.Channel, name: Callable[..., str]) -> list[str]:
     for queue in made:
         channel.declare_queue(queue, durable=True)
     return made
+
+
+@pytest.fixture
+def connection(headrace_broker: LocalBroker, version: str) -> Iterator[blocking.Connection]:
+    """A connection that speaks the version of the test."""
+    url = f"{headrace_broker.url}?version={version}"
+    with blocking.connect(url, reconnect=None) as connection:
+        yield connection
+
+
+@pytest.fixture
+def channel(connection: blocking.Connection) -> Iterator[blocking.Channel]:
+    """A channel of that connection."""
+    with connection.channel() as channel:
+        yield channel

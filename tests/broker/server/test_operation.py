@@ -28,6 +28,7 @@ from headrace.server.reload import APPLY, CAN_FAIL
 from headrace.server.systemd import Supervisor
 from headrace.testing import LocalBroker
 from support.broker_process import Served, json_lines, until
+from support.client_fixtures import channel_of
 from support.command_line import run, works
 from support.raw_client import Raw
 from support.timeouts import PATIENCE_S
@@ -397,8 +398,7 @@ def test_what_clients_do_every_day_is_no_warning(
     caplog.set_level(logging.INFO)
     with LocalBroker() as broker:
         with (
-            connect(f"{broker.url}?version={version}") as connection,
-            connection.channel() as channel,
+            channel_of(f"{broker.url}?version={version}") as channel,
             pytest.raises(NotFound),
         ):
             channel.declare_queue("none", passive=True)

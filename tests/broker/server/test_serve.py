@@ -29,6 +29,7 @@ from headrace.client import (
 )
 from headrace.client.blocking import connect
 from support.broker_process import Served, until
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -305,8 +306,7 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
     served = Served(tmp_path).start()
     try:
         with (
-            connect(f"amqp://ada:secret@127.0.0.1:{served.port}/lab") as connection,
-            connection.channel() as channel,
+            channel_of(f"amqp://ada:secret@127.0.0.1:{served.port}/lab") as channel,
             pytest.raises(AccessRefused, match="configure access to queue 'q' in vhost 'lab'"),
         ):
             channel.declare_queue("q")
@@ -381,8 +381,7 @@ def test_a_virtual_host_goes_with_its_files_and_returns_empty(
     added()
     until(opened, "another of that name is there")
     with (
-        connect(lab, reconnect=None) as connection,
-        connection.channel() as channel,
+        channel_of(lab, reconnect=None) as channel,
         pytest.raises(NotFound, match="no queue 'q' in vhost 'lab'"),
     ):
         channel.get("q")
@@ -429,10 +428,7 @@ def test_tls_carries_messages(
     try:
         url = f"amqps://guest:guest@{served.ready['amqps']}/"
         body = os.urandom(3_000_000)
-        with (
-            connect(url, ssl_context=trusting(authority)) as connection,
-            connection.channel() as channel,
-        ):
+        with channel_of(url, ssl_context=trusting(authority)) as channel:
             channel.declare_queue("q")
             channel.publish(body, "q")
             got = channel.get("q", no_ack=True)

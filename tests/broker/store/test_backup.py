@@ -14,6 +14,7 @@ from headrace.client import blocking
 from headrace.server.data import backup as server_backup
 from headrace.testing import LocalBroker
 from support.broker_process import Served, until
+from support.client_fixtures import channel_of
 from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
@@ -83,8 +84,7 @@ def bodies_of(url: str, queue: str, count: int) -> list[bytes]:
     """The numbers of the first messages of a queue or stream."""
     arguments = {"x-stream-offset": "first"} if queue == "log" else None
     with (
-        blocking.connect(url) as connection,
-        connection.channel() as channel,
+        channel_of(url) as channel,
         channel.consume(queue, arguments=arguments, prefetch=1000) as deliveries,
     ):
         found = []

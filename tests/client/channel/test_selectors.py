@@ -12,6 +12,7 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.client.errors import ChannelClosed, ClientError, ConsumerCancelled
 from headrace.testing.broker import LocalBroker
+from support.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
@@ -26,10 +27,7 @@ def shared() -> Iterator[LocalBroker]:
 
 @pytest.fixture(params=VERSIONS)
 def channel(shared: LocalBroker, request: pytest.FixtureRequest) -> Iterator[blocking.Channel]:
-    with (
-        blocking.connect(f"{shared.url}?version={request.param}") as connection,
-        connection.channel() as channel,
-    ):
+    with channel_of(f"{shared.url}?version={request.param}") as channel:
         yield channel
 
 

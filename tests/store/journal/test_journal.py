@@ -73,15 +73,15 @@ def come_and_go(journal: Journal, seqs: range) -> None:
         journal.woken()
 
 
-def started(disk: FaultyDisk) -> Journal:
-    journal, found = recovered(disk)
-    assert found == []
+def started(disk: FaultyDisk, **options: int) -> Journal:
+    journal = open_journal(disk, **options)
+    assert list(journal.recover()) == []
     return journal
 
 
-def fresh() -> tuple[FaultyDisk, Journal]:
+def fresh(**options: int) -> tuple[FaultyDisk, Journal]:
     disk = FaultyDisk()
-    return disk, started(disk)
+    return disk, started(disk, **options)
 
 
 def seqs(found: list[tuple[int, Message]]) -> list[int]:
@@ -170,8 +170,7 @@ def test_a_full_disk_confirms_nothing_and_goes_on_when_there_is_room() -> None:
 def test_little_free_space_is_full_too() -> None:
     disk = FaultyDisk()
     disk.capacity = 1 << 20
-    journal = open_journal(disk, free_min=1 << 21)
-    assert list(journal.recover()) == []
+    journal = started(disk, free_min=1 << 21)
     publish(journal, 1)
     journal.start_write()
     journal.writer.step()
@@ -517,8 +516,7 @@ def test_a_settled_position_is_no_message() -> None:
 
 def test_a_file_begins_small_and_is_doubled_as_it_fills() -> None:
     disk = FaultyDisk()
-    journal = open_journal(disk, segment_size=1 << 20)
-    assert list(journal.recover()) == []
+    journal = started(disk, segment_size=1 << 20)
     path = f"{DIRECTORY}/{file_name(1)}"
     sizes = []
     kept = []
@@ -544,8 +542,7 @@ def spares(disk: FaultyDisk) -> list[str]:
 
 def test_a_file_grows_as_far_as_there_is_room() -> None:
     disk = FaultyDisk()
-    journal = open_journal(disk, segment_size=1 << 20)
-    assert list(journal.recover()) == []
+    journal = started(disk, segment_size=1 << 20)
     publish(journal, 1)
     sync(journal)
     disk.capacity = disk.used() + (20 << 10)  # No room to double it.
@@ -594,9 +591,7 @@ def test_no_room_is_no_reason_to_give_a_file_up() -> None:
 
 
 def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None:
-    disk = FaultyDisk()
-    journal = open_journal(disk, segment_size=256 << 10)
-    assert list(journal.recover()) == []
+    disk, journal = fresh(segment_size=256 << 10)
     kept = [publish(journal, seq, b"x" * 1000) for seq in range(1, 400)]
     sync(journal)
     journal.writer.check_free()
@@ -634,9 +629,7 @@ def test_a_disk_that_is_full_to_the_last_octet_is_emptied_by_consuming() -> None
 @pytest.mark.parametrize("step", [1, 2])
 def test_single_acks_do_not_use_up_a_full_disk_before_a_segment_goes(step: int) -> None:
     """One in each group they take more than the reserve; ``step`` 2 leaves gaps between them."""
-    disk = FaultyDisk()
-    journal = open_journal(disk, segment_size=256 << 10)
-    assert list(journal.recover()) == []
+    disk, journal = fresh(segment_size=256 << 10)
     kept = [publish(journal, seq, b"x" * 20) for seq in range(1, 8001)]
     sync(journal)
     journal.writer.check_free()
@@ -665,9 +658,7 @@ def test_single_acks_do_not_use_up_a_full_disk_before_a_segment_goes(step: int) 
 
 
 def test_acks_that_a_full_disk_had_gather_are_written_when_there_is_room() -> None:
-    disk = FaultyDisk()
-    journal = open_journal(disk, segment_size=256 << 10)
-    assert list(journal.recover()) == []
+    disk, journal = fresh(segment_size=256 << 10)
     kept = [publish(journal, seq, b"x" * 20) for seq in range(1, 8001)]
     sync(journal)
     journal.writer.check_free()
