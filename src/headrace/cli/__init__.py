@@ -18,6 +18,9 @@ def _entry(module: str, name: str, words: str) -> Entry:
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run a broker": {
         "serve": _entry("cli.server.serve", "serve", "Run a broker until SIGTERM or SIGINT."),
+        "console": _entry(
+            "cli.server.console", "console", "Serve RabbitMQ's HTTP API, metrics and pages."
+        ),
         "status": _entry("cli.server.service", "status", "Print addresses and counts of a broker."),
         "health": _entry(
             "cli.server.service", "health", "Check a broker; exit 1 if a check fails."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from headrace import __version__
+from headrace import __version__, extras
 from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
@@ -74,6 +74,8 @@ def serve(config: Path | None, **flags: object) -> None:
         logs = Logs(settings)
     except (SettingError, LogError) as error:
         raise click.ClickException(str(error)) from None
+    if settings.console:
+        extras.need("aiohttp", "jinja2")  # Before the broker opens anything.
     for text in strange_variables(os.environ):
         log.warning("%s", text)
     raise_open_files()
@@ -86,9 +88,11 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     """Serve until SIGTERM or SIGINT."""
     import asyncio
 
+    from headrace.cli.server.console_child import ConsoleChild
     from headrace.server.broker import Broker
     from headrace.server.config.errors import StartError
     from headrace.server.config.process import settle_garbage_collector
+    from headrace.server.management.socket import socket_path
     from headrace.server.systemd import Supervisor
 
     over = asyncio.Event()
@@ -102,6 +106,12 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         addresses = await broker.start()
     except StartError as error:
         raise click.ClickException(str(error)) from None
+    console = None
+    if settings.console:
+        path = socket_path(settings.management_socket, settings.data)
+        assert path is not None  # The settings were checked together.
+        console = ConsoleChild(settings, path)
+        addresses = {**addresses, **await console.start()}
     try:
         click.echo(f"headrace ready {json.dumps(addresses)}")
     except OSError as error:  # Serve even if standard output is closed.
@@ -113,6 +123,8 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     await over.wait()
     log.info("stopping")
     supervisor.stopping()
+    if console is not None:
+        await console.stop()
     await broker.stop()
     watching.cancel()
     log.info("stopped")

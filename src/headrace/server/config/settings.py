@@ -446,6 +446,36 @@ class Settings:
         "Unix socket for the commands of operators; empty: `management.sock` in the data "
         "directory, and none with `memory`; `none`: none.",
     )
+    console: bool = setting(
+        False,
+        "Run the console as well: RabbitMQ's HTTP API, metrics for Prometheus, and pages; needs "
+        "`headrace[console]`.",
+    )
+    console_host: str = setting(
+        "127.0.0.1", "Addresses of the console, separated by commas.", many=True
+    )
+    console_port: int = setting(
+        15672, "Port of the console's API and pages; 0 picks a free one.", low=0, high=65535
+    )
+    metrics_port: int | None = setting(
+        15692,
+        "Port of the console's metrics; 0 picks a free one; none: no metrics.",
+        low=0,
+        high=65535,
+    )
+    console_names: str = setting(
+        "",
+        "Host names that requests to the console may be for, beside addresses, `localhost` and "
+        "this machine's name; separated by commas.",
+        many=True,
+    )
+    console_tls: bool = setting(False, "Serve the console over TLS, with tls_cert and tls_key.")
+    console_plain_ok: bool = setting(
+        False, "Serve the console without TLS on other addresses than loopback."
+    )
+    rabbitmq_version: str = setting(
+        "4.1.0", "Version of RabbitMQ that the console tells clients, who choose their requests by."
+    )
     log_level: str = setting("info", "What to log.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
         "text", "Log lines for people, or a JSON object a line.", choices=("text", "json")
@@ -467,6 +497,14 @@ NEEDS_RESTART = {
     "qmf": "the exchanges come with their virtual host",
     "event_vhost": "the exchange takes its bindings up at the start",
     "management_socket": "the answer comes through it",
+    "console": "the console is a process of its own",
+    "console_host": "the console is a process of its own",
+    "console_port": "the console is a process of its own",
+    "metrics_port": "the console is a process of its own",
+    "console_names": "the console is a process of its own",
+    "console_tls": "the console is a process of its own",
+    "console_plain_ok": "the console is a process of its own",
+    "rabbitmq_version": "the console is a process of its own",
 }
 
 
@@ -661,6 +699,15 @@ def check_together(settings: Settings) -> None:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
+    if settings.console and settings.console_tls:
+        for name in ("tls_cert", "tls_key"):
+            if getattr(settings, name) is None:
+                raise SettingError(name, "default", "console_tls needs it")
+    socketless = settings.management_socket == "none" or (
+        settings.memory and not settings.management_socket
+    )
+    if settings.console and socketless:
+        raise SettingError("management_socket", "default", "the console needs it: set it to a path")
     if settings.tls_crl is not None and settings.tls_ca is None:
         raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
 

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace console``: RabbitMQ's HTTP API, metrics and pages for a broker of this machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import click
+
+from headrace import extras
+from headrace.cli.management import management_option
+from headrace.server.config.settings import Settings
+
+DEFAULTS = Settings()
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@click.command()
+@management_option
+@click.option(
+    "--console-host",
+    "host",
+    default=DEFAULTS.console_host,
+    show_default=True,
+    help="Addresses to listen on, separated by commas.",
+)
+@click.option(
+    "--console-port",
+    "port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULTS.console_port,
+    show_default=True,
+    help="Port of the API and the pages; 0 picks a free one.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(-1, 65535),
+    default=DEFAULTS.metrics_port,
+    show_default=True,
+    help="Port of the metrics; 0 picks a free one, -1: none.",
+)
+@click.option(
+    "--console-names",
+    "names",
+    default="",
+    help="Host names that requests may be for, separated by commas.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option(
+    "--console-plain-ok", "plain_ok", is_flag=True, help="Serve without TLS beyond this machine."
+)
+@click.option(
+    "--rabbitmq-version", default=DEFAULTS.rabbitmq_version, show_default=True, hidden=True
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="End with standard input.")
+def console(
+    socket: Path,
+    *,
+    host: str,
+    port: int,
+    metrics_port: int,
+    names: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    plain_ok: bool,
+    rabbitmq_version: str,
+    with_parent: bool,
+) -> None:
+    """Serve the HTTP API, metrics and pages of the broker, until SIGTERM or SIGINT.
+
+    Prints one line, `headrace console ready {JSON}`, when it accepts connections.
+    """
+    import asyncio
+
+    extras.need("aiohttp", "jinja2")
+    from headrace.console.run import ConsoleError, run
+    from headrace.console.settings import ConsoleSettings
+
+    logging.basicConfig(level=logging.INFO, format=FORMAT)
+    settings = ConsoleSettings(
+        socket=socket,
+        host=host,
+        port=port,
+        metrics_port=None if metrics_port < 0 else metrics_port,
+        names=tuple(one.strip() for one in names.split(",") if one.strip()),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        plain_ok=plain_ok,
+        rabbitmq_version=rabbitmq_version,
+    )
+
+    def ready(addresses: dict[str, str]) -> None:
+        click.echo(f"headrace console ready {json.dumps(addresses)}")
+
+    try:
+        asyncio.run(run(settings, ready, with_parent=with_parent))
+    except ConsoleError as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console: RabbitMQ's HTTP API, metrics and pages, in a process of its own.
+
+The process talks to the broker by the management socket only (:mod:`.broker`), and imports none of
+the broker's rooms. :mod:`.http` serves HTTP: limits, logins, headers, errors and routes.
+:mod:`.api` has the handlers of ``/api/…``, :mod:`.run` starts the process.
+
+To add a handler: write ``async def handler(call: HttpCall) -> object`` in the module of its area in
+:mod:`.api`, and add its :class:`~headrace.console.http.routes.Route` to that module's ``ROUTES``;
+:mod:`.api.table` joins the modules. The handler returns
+
+- an object or a list of JSON, for status 200;
+- a :class:`~headrace.console.http.answers.Listed`: the query filters, orders and pages it;
+- an :class:`~headrace.console.http.answers.Answer` for another status, with headers.
+
+``call.path`` has the decoded segments of the path, ``call.query`` the query, ``await call.body()``
+the JSON object of the request. ``await call.ask("delete queue", name=…)`` runs an operation of the
+broker as the user of the request; its errors become HTTP errors by themselves. Other errors are
+raised as :class:`~headrace.console.http.errors.HttpError`. The answer gets its headers elsewhere.
+"""

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to the management socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import BrokerGone, OperationRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
+    from pathlib import Path
+
+    from headrace.untyped import JsonObject
+
+LINE_BYTES_MAX = 64 << 20  # Of an answer: a slice of a sample may be long.
+PATH_BYTES_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
+SILENT_S = 60.0  # How long the broker may be silent; busy lines come every 10 s.
+FRESH_S = 240.0  # The broker closes connections that are idle for 300 s.
+
+
+@contextlib.contextmanager
+def short_address(path: Path) -> Iterator[str]:
+    """Return an address for a path, through its directory's descriptor where it is too long."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+class SocketConnection:
+    """A connection that serves one request after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._used_s = time.monotonic()
+        self.is_whole = True  # False within an answer.
+
+    @classmethod
+    async def open(cls, path: Path) -> SocketConnection:
+        """Connect to the broker.
+
+        Raises:
+            BrokerGone: no broker listens there.
+        """
+        try:
+            with short_address(path) as address:
+                streams = await asyncio.open_unix_connection(address, limit=LINE_BYTES_MAX)
+        except OSError as error:
+            raise BrokerGone(f"{path}: {error.strerror or error}") from None
+        return cls(*streams)
+
+    @property
+    def is_usable(self) -> bool:
+        """True while the broker keeps the connection open for another request."""
+        fresh = time.monotonic() - self._used_s < FRESH_S
+        return self.is_whole and fresh and not self._reader.at_eof()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._writer.close()
+
+    async def exchange(
+        self, request: JsonObject, rows: list[JsonObject] | None = None
+    ) -> AsyncGenerator[JsonObject, None]:
+        """Send a request, and ``rows`` for operations that take them; yield the answer's lines.
+
+        Raises:
+            OperationRefused: the broker refused it.
+            BrokerGone: the connection ended, or the broker is silent for too long.
+        """
+        lines = [request] if rows is None else [request, *rows, {"end": True}]
+        self.is_whole = False
+        try:
+            self._writer.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            await asyncio.wait_for(self._writer.drain(), SILENT_S)
+            while True:
+                line = await self._line()
+                if "error" in line:
+                    self._end()
+                    raise OperationRefused(str(line.get("code", "")), str(line["error"]))
+                if "done" in line:
+                    self._end()
+                    yield line
+                    return
+                if "item" in line:
+                    yield line
+        except TimeoutError:
+            raise BrokerGone(f"the broker is silent for {SILENT_S:.0f} s") from None
+        except OSError as error:
+            raise BrokerGone(f"the broker's socket: {error.strerror or error}") from None
+
+    def _end(self) -> None:
+        self.is_whole = True
+        self._used_s = time.monotonic()
+
+    async def _line(self) -> JsonObject:
+        try:
+            text = await asyncio.wait_for(self._reader.readline(), SILENT_S)
+            line = json.loads(text) if text else None
+        except ValueError:
+            raise BrokerGone("the broker's answer is no JSON: is it of this version?") from None
+        if not isinstance(line, dict):
+            raise BrokerGone("the broker closed the connection")
+        return line

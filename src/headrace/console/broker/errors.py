@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the management socket."""
+
+from __future__ import annotations
+
+
+class OperationRefused(Exception):
+    """The broker refused an operation.
+
+    ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+
+class BrokerGone(Exception):
+    """The broker does not answer on its management socket; the text says why."""

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users who have logged in: the broker checks them, and gives a ticket to act as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+
+if TYPE_CHECKING:
+    from headrace.console.broker.link import BrokerLink
+    from headrace.untyped import JsonObject
+
+REFUSED = "the login was refused"  # The broker's one text for whatever is wrong.
+ENDED = "the ticket is unknown, or has ended"
+
+
+class LoginFailed(Exception):
+    """The broker does not let a user in."""
+
+    def __init__(self, *, is_known: bool) -> None:
+        """``is_known``: the password is right, but the user may not use the console."""
+        super().__init__("not a user of the console" if is_known else REFUSED)
+        self.is_known = is_known
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user with a ticket of the broker."""
+
+    name: str
+    tags: tuple[str, ...]
+    vhosts: frozenset[str]  # Those that the user may open,
+    sees_all: bool  # or True for all.
+    ticket: str
+
+    def sees_vhost(self, name: str) -> bool:
+        """Return True if the user sees what is in a virtual host."""
+        return self.sees_all or name in self.vhosts
+
+    def sees_user(self, name: str) -> bool:
+        """Return True if the user sees the connections of a user."""
+        return self.sees_all or name == self.name
+
+
+async def log_in(
+    link: BrokerLink,
+    *,
+    peer: str,
+    encrypted: bool,
+    username: str = "",
+    password: str = "",
+    token: str = "",
+) -> Identity:
+    """Have the broker check a password, or a token.
+
+    Raises:
+        LoginFailed: the broker does not let the user in.
+        BrokerGone: the broker does not answer.
+    """
+    secret: JsonObject = {"token": token} if token else {"username": username, "password": password}
+    try:
+        done = await link.ask("login", protocol="http", peer=peer, encrypted=encrypted, **secret)
+    except OperationRefused as error:
+        if error.code in ("refused", "bad-request"):
+            raise LoginFailed(is_known="none of the tags" in error.text) from None
+        raise
+    return identity_of(done, str(done["ticket"]))
+
+
+async def look_again(link: BrokerLink, identity: Identity) -> Identity | None:
+    """Return a user as the broker knows it now; None when the ticket has ended."""
+    try:
+        done = await link.ask("whoami", ticket=identity.ticket)
+    except OperationRefused as error:
+        if error.code == "refused":
+            return None
+        raise
+    return identity_of(done, identity.ticket)
+
+
+def identity_of(done: JsonObject, ticket: str) -> Identity:
+    """Return the user of an answer."""
+    return Identity(
+        name=str(done["user"]),
+        tags=tuple(done["tags"]),
+        vhosts=frozenset(done["vhosts"]),
+        sees_all=done["sees_all"] is True,
+        ticket=ticket,
+    )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What handlers return beside plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aiohttp.web import StreamResponse
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.untyped import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer with a status, headers, and a JSON value; None for no body."""
+
+    status: int
+    value: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is not JSON."""
+
+    body: bytes
+    content_type: str  # With its charset.
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of which the query chooses, orders and pages."""
+
+    rows: Iterable[JsonObject]
+    order: tuple[str, ...] = ("vhost", "name")  # Without ``sort``.
+    # What a row of the page gets that would be work for all of them.
+    finish: Callable[[JsonObject], JsonObject] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer that the handler sends itself, piece by piece."""
+
+    send: Callable[[BaseRequest], Awaitable[StreamResponse]]
+
+
+def created(location: str = "") -> Answer:
+    """Return the answer to a PUT or POST that made an object."""
+    return Answer(201, headers={"Location": location} if location else {})
+
+
+def no_content() -> Answer:
+    """Return the answer to a write that has nothing to say."""
+    return Answer(204)
+
+
+def written(done: Mapping[str, object]) -> Answer:
+    """Return the answer to a PUT, of the broker's answer with ``created``."""
+    return created() if done.get("created") else no_content()

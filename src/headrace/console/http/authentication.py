@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins of requests: Basic and Bearer, checked by the broker and remembered for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.logins import LoginFailed, log_in, look_again
+from headrace.console.http.call import peer_of
+from headrace.console.http.errors import CHALLENGE, HttpError
+
+if TYPE_CHECKING:
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.console.broker.link import BrokerLink
+    from headrace.console.broker.logins import Identity
+
+REMEMBERED_MAX = 1024  # Users with a ticket.
+FRESH_S = 3.0  # How long a ticket is not asked about: a changed password is refused that late.
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What an Authorization header proves a user by."""
+
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A user who has logged in."""
+
+    identity: Identity
+    asked_s: float
+
+
+class Authentication:
+    """Finds the user of a request."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+        self._remembered: OrderedDict[bytes, Remembered] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Lock] = {}
+
+    async def identify(self, request: BaseRequest) -> Identity:
+        """Return the user of a request.
+
+        Raises:
+            HttpError: it has no credentials, or wrong ones.
+            BrokerGone: the broker does not answer.
+        """
+        header = request.headers.get("Authorization")
+        if header is None:
+            raise HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
+        credentials = read(header)
+        if credentials is None:
+            raise wrong()
+        peer, encrypted = peer_of(request), request.secure
+        host = peer.rpartition(":")[0]
+        key = hashlib.sha256(f"{host}\0{encrypted}\0{header}".encode()).digest()
+        lock = self._asking.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:  # Many requests with one password are one login.
+                known = await self._still(key)
+                if known is not None:
+                    return known
+                return await self._log_in(key, credentials, peer, encrypted)
+        finally:
+            if not lock.locked():
+                self._asking.pop(key, None)
+
+    async def _still(self, key: bytes) -> Identity | None:
+        one = self._remembered.get(key)
+        if one is None:
+            return None
+        now_s = time.monotonic()
+        if now_s - one.asked_s > FRESH_S:
+            identity = await look_again(self._link, one.identity)
+            if identity is None:
+                self._remembered.pop(key, None)
+                return None
+            one.identity, one.asked_s = identity, now_s
+        self._remembered.move_to_end(key)
+        return one.identity
+
+    async def _log_in(
+        self, key: bytes, credentials: Credentials, peer: str, encrypted: bool
+    ) -> Identity:
+        try:
+            identity = await log_in(
+                self._link,
+                peer=peer,
+                encrypted=encrypted,
+                username=credentials.username,
+                password=credentials.password,
+                token=credentials.token,
+            )
+        except LoginFailed as error:
+            if error.is_known:
+                raise HttpError(401, "Not management user") from None
+            raise wrong() from None
+        self._remembered[key] = Remembered(identity, time.monotonic())
+        while len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+        return identity
+
+
+def wrong() -> HttpError:
+    """Return the one error for wrong credentials: without a challenge, so browsers do not ask."""
+    return HttpError(401, "Not_Authorized", error="not_authorized")
+
+
+def read(header: str) -> Credentials | None:
+    """Return the credentials of an Authorization header; None when it has none of our schemes."""
+    scheme, _, value = header.strip().partition(" ")
+    value = value.strip()
+    if scheme.lower() == "bearer" and value:
+        return Credentials(token=value)
+    if scheme.lower() != "basic":
+        return None
+    try:
+        text = base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    username, colon, password = text.partition(":")
+    return Credentials(username=username, password=password) if colon else None

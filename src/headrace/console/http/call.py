@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request, as handlers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, NoReturn
+
+from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.limits import BODY_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.console.broker.link import BrokerLink
+    from headrace.console.broker.logins import Identity
+    from headrace.console.http.routes import Route
+    from headrace.console.settings import ConsoleSettings
+    from headrace.untyped import Json, JsonObject
+
+EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that stand for an empty object.
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+AGENT_MAX = 200  # Characters of a user agent that the audit log gets.
+
+
+class HttpCall:
+    """A request with its route, its user, and the broker as that user."""
+
+    def __init__(
+        self,
+        request: BaseRequest,
+        *,
+        route: Route,
+        path: Mapping[str, str],
+        identity: Identity | None,
+        link: BrokerLink,
+        settings: ConsoleSettings,
+    ) -> None:
+        self.request = request
+        self.route = route
+        self.path = path
+        self.query = request.query
+        self.link = link
+        self.settings = settings
+        self._identity = identity
+
+    @property
+    def identity(self) -> Identity:
+        """The user; only routes without login have none."""
+        assert self._identity is not None, f"{self.route.path} has no user"
+        return self._identity
+
+    # --- The broker ------------------------------------------------------------------------------
+
+    async def ask(
+        self, do: str, rows: list[JsonObject] | None = None, **fields: object
+    ) -> JsonObject:
+        """Run an operation as the user; return its last line."""
+        return await self.link.ask(do, rows=rows, **self._acting(fields))
+
+    def items(self, do: str, **fields: object) -> AsyncGenerator[JsonObject, None]:
+        """Run an operation as the user; yield its items."""
+        return self.link.items(do, **self._acting(fields))
+
+    async def rows(self, do: str, **fields: object) -> list[JsonObject]:
+        """Run an operation as the user; return its items."""
+        return (await self.link.answer(do, **self._acting(fields)))[0]
+
+    def _acting(self, fields: JsonObject) -> JsonObject:
+        agent = self.request.headers.get("User-Agent", "")[:AGENT_MAX]
+        return {
+            "ticket": self.identity.ticket,
+            "peer": peer_of(self.request),
+            "agent": agent or None,
+            **fields,
+        }
+
+    # --- The body --------------------------------------------------------------------------------
+
+    async def body(self) -> JsonObject:
+        """Return the JSON object of the body; an empty one stands for ``{}``.
+
+        Raises:
+            HttpError: it is too long, too slow, or no object.
+        """
+        value = parsed(await self.raw_body())
+        if isinstance(value, str):
+            raise bad_request("the body is a JSON string; is it doubly JSON-encoded?", "not_json")
+        if not isinstance(value, dict):
+            raise bad_request("the body is no JSON object", "not_json")
+        return value
+
+    async def raw_body(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            HttpError: it is too long, or too slow.
+        """
+        most = self.route.body_max
+        length = self.request.content_length
+        if length is not None and length > most:
+            self._too_long()
+        if self.request.headers.get("Expect", "").lower() == "100-continue":
+            await self.request.writer.write(CONTINUE)
+            self.request.writer.output_size = 0  # The answer has not begun.
+        found = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S):
+                async for piece in self.request.content.iter_any():
+                    found += piece
+                    if len(found) > most:
+                        self._too_long()
+        except TimeoutError:
+            raise HttpError(
+                408, f"the body takes longer than {BODY_S:.0f} s", closes=True
+            ) from None
+        return bytes(found)
+
+    def _too_long(self) -> NoReturn:
+        raise HttpError(
+            400,
+            f"Exceeded HTTP request body size limit ({self.route.body_max} bytes)",
+            closes=True,
+        )
+
+
+def parsed(body: bytes) -> Json:
+    """Return the value of a body.
+
+    Raises:
+        HttpError: it is no JSON.
+    """
+    if body.strip() in EMPTY:
+        return {}
+    try:
+        return json.loads(body, parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        raise bad_request("the body is no JSON", "not_json") from None
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse Infinity and NaN, which are no JSON."""
+    raise ValueError(name)
+
+
+def peer_of(request: BaseRequest) -> str:
+    """Return the address and port of the client."""
+    found = request.transport.get_extra_info("peername") if request.transport else None
+    if not found:
+        return "0.0.0.0:0"
+    host, port = found[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of HTTP clients: how many there are, and how long they may say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
+
+from headrace.console.http.headers import secure
+from headrace.console.http.limits import (
+    CONNECTIONS_MAX,
+    FIELD_BYTES_MAX,
+    FIELDS_MAX,
+    WAIT_S,
+)
+from headrace.console.http.respond import error_body
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+    from aiohttp.web_response import StreamResponse
+
+log = logging.getLogger(__name__)
+
+NO_ACCESS_LOG = logging.getLogger(f"{__name__}.access")  # The broker audits what users do;
+NO_ACCESS_LOG.setLevel(logging.CRITICAL)  # paths have names, and queries may have secrets.
+
+
+class SecuredRequest(BaseRequest):
+    """A request whose answer gets the security headers, also when no handler makes it."""
+
+    async def _prepare_hook(self, response: StreamResponse) -> None:
+        # aiohttp calls this for each answer just before its head is sent: also for those to
+        # requests that it cannot parse, which reach no handler.
+        secure(response.headers, encrypted=self.secure)
+
+
+class HttpConnection(RequestHandler):
+    """The connection of one client."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            owner,
+            loop=loop,
+            keepalive_timeout=WAIT_S,
+            max_line_size=FIELD_BYTES_MAX,
+            max_field_size=FIELD_BYTES_MAX,
+            max_headers=FIELDS_MAX,
+            lingering_time=2.0,
+            auto_decompress=False,  # A small body must not become a large one.
+            logger=log,
+            access_log=NO_ACCESS_LOG,
+        )
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._owner.wait(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._owner.forget(self)
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> StreamResponse:
+        """Answer a request that is no HTTP, or whose handler failed."""
+        if status >= 500:
+            log.error("a request from %s failed", request.remote, exc_info=exc)
+        reason = "internal error; the console's log says more" if status >= 500 else "not HTTP"
+        answer = Response(
+            status=status, body=error_body(status, reason), content_type="application/json"
+        )
+        answer.force_close()
+        return answer
+
+    def hang_up(self) -> None:
+        """Close the connection at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class HttpServer(Server):
+    """Makes a connection for each client, and closes those that wait for too long."""
+
+    def __init__(self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]]) -> None:
+        super().__init__(handle, request_factory=self._secured)
+        self._waiting: dict[HttpConnection, float] = {}  # Since when, longest first.
+
+    def __call__(self) -> HttpConnection:
+        return HttpConnection(self, self._loop)
+
+    def _secured(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> BaseRequest:
+        return SecuredRequest(message, payload, protocol, writer, task, self._loop)
+
+    def wait(self, connection: HttpConnection) -> None:
+        """Note that a connection has no whole request from now on; make room for it."""
+        self._waiting.pop(connection, None)
+        self._waiting[connection] = self._loop.time()
+        if len(self.connections) > CONNECTIONS_MAX:
+            next(iter(self._waiting)).hang_up()
+
+    def serve(self, connection: HttpConnection) -> None:
+        """Note that a connection's request is served."""
+        self._waiting.pop(connection, None)
+
+    def forget(self, connection: HttpConnection) -> None:
+        """Note that a connection has ended."""
+        self._waiting.pop(connection, None)
+
+    def close_silent(self) -> None:
+        """Close the connections that have waited for too long."""
+        limit = self._loop.time() - WAIT_S
+        for connection, since in list(self._waiting.items()):
+            if since > limit:
+                return
+            connection.hang_up()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of HTTP requests, as RabbitMQ's API has them: ``{"error": …, "reason": …}``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.broker.errors import OperationRefused
+
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
+WORDS = {  # What `error` says, by status.
+    400: "bad_request",
+    401: "not_authorised",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    411: "length_required",
+    412: "precondition_failed",
+    417: "expectation_failed",
+    421: "misdirected_request",
+    429: "too_many_requests",
+    431: "request_header_fields_too_large",
+    500: "internal_server_error",
+    503: "service_unavailable",
+}
+# Statuses of the broker's codes.
+STATUSES = {
+    "bad-request": 400,
+    "not-found": 404,
+    "refused": 401,
+    "precondition": 400,
+    "conflict": 400,
+    "limit": 400,
+    "internal": 500,
+}
+
+
+class HttpError(Exception):
+    """The answer to a request is an error."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        *,
+        error: str = "",
+        headers: Mapping[str, str] | None = None,
+        closes: bool = False,
+    ) -> None:
+        """``closes``: the connection ends after the answer, as the request is not read."""
+        super().__init__(reason)
+        self.status = status
+        self.error = error or WORDS.get(status, "error")
+        self.reason = reason
+        self.headers = {} if headers is None else dict(headers)
+        self.closes = closes
+
+
+def not_found(reason: str = "Object Not Found") -> HttpError:
+    """Return the error for what does not exist, or is not for the user to see."""
+    return HttpError(404, reason)
+
+
+def bad_request(reason: str, error: str = "") -> HttpError:
+    """Return the error for a request that no one could serve."""
+    return HttpError(400, reason, error=error)
+
+
+def of_operation(error: OperationRefused) -> HttpError:
+    """Return the error for an operation that the broker refused."""
+    return HttpError(STATUSES.get(error.code, 500), error.text)

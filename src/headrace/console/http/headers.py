@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers that every answer has, whatever it answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDict
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+ALWAYS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",  # For browsers that do not know frame-ancestors.
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Server": "headrace",
+}
+UNLESS_SET = {"Cache-Control": "no-store", "Vary": "accept, accept-encoding, origin"}
+STRICT_TRANSPORT = "max-age=31536000"
+
+
+def secure(headers: CIMultiDict[str], *, encrypted: bool) -> None:
+    """Add the headers to an answer; a handler cannot weaken them."""
+    policy = headers.get("Content-Security-Policy", "")
+    headers.update(ALWAYS)
+    if policy.startswith("sandbox"):  # A download: stricter than a page's.
+        headers["Content-Security-Policy"] = f"{policy}; {POLICY}"
+    for name, value in UNLESS_SET.items():
+        headers.setdefault(name, value)
+    if encrypted:
+        headers["Strict-Transport-Security"] = STRICT_TRANSPORT

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters, order, pages and columns of lists, as RabbitMQ's query parameters ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import re2
+
+from headrace.console.http.errors import HttpError, bad_request
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Listed
+    from headrace.untyped import JsonObject
+
+PAGE_SIZE = 100
+PAGE_SIZE_MAX = 500
+PATTERN_MAX = 1024  # Characters of a regular expression,
+PATTERN_MEMORY = 1 << 20  # and what its automaton may take.
+NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
+
+Query = Mapping[str, str]
+
+
+def paged(listed: Listed, query: Query) -> object:
+    """Return the rows that a query asks for, with the facts of the page where it asks for one.
+
+    Raises:
+        HttpError: a parameter cannot be used.
+    """
+    rows = listed.rows if isinstance(listed.rows, list) else list(listed.rows)
+    total = len(rows)
+    if name := query.get("name"):
+        rows = list(filter(matcher(name, is_true(query.get("use_regex"))), rows))
+    rows = in_order(rows, query, listed.order)
+    columns = columns_of(query)
+    finish = listed.finish
+
+    def complete(some: Iterable[JsonObject]) -> list[object]:
+        return [chosen(one if finish is None else finish(one), columns) for one in some]
+
+    if "page" not in query:
+        return complete(rows)
+    page = whole(query, "page", 1)
+    size = whole(query, "page_size", PAGE_SIZE)
+    if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
+        raise bad_request(
+            f"page is 1 or more, page_size 1 to {PAGE_SIZE_MAX}", "invalid_pagination_parameters"
+        )
+    pages = max(1, -(-len(rows) // size))
+    if page > pages:
+        raise bad_request(f"page out of range, page: {page} page size: {size}", "page_out_of_range")
+    some = rows[(page - 1) * size : page * size]
+    return {
+        "total_count": total,
+        "item_count": len(some),
+        "filtered_count": len(rows),
+        "page": page,
+        "page_size": size,
+        "page_count": pages,
+        "items": complete(some),
+    }
+
+
+def matcher(name: str, use_regex: bool) -> Callable[[JsonObject], bool]:
+    """Return the test for rows whose name has a text in it, or matches a pattern; without case.
+
+    Raises:
+        HttpError: the pattern is none of RE2, or too long.
+    """
+    if not use_regex:
+        wanted = name.lower()
+        return lambda row: wanted in str(row.get("name", "")).lower()
+    if len(name) > PATTERN_MAX:
+        raise HttpError(400, f"a pattern has {PATTERN_MAX} characters at most")
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    options.max_mem = PATTERN_MEMORY
+    try:
+        pattern = re2.compile(name, options)
+    except (re2.error, UnicodeError) as error:
+        raise bad_request(f"'name' is no regular expression: {said(error)}") from None
+    return lambda row: pattern.search(searchable(row.get("name", ""))) is not None
+
+
+def said(error: Exception) -> str:
+    """Return the text of an error of RE2, which gives bytes."""
+    text = error.args[0] if error.args else ""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+
+
+def searchable(value: object) -> str:
+    """Return a text that RE2 takes: without lone surrogates."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def in_order(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:
+    """Return rows in the order of a query; without one in that of the list."""
+    keys = [query["sort"]] if query.get("sort") else list(order)
+    paths = [key.split(".") for key in keys]
+    backwards = is_true(query.get("sort_reverse"))
+    return sorted(
+        rows, key=lambda row: [comparable(found(row, path)) for path in paths], reverse=backwards
+    )
+
+
+def found(row: object, path: Sequence[str]) -> object:
+    """Return the value at a path of keys; 0 where the row has none."""
+    for key in path:
+        if not isinstance(row, Mapping) or key not in row:
+            return 0
+        row = row[key]
+    return row
+
+
+def comparable(value: object) -> tuple[int, float | str]:
+    """Return a key that orders values of different types."""
+    if value is None:
+        return NUMBER, 0
+    if isinstance(value, int | float):
+        return NUMBER, value
+    return (TEXT, value) if isinstance(value, str) else (OTHER, str(value))
+
+
+# --- Columns -------------------------------------------------------------------------------------
+
+
+def columns_of(query: Query) -> list[list[str]]:
+    """Return the columns of a query as paths of keys; none for all."""
+    return [one.split(".") for one in query.get("columns", "").split(",") if one]
+
+
+def chosen(row: JsonObject, columns: Sequence[Sequence[str]]) -> JsonObject:
+    """Return the columns of a row that are asked for; without any the row."""
+    if not columns:
+        return row
+    result: JsonObject = {}
+    for path in columns:
+        value: object = row
+        for key in path:
+            if not isinstance(value, Mapping) or key not in value:
+                break
+            value = value[key]
+        else:
+            into = result
+            for key in path[:-1]:
+                inner = into.setdefault(key, {})
+                if not isinstance(inner, dict) or inner is row.get(key):
+                    break  # The whole object is there already.
+                into = inner
+            else:
+                into[path[-1]] = value
+    return result
+
+
+def is_true(text: str | None) -> bool:
+    """Return True for the text of a boolean that is true."""
+    return text == "true"
+
+
+def whole(query: Query, name: str, default: int) -> int:
+    """Return a whole number of a query.
+
+    Raises:
+        HttpError: it is none.
+    """
+    text = query.get(name)
+    if not text:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise bad_request(f"'{name}' is no whole number", "invalid_pagination_parameters")
+    return int(text)

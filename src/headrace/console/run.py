@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console's process: its ports, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import resource
+import signal
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.console.api import table
+from headrace.console.broker.link import BrokerLink
+from headrace.console.http.authentication import Authentication
+from headrace.console.http.server import Port
+from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
+
+if TYPE_CHECKING:
+    from headrace.console.http.routes import Route
+    from headrace.console.settings import ConsoleSettings
+
+log = logging.getLogger(__name__)
+
+CHECK_S = 1.0  # How often silent connections are closed.
+BACKLOG = 1024
+STOP_S = 2.0  # How long requests may take to end at the end.
+
+
+class ConsoleError(Exception):
+    """The console cannot start; the text says why."""
+
+
+class Console:
+    """Listens on the console's ports. ``start`` and ``stop`` run on the loop that serves them."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self.link = BrokerLink(settings.socket)
+        self._authentication = Authentication(self.link)
+        self._ports: list[Port] = []
+        self._listening: list[asyncio.Server] = []
+        self._chores: list[asyncio.Task[None]] = []
+
+    async def start(self) -> dict[str, str]:
+        """Listen; return the addresses: ``http``, and ``metrics`` where there are metrics.
+
+        Raises:
+            ConsoleError: a port, or a file of TLS, cannot be used.
+        """
+        settings = self.settings
+        context = tls_of(settings)
+        if context is None and not settings.plain_ok:
+            for host in settings.hosts:
+                check_loopback(host)
+        scheme = "http" if context is None else "https"
+        try:
+            api = await self._listen(table.ROUTES, settings.port, context)
+            found = {"http": f"{scheme}://{api}"}
+            if settings.metrics_port is not None:
+                metrics = await self._listen(METRICS_ROUTES, settings.metrics_port, context)
+                found["metrics"] = f"{scheme}://{metrics}/metrics"
+        except OSError as error:
+            await self.stop()
+            raise ConsoleError(error.strerror or str(error)) from error
+        self._chores.append(asyncio.create_task(self._close_silent()))
+        return found
+
+    async def _listen(
+        self, routes: tuple[Route, ...], number: int, context: ssl.SSLContext | None
+    ) -> str:
+        """Open one port on every host; return the first address."""
+        port = Port(
+            routes, link=self.link, settings=self.settings, authentication=self._authentication
+        )
+        self._ports.append(port)
+        loop = asyncio.get_running_loop()
+        first = ""
+        for host in self.settings.hosts:
+            server = await loop.create_server(
+                port.server, host, number, ssl=context, backlog=BACKLOG, reuse_address=True
+            )
+            self._listening.append(server)
+            address, number = server.sockets[0].getsockname()[:2]
+            shown = f"[{address}]" if ":" in address else address
+            first = first or f"{shown}:{number}"
+        return first
+
+    async def _close_silent(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            for port in self._ports:
+                port.server.close_silent()
+
+    async def stop(self) -> None:
+        """Close the ports, and let the requests end."""
+        for chore in self._chores:
+            chore.cancel()
+        for server in self._listening:
+            server.close()
+        for port in self._ports:
+            port.server.pre_shutdown()
+        await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
+        self.link.close()
+
+
+async def run(
+    settings: ConsoleSettings, ready: Callable[[dict[str, str]], None], *, with_parent: bool
+) -> None:
+    """Serve until SIGTERM or SIGINT; ``with_parent``: or until standard input ends.
+
+    ``ready`` gets the addresses.
+
+    Raises:
+        ConsoleError: a port, or a file of TLS, cannot be used.
+    """
+    raise_open_files()
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    console = Console(settings)
+    addresses = await console.start()
+    try:
+        ready(addresses)
+        log.info("the console listens on %s", ", ".join(addresses.values()))
+        if with_parent:
+            loop.add_reader(0, over.set)  # Nothing is written there: it is readable at its end.
+        await over.wait()
+    finally:
+        await console.stop()
+
+
+def tls_of(settings: ConsoleSettings) -> ssl.SSLContext | None:
+    """Return the context of TLS; None without a certificate.
+
+    Raises:
+        ConsoleError: a file cannot be used.
+    """
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConsoleError(f"{settings.tls_cert}: {error}") from error
+    return context
+
+
+def check_loopback(host: str) -> None:
+    """Refuse an address that others can reach.
+
+    Raises:
+        ConsoleError: it is none of this machine's own.
+    """
+    with contextlib.suppress(ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return
+    raise ConsoleError(
+        f"{host} is not a loopback address, and passwords would cross the network in clear: set "
+        "tls_cert and tls_key, or console_plain_ok where a proxy encrypts"
+    )
+
+
+def raise_open_files() -> None:
+    """Raise the limit of open files as far as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of the console's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HTTP_PORT = 15672  # RabbitMQ's port of its management plug-in,
+METRICS_PORT = 15692  # and of its Prometheus plug-in.
+RABBITMQ_VERSION = "4.1.0"  # The level of the API, by which clients choose what they ask for.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """The settings of the console's process."""
+
+    socket: Path  # The broker's management socket.
+    host: str = "127.0.0.1"  # Addresses to listen on, separated by commas.
+    port: int = HTTP_PORT
+    metrics_port: int | None = METRICS_PORT  # None: no metrics.
+    names: tuple[str, ...] = ()  # Host names that requests may be for, beside addresses.
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    plain_ok: bool = False  # Serve HTTP without TLS on other addresses than loopback.
+    rabbitmq_version: str = RABBITMQ_VERSION
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses to listen on."""
+        return [one.strip() for one in self.host.split(",") if one.strip()]
