@@ -49,7 +49,7 @@ def pytest_configure() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that proves a rule may not be skipped, unless it is somebody else's broker's turn."""
+    """A test that proves a rule may not be skipped, unless another broker is under test."""
     report = yield
     if report.skipped and "HEADRACE_INTEROP_URL" not in os.environ:
         rules = [str(rule) for mark in item.iter_markers("rule") for rule in mark.args]

@@ -239,7 +239,7 @@ def test_answers_of_others_cannot_be_bound_or_read(served: Served) -> None:
         assert isinstance(heard[1], ChannelClose)
     for guess in ("amq.rabbitmq.reply-to.", "amq.rabbitmq.reply-to." + "x" * 200):
         with connect(served.url) as guest, guest.channel() as channel:
-            channel.publish(b"x", guess)  # To nobody.
+            channel.publish(b"x", guess)  # Routed to no queue.
 
 
 def listen(connection: Connection, name: str) -> None:

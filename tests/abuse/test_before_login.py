@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Number 3 and 9 of the abuses: what somebody tries who has not logged in."""
+"""Number 3 and 9 of the abuses: attempts of clients before a login."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def controls_in(got: bytes) -> list[int]:
 
 
 def test_a_proxy_header_says_nothing_about_where_a_client_is(served: Served) -> None:
-    """CVE-2026-57216, CVE-2026-67411: nobody is loopback by saying so."""
+    """CVE-2026-57216, CVE-2026-67411: a claimed address does not make a client local."""
     for said in (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n" + bytes(16)):
         with Raw(served.host, served.port) as raw:
             raw.try_send(said + HEADER)

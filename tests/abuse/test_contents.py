@@ -144,7 +144,7 @@ def test_patterns_of_many_wildcards_cost_little(served: Served) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_names_of_clients_begin_no_lines_of_the_log(served: Served, version: str) -> None:
-    """CVE-2026-44839 and its like: what strangers name things is shown, and obeyed by nobody."""
+    """CVE-2026-44839 and its like: names chosen by clients are shown, and never executed."""
     name = f"x\n2026-11-21 14:00:00 INFO forged: {version}\x1b[2J\u2028\x85"
     with connect(f"{served.url}?version={version}", reconnect=None) as connection:
         with contextlib.suppress(ClientError):

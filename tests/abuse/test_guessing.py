@@ -204,7 +204,7 @@ def test_a_slow_disk_loses_lines_and_says_how_many(
     monkeypatch.setattr(audit_file, "CLOSE_S", PATIENCE_S)
     written = AuditLog(file=AuditFile(tmp_path / "audit.log"))
     for n in range(100):
-        written.tell("test", number=n)  # Nobody waits: the gate is opened afterwards.
+        written.tell("test", number=n)  # Without a wait: the gate is opened afterwards.
     gate_open.set()
     until(lambda: (tmp_path / "audit.log").read_text().count("\n") >= 10, "what was kept")
     written.tell("after")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from support.broker_process import Served
 
 MIB = 1 << 20
-QUICK_S = 3.0  # Processor seconds that somebody else may wait for an answer meanwhile.
+QUICK_S = 3.0  # Processor seconds that another client may wait for an answer meanwhile.
 
 
 def longest_s(served: Served, channel: Channel, seconds: float) -> float:

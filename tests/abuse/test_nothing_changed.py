@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever is refused at the door has changed nothing, whatever came with the knock.
+"""A client that is refused at login has changed nothing, whatever it sent with it.
 
 Everything that a client would say after its login is sent at once with a login that is refused:
 expired, forged, for somebody else, of a certificate that is revoked. Nothing of it may happen.
@@ -55,7 +55,7 @@ def issuer() -> Issuer:
 
 @pytest.fixture(scope="module")
 def broker(home: Path, issuer: Issuer, certificates: Certificates) -> Iterator[LocalBroker]:
-    """A broker with tokens and certificates, and somebody's queue; it hangs up at once."""
+    """A broker with tokens and certificates, and a user's queue; it closes sockets at once."""
     patch = pytest.MonkeyPatch()
     patch.setattr("headrace.server.net.transport.LINGER_S", 0.02)
     patch.setattr("headrace.server.broker.CHECK_S", 0.05)
@@ -115,7 +115,7 @@ def login(version: Version, mechanism: str, response: bytes) -> bytes:
 
 
 def loot(version: Version) -> bytes:
-    """All that somebody would say next who was let in."""
+    """All that a logged-in client would send next."""
     if version is V0_10:
         opening = (
             codec_0_10.ConnectionTuneOk(channel_max=10, max_frame_size=65535, heartbeat=0),
@@ -213,7 +213,7 @@ def by_token(token: str) -> tuple[str, bytes]:
 def test_a_refused_login_changes_nothing(
     broker: LocalBroker, home: Path, issuer: Issuer, version: Version, how: str
 ) -> None:
-    """CVE-2016-4432 with everything in one write; the audit log has the refusal, nobody the why."""
+    """CVE-2016-4432 with everything in one write; the refusal is audited, without a reason sent."""
     before = state(broker, home)
     lines = (home / "audit.log").read_text().count("\n")
     got = answered(broker, version, knock(version, *BAD_LOGINS[how](issuer)))

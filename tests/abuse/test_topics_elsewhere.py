@@ -75,7 +75,7 @@ def ada(broker: Served, version: str) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def eve(broker: Served) -> Iterator[Connection]:
-    """Somebody who may use one name only."""
+    """A user with permissions on one name only."""
     url = f"amqp://eve:secret@{broker.host}:{broker.port}/%2F"
     with connect(url, reconnect=None) as connection:
         yield connection
@@ -249,7 +249,7 @@ COPIES: dict[str, Any] = {"CC": ["bob.x"], "BCC": ["bob.x"]}
 
 
 def copied(body: bytes) -> Message:
-    """A message whose further keys are topics of somebody else, were it a publish to topics."""
+    """A message whose further keys are another user's topics, if published to a topic exchange."""
     return Message(body, headers=COPIES)
 
 

@@ -157,7 +157,7 @@ def test_when_in_doubt_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     alike: bool,
 ) -> None:
-    """Somebody published to the old queue meanwhile: the counts prove nothing."""
+    """Another client published to the old queue meanwhile: the counts prove nothing."""
     name = f"doubt {alike}"
     texts = ["same" if alike else f"{n}" for n in range(450)]
     declare(name, old, new)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking without touching: every kind of queue, by every way to look, in every version.
+"""Peeks at every kind of queue, by every way to peek, in every version.
 
-What is looked at stays where it is, is nobody's, and comes to its consumers as if nobody had
-looked.
+A message stays ready and in its place, and its consumers get it as if no peek had happened.
 """
 
 from __future__ import annotations
@@ -277,7 +276,7 @@ def test_looking_while_consumers_take_and_messages_return(
             rest = ["a1", "d9", "b1"]
         with channel.consume(queue, prefetch=9, arguments={"x-filter-no-consume": True}) as browser:
             assert [browser.receive(PATIENCE_S).body.decode() for _ in rest] == rest
-            if "qpid.group_header_key" in kind.arguments:  # First what anybody may have.
+            if "qpid.group_header_key" in kind.arguments:  # First the messages of free groups.
                 assert [one["body"] for one in look(queue)] == ["c4", "a5", "b4"]
             else:
                 assert [one["body"] for one in look(queue)] == rest

@@ -180,7 +180,7 @@ def test_a_dead_letter_without_a_target_stays_in_its_queue(
             delivery = channel.get(queue)
             assert delivery is not None
             delivery.reject()
-            channel.declare_queue(dead)  # Only now is there somebody who takes it.
+            channel.declare_queue(dead)  # Only now does the target exist.
             waiting.append((channel, dead, version))
         for channel, dead, version in waiting:
             letter = until(lambda: channel.get(dead, no_ack=True), "the letter")  # noqa: B023

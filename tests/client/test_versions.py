@@ -153,7 +153,7 @@ async def test_exchanges_and_returns(url: str, version: str, name: Names) -> Non
             with pytest.raises(Returned, match="routing key") as returned:
                 await channel.publish("ice", "ice.cold", exchange, mandatory=True)
             assert returned.value.code == 312
-            await channel.publish("ice", "ice.cold", exchange)  # Nobody minds.
+            await channel.publish("ice", "ice.cold", exchange)  # Without an error.
             await channel.unbind_queue(queue, exchange, "*.hot")
             if version != "0-9-1":
                 with pytest.raises(UsageError):
@@ -310,7 +310,7 @@ async def test_what_was_dealt_with_is_not_handed_out_again(
 ) -> None:
     queue = name("q")
     with contextlib.ExitStack() as stack:
-        if version == "0-9":  # Whose lost channels wait for somebody who resumes them.
+        if version == "0-9":  # Its lost channels wait for a resume.
             url = stack.enter_context(LocalBroker(channel_resume_s=0.1)).url
         await deal_with_some(in_version(url, version), queue, transactional)
 

@@ -32,7 +32,7 @@ LIBRARY = Path("/usr/lib/rabbitmq/lib")
 START_S = 120.0
 STOP_S = 30.0
 HOST = "127.0.0.1"  # In the node's name too, so that no name has to be resolved.
-# One scheduler; and letters that nobody took are tried again after a second, not three minutes.
+# One scheduler; and undelivered dead letters are retried after a second, not three minutes.
 ERLANG = "+S 1 -rabbit dead_letter_worker_publisher_confirm_timeout 1000"
 
 

@@ -211,7 +211,7 @@ def record(host: str, port: int) -> Iterator[tuple[str, bytes]]:
         program(recorder.port)
         recorder.finish()
         for who, data in recorder.sent.items():
-            # The name of the machine is nobody's business; of the same size, so nothing moves.
+            # Hide the machine's name; the same size, so that offsets stay.
             clean = bytes(data).replace(own_name, b"h" * len(own_name))
             yield f"{program.__name__.removeprefix('with_')}-{who}.bin", clean
 

@@ -102,7 +102,7 @@ class Worker:
             raise AssertionError(self.log()) from None
 
     def inspect(self) -> Any:
-        """Answers come from our worker only, so that nobody waits for others."""
+        """Wait for answers of our worker only."""
         return self.app.control.inspect(destination=[self.name], limit=1, timeout=PATIENCE_S)
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ def test_a_delayed_message_exchange(channel: BlockingChannel, name: str) -> None
     channel.queue_declare(name, exclusive=True)
     channel.queue_bind(name, name, "key")
     channel.confirm_delivery()
-    for delays in ((3_600_000, 50), (150,)):  # What is due later keeps nobody waiting.
+    for delays in ((3_600_000, 50), (150,)):  # A later message delays no earlier one.
         start = time.time()
         for delay in delays:
             properties = BasicProperties(headers={"x-delay": delay})

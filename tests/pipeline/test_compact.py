@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction keeps every row, whoever reads and writes meanwhile, and wherever it is cut off."""
+"""Compaction keeps every row, with readers and writers meanwhile, and over any crash."""
 
 from __future__ import annotations
 

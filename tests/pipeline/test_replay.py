@@ -167,7 +167,7 @@ def test_what_reaches_no_queue_is_one_error_without_bodies(
 ) -> None:
     with pytest.raises(PipelineError, match="312 NO_ROUTE"):
         replay(uri, Order(lake=lake, routing_key="nobody"))
-    gc.collect()  # What nobody asked for is told when it goes.
+    gc.collect()  # An unread error is reported when it is collected.
     assert caplog.text == ""
 
 

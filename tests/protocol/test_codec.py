@@ -230,7 +230,7 @@ def test_pika_knows_no_method_that_we_lack() -> None:
             b"\x00\x32\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x03\x01k?",
             ReplyCode.SYNTAX_ERROR,
             (50, 10),
-        ),  # A tag that nobody uses.
+        ),  # An unused tag.
         (b"\x00\x0a\x00\x0b\x00\x00\x00\x00\x00\xff\xff\xff\xff", ReplyCode.SYNTAX_ERROR, (10, 11)),
     ],
 )

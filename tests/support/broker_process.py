@@ -188,7 +188,7 @@ class Served:
 
 
 class Remote:
-    """Somebody else's broker, named by a URL: the same tests against another implementation."""
+    """Another broker, named by a URL: the same tests against another implementation."""
 
     def __init__(self, url: str, restart_command: str | None) -> None:
         from urllib.parse import urlsplit

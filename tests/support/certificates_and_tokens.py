@@ -103,7 +103,7 @@ class Certificates:
 
 
 class Issuer:
-    """Somebody who signs tokens."""
+    """An issuer of tokens."""
 
     def __init__(self, kid: str = "one") -> None:
         self.kid = kid

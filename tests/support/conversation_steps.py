@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deeds of conversations that somebody wrote, in few words."""
+"""Steps of hand-written conversations, in a short form."""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class Run(JournalLives):
     def __init__(self, seed: int) -> None:
         self.definitions = Definitions()
         self.told: dict[int, list[tuple[str, int]]] = {}  # States, and where each is durable.
-        self.doing: dict[int, str] = {}  # What is under way, and told nobody, makes of messages.
+        self.doing: dict[
+            int, str
+        ] = {}  # States of messages by operations in progress, not reported yet.
         super().__init__(seed)
 
     def tell(self, numbers: Sequence[int], state: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations about dead letters at least once that nobody takes at first.
+"""Conversations about dead letters at least once whose target is missing at first.
 
 Both brokers try again after a while, at first after a second: the conversations wait for what must
 come of it, however long that takes. Meanwhile the letters are in no queue that can be asked.

@@ -45,7 +45,7 @@ class Latch:
             self._open.set()
 
     async def reached(self) -> None:
-        """Wait until somebody waits."""
+        """Wait until a thread waits."""
         assert await asyncio.to_thread(self._reached.wait, PATIENCE_S)
 
 

@@ -40,7 +40,7 @@ class Fact:
     deadline_ms: int
     message: Message
     published: int  # Durable when the log is, up to here.
-    settled: int = NEVER  # Gone when the log is durable up to here; NEVER: nobody settled it.
+    settled: int = NEVER  # Gone when the log is durable up to here; NEVER: not settled.
     published_by: int = 0  # The number of the transaction, 0 when none.
     settled_by: int = 0
     holder: bytes = b""  # The xid of a prepared branch that published or settled it.
@@ -574,7 +574,7 @@ class History:
 
     def compare_counts(self, found: dict[tuple[int, int], Message], synced: int) -> None:
         """Each message has a count that it may have, and waits as it says with that."""
-        assert self.journal.waits.keys() <= found.keys(), "somebody waits who is not there"
+        assert self.journal.waits.keys() <= found.keys(), "a waiting message is missing"
         for key, message in found.items():
             entries = self.counts.get(key, [Count(0, 0, 0)])
             last = max(k for k, entry in enumerate(entries) if entry.durable <= synced)

@@ -760,7 +760,7 @@ class Pair:
 
 
 def theme_of(deeds: list[Deed]) -> str:
-    """The theme of a conversation that somebody wrote: what it has queues of."""
+    """The theme of a hand-written conversation: its kinds of queues."""
     types = {
         getattr(deed.method, "arguments", {}).get("x-queue-type")
         for deed in deeds

@@ -147,7 +147,7 @@ def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, versio
                 return settled.is_set()
 
             until(emptied, "the publisher's request is served")
-            emptying.delete_queue("hog")  # What is still under way to it makes nobody wait again.
+            emptying.delete_queue("hog")  # Publishes on their way to it stop no publisher again.
         thread.join()
         filling.join()
         assert lease.info().settled == 40
@@ -268,7 +268,7 @@ def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 def test_publishers_wait_while_a_queue_has_its_fill(small: Served, version: str) -> None:
-    """Flow control of one queue: nobody else waits, and nobody who empties the queue."""
+    """Flow control of one queue: other connections do not wait, nor do its consumers."""
     url = f"{small.url}?version={version}"
     arguments = {"qpid.flow_stop_count": 100, "qpid.flow_resume_count": 50}
     with (

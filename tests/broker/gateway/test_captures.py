@@ -228,7 +228,7 @@ def test_a_recorded_browser_sees_what_others_left(wide: Served) -> None:
             message = MessageProperties(
                 content_length=1,
                 content_type="text/plain",
-                user_id=b"",  # As its recorded producer said: nobody.
+                user_id=b"",  # As its recorded producer had it: empty.
                 application_headers={"sn": number},
             )
             header = encode_headers([DeliveryProperties(routing_key="q3"), message])

@@ -253,7 +253,7 @@ def test_topics_are_permissions(served: Served, version: str) -> None:
         error = refusal(connection, "amq.topic", "bob.x")
         assert isinstance(error, REFUSED)
         assert "write access to topic 'bob.x' in exchange 'amq.topic'" in str(error)
-        assert refusal(connection, "amq.direct", "bob.x") is None  # Nobody said anything there.
+        assert refusal(connection, "amq.direct", "bob.x") is None  # There is no topic permission.
         Desk(connection).bind("amq.topic", "news.#")
         with pytest.raises(REFUSED, match="read access to topic '#'"):
             Desk(connection).bind("amq.topic", "#")
@@ -276,7 +276,7 @@ def test_server_names_choose_certificates(served: Served, certificates: Certific
 
 
 def test_old_tls_and_no_certificate_are_refused(served: Served, certificates: Certificates) -> None:
-    """Without a certificate, or with one of another authority, nobody says a word of AMQP."""
+    """Without a certificate, or with one of another authority, no AMQP is exchanged."""
     port = int(served.ready["amqps"].rpartition(":")[2])
     context = ssl.create_default_context(cafile=certificates.ca)
     with socket.create_connection((served.host, port), timeout=PATIENCE_S) as plain:
@@ -337,7 +337,7 @@ def test_an_expired_token_ends_the_connection(served: Served, issuer: Issuer) ->
 def test_new_secrets_in_every_version(
     served: Served, issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Expiry is enforced on live connections: whoever did not renew is cut off."""
+    """Expiry is enforced on live connections: those without a renewed token are closed."""
     caplog.set_level(logging.DEBUG)
     lost: list[Any] = []
     with contextlib.ExitStack() as stack:

@@ -61,7 +61,7 @@ def test_what_the_only_consumer_publishes_does_not_come(
     one, other = SPEAKERS[version](rig), SPEAKERS[version](rig)
     subscribe(one, of_queue)
     queue = rig.vhost.queues["q"]
-    one.publish(said(b"1"))  # The queue is nobody's.
+    one.publish(said(b"1"))  # The queue has no consumer.
     assert queue.ready_count == 1
     one.consume("q")
     for speaker, body in ((one, b"mine"), (other, b"theirs"), (one, b"mine"), (other, b"again")):

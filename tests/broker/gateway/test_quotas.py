@@ -143,7 +143,7 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
     """Names and arguments of queues, exchanges and bindings count, and count off exactly."""
     code = "506" if version == "0-10" else "406"
     vhost = broker._broker.vhosts["tight"]
-    own = vhost.definition_octets  # Of the broker's queues, which nobody is refused for.
+    own = vhost.definition_octets  # Of the broker's queues, which count towards no quota.
     where = url(broker, version, "tight")
     with connect(where) as connection:
         channel = connection.channel()
@@ -178,7 +178,7 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
         with pytest.raises(ClientError, match="cannot make exchange 'y'"):
             connection.channel().declare_exchange("y", "x-random")
         channel = connection.channel()
-        channel.declare_queue("held", durable=True)  # What is there may be said again.
+        channel.declare_queue("held", durable=True)  # Existing objects may be declared again.
         channel.delete_queue("0")
         channel.declare_queue("0")
         for other in range(number):

@@ -65,7 +65,7 @@ async def controls(address: str) -> list[Control]:
 
     class Owner:
         def link_lost(self, link: object, error: object) -> None:
-            """Nobody minds."""
+            """Ignore errors."""
 
     link = await Noting.open(parse_url(address), Owner(), None)  # type: ignore[arg-type]  # No more is called.
     await link.close()
@@ -116,7 +116,7 @@ def test_a_virtual_host_without_rights_is_closed(served: Served) -> None:
 def test_a_client_that_insists_is_not_redirected(served: Served) -> None:
     async def redirected() -> None:
         with pytest.raises(ConnectFailed, match=r"127[.]0[.]0[.]1:2"):
-            await connect(url(served, "moved"), reconnect=None)  # There is nobody.
+            await connect(url(served, "moved"), reconnect=None)  # No broker listens there.
 
     asyncio.run(redirected())
     with open_blocking(url(served, "moved", more="&insist=1"), reconnect=None) as connection:

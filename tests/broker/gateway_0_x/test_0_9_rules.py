@@ -89,7 +89,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A broker with a second virtual host, and one that nobody may open."""
+    """A broker with a second virtual host, and one that no user may open."""
     served = Served(tmp_path_factory.mktemp("hosts")).start()
     served.administer("vhost", "add", "other")
     served.administer("vhost", "add", "closed")

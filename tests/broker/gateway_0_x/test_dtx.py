@@ -288,7 +288,7 @@ def test_the_brokers_queue_is_its_own(talk: Client) -> None:
         client.send(method)
         assert client.closed().code in (403, 405)
     client = talk()
-    client.publish(QUEUE, b'{"do": "list"}')  # Nobody wants the answer.
+    client.publish(QUEUE, b'{"do": "list"}')  # Without a reply-to.
     client.publish(QUEUE, b'{"do": "list"}', reply_to="nobody")
     client.call(ConfirmSelect(), ConfirmSelectOk)
 

@@ -96,7 +96,7 @@ def test_the_filter_of_a_consumer_may_be_a_selector(
     talk.call(consume, MessageOk)
     found = [talk.heard(MessageTransfer).body.data for _ in range(3)]
     assert found == [b"1", b"3", b"5"]
-    if not (no_ack or look):  # What it holds would wait for somebody who resumes it.
+    if not (no_ack or look):  # Its unacked messages would wait for a resume.
         talk.call(ChannelClose(reply_code=200), ChannelCloseOk)
     talk.close()
     talk = Talk(kept.host, kept.port, V0_9)

@@ -76,7 +76,7 @@ def test_the_rate_that_was_asked_for_is_kept(client: Client, name: str, everywhe
         one.publish_packet(name, bytes((n,)) * 1000)
     assert [packet(one)[0] for _ in range(6)] == list(range(6))
     assert time.monotonic() - began > 0.45
-    for n in range(40):  # Which take longer at that rate than anybody waits.
+    for n in range(40):  # They take longer at that rate than any timeout.
         one.publish_packet(name, bytes((n,)) * 100_000)
     one.send(StreamQos(global_=everywhere))
     got = 0

@@ -266,7 +266,7 @@ class FullDisk:
 def test_a_full_disk_loses_lines_and_the_file_says_how_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, room: int
 ) -> None:
-    """Where a line was cut off, the next begins on a line of its own; nobody has to say more."""
+    """Where a line was cut off, the next begins on its own line, without a restart."""
     path = tmp_path / "audit.log"
     disk = FullDisk(monkeypatch)
     file = AuditFile(path)
@@ -432,11 +432,11 @@ def test_nothing_happens_that_a_strict_log_cannot_hold(
 def test_what_is_no_file_is_written_and_never_renamed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a device whoever may rename it would take it away from everybody."""
+    """A device is refused: a user who may rename it could remove it for all."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(OSError, match="No such device or address"):
-        AuditFile(pipe)  # Nobody reads: it would wait for ever.
+        AuditFile(pipe)  # Without a reader it would wait for ever.
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with contextlib.closing(os.fdopen(reader)) as lines:
         written = AuditLog(file=(file := AuditFile(pipe, size_max=10)))

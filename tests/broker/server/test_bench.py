@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`headrace bench` against `headrace serve`: every workload runs and finds nothing wrong.
 
-How fast they are is nobody's business here.
+Their speed is not tested here.
 """
 
 import json

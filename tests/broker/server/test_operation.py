@@ -103,7 +103,7 @@ def test_status_tells_where_it_listens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 def test_draining_confirms_closes_and_keeps_out_until_resumed(tmp_path: Path, version: str) -> None:
-    """Whoever publishes while the broker drains knows of each message whether it was taken."""
+    """A publisher during a drain learns the outcome of each message."""
     data = tmp_path / "data"
     with LocalBroker(data) as broker:
         url = f"{broker.url}?version={version}"

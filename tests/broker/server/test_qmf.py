@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QMF version 2 by our client: who may ask what, what is refused, what must harm nobody.
+"""QMF version 2 by our client: permissions, refusals, effects on other clients.
 
 What Qpid's own tools ask is in tests/interop/test_qpid_python.py.
 """
@@ -210,7 +210,7 @@ def test_without_the_setting_there_is_no_agent(tmp_path: Path) -> None:
         with pytest.raises(ClientError, match="no exchange"):
             with connection.channel() as channel:
                 channel.declare_exchange(DIRECT, passive=True)
-        with connection.channel() as channel:  # Somebody else's, until there is an agent.
+        with connection.channel() as channel:  # Another client's, until there is an agent.
             channel.declare_exchange(DIRECT, durable=True)
             channel.declare_queue("broker", durable=True, exclusive=False)
             channel.bind_queue("broker", DIRECT, "broker")
@@ -261,7 +261,7 @@ FORBIDDEN: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("reroute", "org.apache.qpid.broker:queue:theirs.q", {"request": 0, "exchange": TOPIC}),
     ("getLogLevel", BROKER, {}),
-    # Of somebody else's queue for answers, and the broker's own:
+    # Of another connection's queue for answers, and the broker's own:
     (DELETE, BROKER, {"type": "queue", "name": "mine.answers.guest"}),
     ("purge", "org.apache.qpid.broker:queue:mine.answers.guest", {"request": 0}),
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that are read again: logins, tokens, authorities, the audit log, ports, and the rest.
 
-Who is connected stays, but for those whose certificate or token nobody vouches for any more.
+Connections stay open, except those whose certificate or token is no longer trusted.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def works_on(connection: Connection) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody has, and that no socket without a wish is given."""
+    """A free port outside of the range that the kernel assigns."""
     while True:
         port = random.randrange(12_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
@@ -225,7 +225,7 @@ def test_several_issuers_come_and_go(desk: Desk, issuers: dict[str, Issuer]) -> 
         ):
             with pytest.raises(ConnectFailed):
                 connect(desk.url("", token), reconnect=None)
-        with pytest.raises(ClientError, match="530"):  # The same name is somebody else there.
+        with pytest.raises(ClientError, match="530"):  # The same name is another user there.
             there[2].update_secret(issuers[HERE].token(*EVERYTHING, iss=HERE))
         tables(desk, HERE, keys=keys)
         desk.reload(**more, audit_log=str(desk.home / "issuers.log"))

@@ -125,7 +125,7 @@ def test_only_revoked_certificates_are_closed(
             stack.enter_context(one.connection)
         stranger = pika_connection(broker, certificates, bad)
         clear = stack.enter_context(connect(broker.url, reconnect=None))
-        certificates.revoke(certificates.issue("another")[2])  # Of nobody who is here.
+        certificates.revoke(certificates.issue("another")[2])  # Of no connected client.
         until(lambda: len(audited(tmp_path, "certificates.reloaded")) == 1, "it was read")
         certificates.revoke(bad[2])
         until(lambda: all(one.told for one in callers), "the end of all of them")
@@ -238,7 +238,7 @@ def test_who_comes_from_an_authority_that_is_withdrawn_is_closed(
             assert "320" in str(one.told[0])
             assert WITHDRAWN in str(one.told[0])
         until(lambda: len(audited(tmp_path, "authority.withdrawn")) == 5, "it is audited")
-        trust(certificates)  # Who shows the lesser one itself needs it from nobody.
+        trust(certificates)  # A client that sends the intermediate certificate needs no copy here.
         until(lambda: by_ours.told, "the end of who does not")
         with pytest.raises(TlsError, match=r"both\.pem"):
             trust()
@@ -246,7 +246,7 @@ def test_who_comes_from_an_authority_that_is_withdrawn_is_closed(
             with kept.connection.channel() as channel:
                 channel.declare_queue("", durable=False, exclusive=True)
             assert not kept.told
-        trust(tls_ca=None)  # Nobody needs a certificate: those that were shown are worth nothing.
+        trust(tls_ca=None)  # Certificates are not needed: those of clients prove nothing.
         until(lambda: ours.told and by_chain.told, "the end of all who showed one")
         assert clear.is_ready
     assert roots.exists()

@@ -310,7 +310,7 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
             pytest.raises(AccessRefused, match="configure access to queue 'q' in vhost 'lab'"),
         ):
             channel.declare_queue("q")
-        with pytest.raises(AuthenticationFailed):  # No default user where somebody made users.
+        with pytest.raises(AuthenticationFailed):  # No default user where other users exist.
             connect(served.url, reconnect=None)
     finally:
         served.stop()
@@ -434,7 +434,7 @@ def test_tls_carries_messages(
             got = channel.get("q", no_ack=True)
             assert got is not None
             assert got.body == body
-        with pytest.raises(ClientError):  # Nobody vouches for this certificate.
+        with pytest.raises(ClientError):  # No authority signed this certificate.
             connect(url, reconnect=None)
         with connect(served.url) as plain:
             assert plain.is_ready

@@ -255,7 +255,7 @@ def test_a_broker_in_memory_has_no_backup(tmp_path: Path) -> None:
 
 
 def every_file(directory: Path) -> dict[str, tuple[int, int, bytes]]:
-    """All files, with what would tell that somebody wrote to them."""
+    """Return all files, with the attributes that a write would change."""
     return {
         str(path.relative_to(directory)): (
             path.stat().st_mtime_ns,

@@ -74,7 +74,9 @@ def test_a_delivery_waits_until_it_is_known_on_disk(broker: LocalBroker, gate: G
     getter, consumer = (Talk(broker.host, broker.port) for _ in range(2))
     gate.open.clear()
     getter.send(BasicGet(queue="q"))
-    until(lambda: publisher.count("q") == 3, "it is taken")  # Nobody else waits for the disk.
+    until(
+        lambda: publisher.count("q") == 3, "it is taken"
+    )  # Other connections do not wait for the disk.
     assert heard_nothing(getter)
     consumer.send(BasicConsume(queue="q", consumer_tag="t"))
     until(lambda: publisher.count("q") == 0, "all are taken")

@@ -39,7 +39,7 @@ def take(channel: blocking.Channel, queue: str) -> Delivery:
 
 
 def test_a_poison_message_dies_whatever_becomes_of_the_broker(durable: Served) -> None:
-    """It is delivered, and the broker ends before anybody settles it: that counts as a return."""
+    """A delivery without a settlement before the broker is killed counts as a return."""
     channel = channel_to(durable)
     for queue in ("dead", "other"):
         channel.declare_queue(queue, durable=True)

@@ -163,7 +163,7 @@ async def test_a_message_that_no_queue_gets_is_returned(url: str, name: Name) ->
         assert (caught.value.code, caught.value.text) == (312, "NO_ROUTE")
         assert caught.value.message.text() == "hello"
         assert caught.value.routing_key == name("nowhere")
-        await channel.publish("hello", name("nowhere"))  # Nobody asked to know.
+        await channel.publish("hello", name("nowhere"))  # Not mandatory.
 
 
 async def test_returns_find_their_messages_among_many(url: str, name: Name) -> None:

@@ -501,7 +501,7 @@ def test_no_password_crosses_a_network_as_it_is_when_that_can_be_avoided() -> No
         assert Login(Settings(host=host, tls=tls), offered).mechanism == mechanism
     named = Settings(host="broker.example", mechanism="SCRAM-SHA-256")
     with pytest.raises(AuthenticationFailed, match="not SCRAM-SHA-256"):
-        Login(named, ["PLAIN"])  # Nobody talks us out of it.
+        Login(named, ["PLAIN"])  # The URL's mechanism is used.
 
 
 async def test_confirms_of_0_9_follow_an_answered_flow() -> None:

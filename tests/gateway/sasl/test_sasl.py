@@ -96,7 +96,7 @@ def test_scram_accepts_the_password_only(access: Access) -> None:
 
 
 def test_scram_answers_for_users_that_are_not_there_as_for_others(access: Access) -> None:
-    """CVE-2016-8741: salts and iterations tell nobody who has an account."""
+    """CVE-2016-8741: salts and iterations do not reveal accounts."""
     made = mechanism.Scram(MechanismServices(access))
 
     async def challenge(name: str) -> dict[str, str]:
@@ -259,7 +259,7 @@ def test_external_does_not_act_as_another(access: Access) -> None:
 
 
 class Handshake:
-    """A mechanism of somebody else's: it shakes hands three times."""
+    """A mechanism of another package, with three steps."""
 
     name = "X-SHAKE"
     clear = False
@@ -283,7 +283,7 @@ class Handshake:
 def test_a_step_that_fails_as_nothing_should_is_a_refusal(
     access: Access, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody is left without an answer."""
+    """Every client gets an answer."""
 
     async def fail(self: Any, response: bytes) -> bytes:
         raise ZeroDivisionError

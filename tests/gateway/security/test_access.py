@@ -21,8 +21,8 @@ from headrace.gateway.security.access import (
     check_topic_permission,
 )
 from headrace.gateway.security.passwords import (
+    DUMMY_HASH,
     NO_PASSWORD,
-    NOBODY,
     hash_password,
     make_account,
     verify_password,
@@ -290,9 +290,9 @@ def test_a_hash_of_rabbitmq_takes_as_long_as_none(monkeypatch: pytest.MonkeyPatc
             raise argon2.exceptions.VerifyMismatchError
 
     monkeypatch.setattr("headrace.gateway.security.passwords._HASHER", Hasher())
-    for known in (NOBODY, "rabbit_sha256$c2FsdA==", "rabbit_sha512$!", NO_PASSWORD):
+    for known in (DUMMY_HASH, "rabbit_sha256$c2FsdA==", "rabbit_sha512$!", NO_PASSWORD):
         assert not verify_password(known, b"wrong")
-        assert worked == [NOBODY], known
+        assert worked == [DUMMY_HASH], known
         worked.clear()
 
 

@@ -203,7 +203,7 @@ def test_more_is_refused_and_nothing_changed() -> None:
         lambda: vhost.bind("x", ("queue", "q"), ".".join("abcdefghijkl")), vhost, "a binding of"
     )
     refused(lambda: vhost.make_hidden("hidden", {"x-queue-type": "stream"}), vhost, "'hidden'")
-    vhost.declare_queue("q", durable=True)  # What is there may be said again.
+    vhost.declare_queue("q", durable=True)  # Existing objects may be declared again.
     vhost.bind("x", ("queue", "q"), "k")
     vhost.unbind("x", ("queue", "q"), "k")
     vhost.bind("x", ("queue", "q"), "l")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments under other brokers' names, and those that nobody here knows."""
+"""Arguments under other brokers' names, and unknown ones."""
 
 from typing import Any
 

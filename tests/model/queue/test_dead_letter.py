@@ -303,7 +303,7 @@ def test_dead_letters_do_not_take_room_twice(vhost: VirtualHost) -> None:
     enqueue(queue, "", "q")
     queue.message_ttl_ms = -1
     enqueue(queue, "", "q")
-    vhost.counters.now_ms += 10  # The first is due, and nobody noticed yet.
+    vhost.counters.now_ms += 10  # The first is due, and not expired yet.
     Sharing.room = 1
     queue.add_consumer(Sharing(queue, "q", False))
     queue.drain()

@@ -132,7 +132,7 @@ def test_what_is_handed_out_at_once_counts_until_it_is_settled(
     assert not publisher.waits
     taker.room = 0
     Taker(queue, no_ack=True).start()
-    for body in "cdef":  # Nobody holds these.
+    for body in "cdef":  # These are not unacked.
         host.enqueue(queue, body)
     assert not queue.stopped
     host.vhost.set_rules(Rules())

@@ -247,7 +247,7 @@ def test_the_queue_tells_the_clock_about_an_earlier_deadline(
 def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(
     queue: Queue, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that somebody holds is in no list of deadlines that is gone through for each."""
+    """Unacked messages are in no list of deadlines that is scanned for each message."""
     sweeps: list[int] = []
 
     def counting(listed: list[object]) -> None:
@@ -458,7 +458,7 @@ def test_what_is_not_known_to_be_delivered_is_held_back(counters: Counters) -> N
     disk.synced = 32
     arrive()
     assert first.holds == [32, 32]
-    counters.next_seq += 40_000  # Far into what is reserved: more is, and nobody waits for it.
+    counters.next_seq += 40_000  # Far into the reserved range: more is reserved, without a wait.
     for _ in range(4):
         arrive()
     assert disk.appended == 64

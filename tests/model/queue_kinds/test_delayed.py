@@ -180,7 +180,7 @@ def test_the_route_is_that_of_the_time_when_it_is_due(rig: Rig, client: Client) 
     assert got(client, "new") is not None
     publish(client, 1000, exchange="x", routing_key="")
     client.send(ExchangeDelete(exchange="x"))
-    rig.pass_time(1000)  # Nobody is there to route it: it is gone, and said so in the log.
+    rig.pass_time(1000)  # It cannot be routed: it is dropped, with a line in the log.
     assert got(client) is None
     assert len(rig.vhost.delayed) == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Message groups: one consumer at a time, in order, and nobody held up by a blocked group."""
+"""Message groups: one consumer at a time, in order; a blocked group delays no other."""
 
 from collections.abc import Callable
 from random import Random

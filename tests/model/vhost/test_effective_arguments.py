@@ -16,7 +16,7 @@ from headrace.model.vhost.virtual_host import VirtualHost
 
 
 class Ruled(VirtualHost):
-    """A virtual host in which somebody else says what holds for queues."""
+    """A virtual host with policies for its queues."""
 
     rule: dict[str, Any] | None = None
 

@@ -228,6 +228,6 @@ def test_tls_is_said_by_options(authority: trustme.CA, tmp_path: Path) -> None:
 
         assert read(tlsCa=str(trusted), tlsServerName="localhost") == list(range(5))
         assert read(tlsVerify="false") == list(range(5))
-        for wrong in ({}, {"tlsCa": str(trusted)}):  # Nobody to trust; another name.
+        for wrong in ({}, {"tlsCa": str(trusted)}):  # No trusted authority; another name.
             with pytest.raises(ConnectFailed, match="certificate"):
                 read(**wrong)

@@ -152,7 +152,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     assert not journal.writer.step()
     journal.take_finished()
     assert journal.failing()
-    assert journal.synced < journal.defined  # So nobody is told that "first" is there.
+    assert journal.synced < journal.defined  # So no client learns of "first" yet.
     for change in (
         lambda: vhost.declare_queue("q", durable=True),
         lambda: vhost.declare_exchange("y", "topic", durable=True),

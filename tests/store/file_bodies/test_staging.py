@@ -123,7 +123,7 @@ def test_parts_survive_a_restart_as_far_as_they_are_durable() -> None:
     work_off(staging)
     opened(staging, "a", 1_000_000)
     staging.add(part, b"y" * 300_000)
-    work_off(staging)  # Written, but nobody left: not synced.
+    work_off(staging)  # Written, but the uploader is gone: not synced.
     disk.power_cut()
     staging = staging_on(disk)
     again = opened(staging, "a", 1_000_000)

@@ -102,7 +102,7 @@ class Driver(Lives):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self.takes = bool(seed % 2)  # Whether somebody consumes.
+        self.takes = bool(seed % 2)  # Whether there is a consumer.
         self.next = 0
         self.errands = 0
         self.chosen: dict[str, list[int]] = {}  # By errand.
@@ -112,7 +112,7 @@ class Driver(Lives):
         self.there: dict[str, Counter[int]] = {QUEUE: Counter(), STREAM: Counter()}
         self.transient: set[int] = set()
         self.counted: set[str] = set()  # Errands that are in the figures,
-        self.witnessed = ""  # and the last one of which somebody has seen anything.
+        self.witnessed = ""  # and the last one with a visible effect.
 
     def live(self) -> None:
         life = ErrandLife(self.disk, self.random, taken=self.takes)
@@ -168,7 +168,7 @@ class Driver(Lives):
         self.next += 1
 
     def consume(self, life: ErrandLife) -> None:
-        """Somebody takes a message, and settles it or gives it back."""
+        """Consume a message, and settle or requeue it."""
         queue = life.queues[SOURCE]
         message = queue.get(Consumer(queue, "", False))
         if message is None:

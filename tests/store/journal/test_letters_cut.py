@@ -113,7 +113,7 @@ def expire(rig: Torn, client: Client) -> None:
 
 
 def take_late(rig: Torn, client: Client) -> None:
-    """Messages are due that nobody has looked at before a consumer comes."""
+    """Messages are due that were not expired before a consumer attaches."""
     rig.counters.now_ms += 5000
     client.send(BasicConsume(queue="q"))
 

@@ -92,7 +92,7 @@ class Run(Lives):
         self.sent: dict[int, int] = {}  # Published, and durable when the log is, up to here.
         self.owed: set[int] = set()  # Published durably, and not accepted.
         self.handed: dict[int, int] = {}  # How often a message was handed out,
-        self.seen: dict[int, int] = {}  # and how often somebody saw it.
+        self.seen: dict[int, int] = {}  # and how often it was delivered.
         self.due: dict[int, tuple[int, int]] = {}  # Returned: durable when, not before.
         self.died = 0
         self.waited = 0

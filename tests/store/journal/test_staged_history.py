@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches, exactly once: whoever dies, and wherever the power fails.
+"""Staged batches, exactly once: over crashes of any process, and power failures at any point.
 
 From each seed: a driver with its tasks, which are lost and tried again, a disk that dies at any
 write or sync, and a driver that dies before, within and after a commit. A queue and a stream must

@@ -86,7 +86,7 @@ class LeaseRun(Run):
         return self.vhost.leases.of(self.queue())
 
     def finish(self, steps: Generator[None, None, T], broken_off: bool = False) -> T | None:
-        """Do all slices of a work; perhaps nobody waits for the last ones."""
+        """Run all slices of a job; perhaps no caller waits for the last ones."""
         for slice_ in range(1000):
             try:
                 next(steps)

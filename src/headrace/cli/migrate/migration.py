@@ -291,7 +291,7 @@ class _Drain:
                 return None
             if waited >= STILL_S:
                 text = f"queue '{self._moved.queue}': {state.message_count} messages do not come"
-                raise UsageError(f"{text}: does somebody else consume it?")
+                raise UsageError(f"{text}: does another consumer use it?")
 
 
 async def publish(

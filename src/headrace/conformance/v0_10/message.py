@@ -295,6 +295,6 @@ def message_flush(site: Site) -> None:
     peer.publish(queue, b"a")
     subscription = peer.subscribe(queue)
     subscription.flush()
-    must(subscription.receive_nowait() is not None, "what is there comes before the completion")
+    must(subscription.receive_nowait() is not None, "ready messages come before the completion")
     peer.session.transfer(Message(b"b"), queue)
     peer.silent(subscription, "the credit is gone")

@@ -188,4 +188,4 @@ class Tokens:
                 if not name.isprintable() or len(name.encode()) > 255:
                     raise LoginRefused(f"bearer token: {claim} is no user's name")
                 return name
-        raise LoginRefused("bearer token: it names nobody")
+        raise LoginRefused("bearer token: it names no user")

@@ -30,5 +30,5 @@ class Anonymous:
 
     async def step(self, response: bytes) -> bytes | User:
         if not self._services.anonymous_user:
-            raise LoginRefused("nobody may log in without a name")
+            raise LoginRefused("a login without a name is not allowed")
         return self._services.access.admit(self._services.anonymous_user, self._peer)

@@ -25,7 +25,7 @@ KEYWORDS = {
     "userId": "UID",
 }
 SAN_TYPES = {"dns": "DNS", "email": "email", "ip": "IP Address", "uri": "URI"}
-NOBODY = (b"", b"None", b"\0*\0*")  # Sent by clients without a name: Qpid's for Python, and Go's.
+NO_NAME = (b"", b"None", b"\0*\0*")  # Sent by clients without a name: Qpid's for Python, and Go's.
 SPECIAL = frozenset(',+"\\<>;=')
 
 
@@ -51,7 +51,7 @@ class External:
             raise LoginRefused("EXTERNAL without a verified certificate")
         services = self._services
         name = name_of(certificate, services.certificate_name, services.certificate_san)
-        if response not in NOBODY and text_of(response, "the authorization identity") != name:
+        if response not in NO_NAME and text_of(response, "the authorization identity") != name:
             raise LoginRefused(f"EXTERNAL asks to act as another user than {name!r}")
         return services.access.admit(name, self._peer)
 

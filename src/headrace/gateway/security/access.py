@@ -21,7 +21,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
 
 from headrace.gateway.security.audit import SILENT, Audit
-from headrace.gateway.security.passwords import NOBODY, improved, is_foreign, verify_password
+from headrace.gateway.security.passwords import DUMMY_HASH, improved, is_foreign, verify_password
 from headrace.gateway.security.permissions import PERMISSIONS, Rights
 from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
@@ -239,7 +239,7 @@ class Access(Rights):
         account = self.snapshot.accounts.get(name)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
-        known = account.password_hash if account is not None else NOBODY
+        known = account.password_hash if account is not None else DUMMY_HASH
         right = await asyncio.get_running_loop().run_in_executor(
             self._threads, verify_password, known, password
         )

@@ -20,7 +20,7 @@ PASSWORD_BYTES_MAX = 4096
 # RFC 9106 and OWASP: 19 MiB, two passes; some 25 ms.
 _HASHER = argon2.PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 # A hash that no password matches, checked for unknown users.
-NOBODY = (
+DUMMY_HASH = (
     "$argon2id$v=19$m=19456,t=2,p=1$RWMRApVjw57DArp3mQNdgg"
     "$XNAvbm5MpLJYA7Q8S4/qCCU/0TDHnCJiy4EJGiUbOTg"
 )
@@ -59,11 +59,11 @@ def make_account(name: str, password: str, tags: tuple[str, ...] = ()) -> Accoun
 def verify_password(password_hash: str, password: bytes) -> bool:
     """Return True if a password matches a hash."""
     if is_foreign(password_hash):
-        verify_password(NOBODY, password)  # Takes as long as with a matching hash.
+        verify_password(DUMMY_HASH, password)  # Takes as long as with a matching hash.
         scheme, _, digest = password_hash.partition("$")
         return _verify_foreign(FOREIGN[scheme], digest, password)
     if password_hash == NO_PASSWORD:
-        verify_password(NOBODY, password)  # Takes as long as with a matching hash.
+        verify_password(DUMMY_HASH, password)  # Takes as long as with a matching hash.
         return False
     try:
         return _HASHER.verify(password_hash, password)

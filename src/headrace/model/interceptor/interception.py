@@ -34,7 +34,7 @@ class Source(NamedTuple):
     channel: int = 0
 
 
-NOBODY = Source()
+NO_SOURCE = Source()
 
 
 class Interception:
@@ -81,7 +81,7 @@ class Interception:
         persistent: bool,
         *,
         number: Number | None = None,
-        source: Source = NOBODY,
+        source: Source = NO_SOURCE,
         inside: bool = False,
     ) -> int:
         """Enqueue a message in its queues and those that keep it; return how many refused it.

@@ -384,7 +384,7 @@ class Leases:
         if queue.is_stream:
             raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
         if queue.browse_only:
-            raise InvalidArgument(f"{what} is for browsing only: nobody takes messages from it")
+            raise InvalidArgument(f"{what} is for browsing only: its messages cannot be consumed")
         if not queue.durable or queue.is_hidden:
             raise InvalidArgument(f"{what} is not durable, as a lease is")
         if len(self._known) >= LEASES_MAX:

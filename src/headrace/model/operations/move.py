@@ -294,7 +294,7 @@ class Errand:
             return
         takes = not self._dry and not self._keeps
         if takes and not self.source.acquire_quietly(message, self._holder):
-            self._skip("somebody else has it")
+            self._skip("another consumer has it")
             return
         self._count_done(target)
         copy = None
@@ -330,7 +330,7 @@ class Errand:
         if isinstance(self._target, Queue) and kept and not message.deadline_ms:
             return None
         if self.vhost.contents is None:
-            raise UnreadableError("there is nobody to read it")
+            raise UnreadableError("no module can read it")
         return self.vhost.contents.read(with_data)
 
     def _skip(self, reason: str) -> None:

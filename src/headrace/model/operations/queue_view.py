@@ -2,7 +2,7 @@
 """Looking at a queue as if it were a stream: what is ready, by position, without taking it.
 
 Who asks for ``x-browse`` is shown a range; who asks for ``x-filter-no-consume``, as clients of Qpid
-do, is shown what is there in the queue's order, and what comes.
+do, gets the queue's messages in order, and later arrivals.
 
 A message's position is its place in the queue's virtual host, which never changes and is never used
 again. A reader of a view asks for a range of positions and is shown what is ready there, each
@@ -66,7 +66,7 @@ class QueueView(Stream):
             InvalidArgument: it asks for two beginnings.
         """
         if not consumer.arguments.get(ARGUMENT):
-            consumer.browses = True  # What is there and what comes; see :meth:`present`.
+            consumer.browses = True  # Ready messages and arrivals; see :meth:`present`.
             self.cursors[consumer] = beginning(self.source, consumer.arguments)
             return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
@@ -214,7 +214,7 @@ class QueueView(Stream):
 
 
 def view_of(queue: Queue) -> Queue:
-    """Return the view of a queue; a stream is its own, for nobody takes from it.
+    """Return the view of a queue; a stream is its own view: consumers do not remove records.
 
     Raises:
         PreconditionFailed: it stands for several queues.

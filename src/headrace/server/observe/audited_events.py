@@ -49,7 +49,7 @@ OWN = {
     "broker.started": "the broker takes clients",
     "broker.stopped": "it ends",
     "login": "a login, allowed or refused, or a renewed secret",
-    "permission": "access was refused: of a name, a topic, a virtual host, somebody else's queue",
+    "permission": "access was refused: of a name, a topic, a virtual host, another client's queue",
     "command": "a command of an operator, on the management socket or the data directory",
     "request": "a request by AMQP that operators make: messages moved, transactions decided",
     "credentials.expired": "a connection's token expired",
@@ -69,7 +69,7 @@ LEFT_OUT = {
     "channel.closed": "its connection is audited",
     "consumer.created": "a use of what was permitted, as publishing is",
     "consumer.deleted": "a use of what was permitted, as publishing is",
-    "queue.alert": "nobody did it",
+    "queue.alert": "no user caused it",
     "user.authentication.success": "told as login",
     "user.authentication.failure": "told as login",
 }

@@ -82,13 +82,13 @@ def create_queue(call: Asking) -> None:
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
     if call.yes(said, "exclusive"):
-        call.refuse(BAD_REQUEST, "an exclusive queue would be nobody's")
+        call.refuse(BAD_REQUEST, "a request cannot make an exclusive queue")
     durable = call.yes(said, "durable")
     auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
     alternate = text_in(call, said, "alternate-exchange") or ""
     plan = Plan(said, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
-        call.refuse(BAD_REQUEST, "what goes with its session or connection would be nobody's")
+        call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:
         host.declare_queue(
             name,

@@ -308,7 +308,7 @@ RANGE: Final = Section(
             uses=BATCH,
             sources=OF_STREAMS,
             excludes=("endingTimestamp", "endingOffsetsByTimestamp"),
-            instead="to stop a streaming query when it has read what is there now, use "
+            instead="to stop a streaming query when it has read the existing records, use "
             "trigger(availableNow=True)",
         ),
         Option(
