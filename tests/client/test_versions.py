@@ -30,16 +30,12 @@ from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker
 from support.timeouts import PATIENCE_S
+from support.version_conversations import in_version
 
 Names: TypeAlias = Callable[[str], str]
 VERSIONS = [version.label for version in Version]
 REFUSED_FOR_GOOD = ("0-8", "0-9")  # What a channel rejects does not come back to its consumers.
 every = pytest.mark.parametrize("version", VERSIONS)
-
-
-def in_version(url: str, version: str) -> str:
-    """The URL for a version."""
-    return f"{url}{'&' if '?' in url else '?'}version={version}"
 
 
 def test_the_version_in_a_url() -> None:

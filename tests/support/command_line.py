@@ -36,6 +36,11 @@ def refused(*words: str | Path) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+def on_data(data: Path, *words: str) -> None:
+    """Run a command on a data directory."""
+    works(*words, "--data", data)
+
+
 def as_json(*words: str | Path) -> list[dict[str, Any]]:
     """Run a command that prints a JSON object a line."""
     return [json.loads(line) for line in works(*words, "--format", "json").splitlines()]

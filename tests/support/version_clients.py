@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from headrace.gateway.v0_10.connection.context import Context010
@@ -119,12 +119,11 @@ def own(headers: dict[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (headers or {}).items() if key not in CARRIERS}
 
 
-class Speaker:
+class Speaker(Protocol):
     """A client that publishes, and that receives with acknowledgements."""
 
     def declare(self, name: str, arguments: dict[str, Any] | None = None) -> None:
         """Declare a queue."""
-        raise NotImplementedError
 
     def declare_exchange(
         self,
@@ -134,50 +133,38 @@ class Speaker:
         arguments: dict[str, Any] | None = None,
     ) -> None:
         """Declare an exchange."""
-        raise NotImplementedError
 
     def bind(
         self, queue: str, exchange: str, key: str, arguments: dict[str, Any] | None = None
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
     def differs(self, queue: str) -> bool:
         """Declare a queue that is there in another way; tell whether that is refused."""
-        raise NotImplementedError
 
     def publish(self, said: Said) -> None:
         """Publish a message."""
-        raise NotImplementedError
 
     def comes_back(self, said: Said, *, immediate: bool) -> bool:
         """Publish what must find a queue, or a consumer at once; tell whether it came back."""
-        raise NotImplementedError
 
     def consume(self, queue: str, *, automatic: bool = False) -> None:
         """Have messages sent to us; ``automatic`` ones need no acknowledgement."""
-        raise NotImplementedError
 
     def read_stream(self, queue: str) -> None:
         """Read a stream from its start."""
-        raise NotImplementedError
 
     def received(self) -> list[Said]:
         """Return the messages since the last call."""
-        raise NotImplementedError
 
     def settle(self, accept: bool) -> None:
         """Accept or reject the oldest message that we hold."""
-        raise NotImplementedError
 
     def select(self) -> None:
         """Begin transactions."""
-        raise NotImplementedError
 
-    def commit(self) -> None:
-        raise NotImplementedError
+    def commit(self) -> None: ...
 
-    def rollback(self) -> None:
-        raise NotImplementedError
+    def rollback(self) -> None: ...
 
 
 class Basic(Speaker):

@@ -20,6 +20,11 @@ ONCE: dict[str, Any] = {"x-message-deduplication": 1}
 IDS = "x-deduplication-header"
 
 
+def in_version(url: str, version: str) -> str:
+    """The URL for a version."""
+    return f"{url}{'&' if '?' in url else '?'}version={version}"
+
+
 def said(word: str, header: str = "k", **more: Any) -> Message:
     """A message whose body is a word: a key, which is in a header, and a priority."""
     headers = {header: word[0], **more} if word[0] != "-" else more

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pika
 import pika.exceptions
 import pytest
 
-import headrace
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicGet,
@@ -40,17 +35,11 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.broker_process import Served
+from support.command_line import on_data
 from support.raw_client import Raw, method_frame, start_ok
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def headrace_command(data: Path, *words: str) -> None:
-    source = str(Path(headrace.__file__).parent.parent)
-    command = [sys.executable, "-m", "headrace.cli", *words, "--data", str(data)]
-    environment = {**os.environ, "PYTHONPATH": source}
-    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +49,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     broker = Served(home).start()
     broker.stop()
     data = home / "data"
-    headrace_command(data, "user", "add", "ada", "--password", "secret")
+    on_data(data, "user", "add", "ada", "--password", "secret")
     rights = ("^mine", "^mine|^amq.topic$", "^mine|^amq.topic$")
-    headrace_command(data, "permission", "set", "ada", *rights)
-    headrace_command(data, "user", "add", "nobody", "--password", "secret")
-    headrace_command(data, "vhost", "add", "closed")
+    on_data(data, "permission", "set", "ada", *rights)
+    on_data(data, "user", "add", "nobody", "--password", "secret")
+    on_data(data, "vhost", "add", "closed")
     broker.start()
     with Raw(broker.host, broker.port) as guest:
         guest.opened().channel(1)

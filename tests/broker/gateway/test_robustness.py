@@ -10,8 +10,6 @@ import signal
 import socket
 import statistics
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +47,7 @@ from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, encode_frame
 from support.broker_process import Served, undisturbed, until
+from support.command_line import on_data
 from support.method_client import Talk
 from support.raw_client import Raw, method_frame, start_ok
 from support.timeouts import PATIENCE_S
@@ -559,7 +558,7 @@ def test_virtual_hosts_share_nothing(tmp_path: Path, name: str) -> None:
         ["vhost", "add", "other"],
         ["permission", "set", "guest", ".*", ".*", ".*", "--vhost", "other"],
     ):
-        headrace_command(tmp_path / "broker" / "data", *words)
+        on_data(tmp_path / "broker" / "data", *words)
     broker.start()
 
     def channel_of(vhost: str) -> BlockingChannel:
@@ -587,13 +586,6 @@ def test_virtual_hosts_share_nothing(tmp_path: Path, name: str) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         channel_of("other").queue_declare(name, passive=True)
     check_end(broker)
-
-
-def headrace_command(data: Path, *words: str) -> None:
-    source = str(Path(headrace.__file__).parent.parent)
-    command = [sys.executable, "-m", "headrace.cli", *words, "--data", str(data)]
-    environment = {**os.environ, "PYTHONPATH": source}
-    subprocess.run(command, check=True, capture_output=True, env=environment)
 
 
 # --- Ends ---------------------------------------------------------------------------------------

@@ -7,26 +7,19 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from headrace.cli import main
 from headrace.client import AccessRefused, ConnectFailed, NotFound, connect
 from headrace.client.blocking import connect as open_blocking
 from headrace.client.link.link_0_10 import Link010
 from headrace.client.url import parse_url
 from headrace.protocol.codec_0_10 import ConnectionOpenOk, ConnectionStart, Control
 from support.broker_process import Served
+from support.command_line import on_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from headrace.client.blocking import Connection
-
-
-def headrace_command(data: Path, *words: str) -> None:
-    done = CliRunner().invoke(main, [*words, "--data", str(data)])
-    assert done.exit_code == 0, done.output
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +27,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("opening")
     data = home / "data"
     for user in ("ada", "bob"):
-        headrace_command(data, "user", "add", user, "--password", user)
+        on_data(data, "user", "add", user, "--password", user)
     for vhost in ("/", "one", "two", "moved"):
-        headrace_command(data, "vhost", "add", vhost)
+        on_data(data, "vhost", "add", vhost)
     for vhost in ("/", "one", "two", "moved"):
-        headrace_command(data, "permission", "set", "--vhost", vhost, "ada", ".*", ".*", ".*")
+        on_data(data, "permission", "set", "--vhost", vhost, "ada", ".*", ".*", ".*")
     options = ("--redirect", "moved=127.0.0.1:1,127.0.0.1:2", "--known-hosts", "one=b.example:5673")
     broker = Served(home, *options).start()
     yield broker

@@ -97,6 +97,10 @@ class Events:
         return event
 
 
+async def refuse(peer: Peer) -> None:
+    peer.hang_up()
+
+
 async def test_the_handshake_says_who_we_are(name: Name) -> None:
     seen: deque[Any] = deque()
 
@@ -176,9 +180,6 @@ async def test_a_name_without_an_address() -> None:
 
 
 async def test_attempts_and_several_brokers() -> None:
-    async def refuse(peer: Peer) -> None:
-        peer.hang_up()
-
     async def accept(peer: Peer) -> None:
         await peer.handshake()
 
@@ -526,9 +527,6 @@ async def test_calls_wait_for_the_connection_to_come_back() -> None:
         await peer.expect(QueueDeclare)
         peer.hang_up()
 
-    async def refuse(peer: Peer) -> None:
-        peer.hang_up()
-
     async def last(peer: Peer) -> None:
         await peer.greet()
         await peer.expect(QueueDeclare)
@@ -551,9 +549,6 @@ async def test_calls_wait_for_the_connection_to_come_back() -> None:
 async def test_giving_up_after_the_last_attempt() -> None:
     async def first(peer: Peer) -> None:
         await peer.greet()
-        peer.hang_up()
-
-    async def refuse(peer: Peer) -> None:
         peer.hang_up()
 
     events = Events()

@@ -15,6 +15,7 @@ from headrace.client.errors import ChannelClosed
 from headrace.client.publisher import Publisher
 from headrace.client.requests import Requests
 from headrace.spec.tables import Version
+from support.version_conversations import in_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 STREAM = {"x-queue-type": "stream"}
 every = pytest.mark.parametrize("version", [version.label for version in Version])
-
-
-def in_version(url: str, version: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}version={version}"
 
 
 def numbered(number: Any, publisher: Any, body: bytes = b"") -> Message:

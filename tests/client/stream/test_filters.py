@@ -19,6 +19,7 @@ from headrace.client import (
 from headrace.client.blocking import connect as connect_blocking
 from headrace.client.stream.reader import Record, filter_value
 from headrace.spec.tables import Version
+from support.version_conversations import in_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
 STREAM = {"x-queue-type": "stream"}
 every = pytest.mark.parametrize("version", [version.label for version in Version])
 VALUES = ("red", "green", None)
-
-
-def in_version(url: str, version: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}version={version}"
 
 
 def valued(body: str, value: str | None) -> Message:
