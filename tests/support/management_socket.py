@@ -31,6 +31,7 @@ class ManagementClient:
     def __init__(self, path: Path, ticket: str | None = None) -> None:
         self.path = path
         self.ticket = ticket
+        self.users: list[ManagementClient] = []  # Those who logged in here.
         self.end = socket.socket(socket.AF_UNIX)
         self.end.settimeout(PATIENCE_S)
         with short_address(path) as address:
@@ -38,7 +39,9 @@ class ManagementClient:
         self.answers = self.end.makefile("rb")
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, and those who logged in here."""
+        for user in self.users:
+            user.close()
         self.answers.close()
         self.end.close()
 
@@ -77,7 +80,9 @@ class ManagementClient:
         """Log in; return a connection that acts as the user."""
         fields = {"peer": PEER, "protocol": "http", **fields}
         done = self.ask("login", username=username, password=password, **fields)
-        return ManagementClient(self.path, done["ticket"])
+        user = ManagementClient(self.path, done["ticket"])
+        self.users.append(user)
+        return user
 
 
 def refusal(client: ManagementClient, do: str, **fields: object) -> str:

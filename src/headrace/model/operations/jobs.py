@@ -35,6 +35,7 @@ KEPT_MAX = 1000  # Remembered results.
 FAILED_MAX = 100  # Failed errands that can be asked about until the broker stops.
 RUNNING_MAX = 16  # Errands at once.
 
+OPERATOR = 0  # In place of a connection's number: the errand goes on until it is cancelled.
 DRY = "dry"  # State of an errand that was a dry run.
 FAILED = "failed"
 
@@ -189,7 +190,12 @@ class Errands:
         """Run the next slice; return False if it was the last."""
         errand, steps = running.errand, running.steps
         assert steps is not None
-        if errand.state == CHOOSING and not any(map(self.is_open, running.watchers)):
+        watchers = running.watchers
+        if (
+            errand.state == CHOOSING
+            and OPERATOR not in watchers
+            and not any(map(self.is_open, watchers))
+        ):
             errand.cancel("no client waits for the errand any more")
         try:
             next(steps)

@@ -52,14 +52,19 @@ class UnsyncedChanges:
     async def wait(self) -> bool:
         """Wait until all changes are durable; return False when the disk has failed for a while."""
         for name, store in list(self._stores.items()):
-            if store.defined > store.synced:
-                waiter = SyncWaiter()
-                self._context.line(name).join(waiter, 0)
-                while True:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(waiter.synced.wait(), self._tick_s)
-                    if waiter.synced.is_set():
-                        break
-                    if self._failing.get(name, 0) >= FAILING_TICKS or name not in self._stores:
-                        return False
+            if store.defined > store.synced and not await self.wait_for(name):
+                return False
+        return True
+
+    async def wait_for(self, name: str) -> bool:
+        """Wait until all that a virtual host has written is durable; False as :meth:`wait`."""
+        waiter = SyncWaiter()
+        self._context.line(name).join(waiter, 0)
+        while not waiter.synced.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(waiter.synced.wait(), self._tick_s)
+            if waiter.synced.is_set():
+                break
+            if self._failing.get(name, 0) >= FAILING_TICKS or name not in self._stores:
+                return False
         return True

@@ -63,6 +63,7 @@ class Call:
         actor: Actor | None = None,
         user: User | None = None,
         tell: Callable[[Answered], Awaitable[None]] | None = None,
+        busy: Callable[[], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
         """``operator`` names who asks for the log, ``actor`` for events.
@@ -75,6 +76,7 @@ class Call:
         self.request = request
         self.operator = operator
         self._tell = tell
+        self._busy = busy
         self._receive = receive
 
     @contextlib.contextmanager
@@ -95,6 +97,16 @@ class Call:
         """Send a line of the answer; waits while the operator does not read."""
         if self._tell is not None:
             await self._tell(item)
+
+    async def durable(self, vhost: str) -> bool:
+        """Wait until all that a virtual host has written is durable; False while it cannot be."""
+        self.broker.reactor.turn()
+        return await self.broker.unsynced.wait_for(vhost)
+
+    async def busy(self) -> None:
+        """Send a line that says that the operation goes on."""
+        if self._busy is not None:
+            await self._busy()
 
     async def receive(self) -> Answered | None:
         """Return the next object that follows the request; None at the end.

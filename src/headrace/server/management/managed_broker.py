@@ -54,6 +54,7 @@ class ManagedBroker:
     reload: Callable[[], Reloaded | None]  # None: the settings have no source to read again.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.
     backing_up: bool = False
+    event_streams: int = 0  # Clients of the operation "events".
 
     @property
     def settings(self) -> Settings:

@@ -6,6 +6,7 @@ from headrace.server.management import (
     backups,
     clients,
     definitions,
+    events,
     objects,
     peek,
     service,
@@ -13,7 +14,7 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
-from headrace.server.management.writes import accounts, parameters, topology
+from headrace.server.management.writes import accounts, errands, messages, parameters, topology
 
 OPERATIONS: dict[str, Operation] = {
     **accounts.OPERATIONS,
@@ -21,7 +22,10 @@ OPERATIONS: dict[str, Operation] = {
     **backups.OPERATIONS,
     **clients.OPERATIONS,
     **definitions.OPERATIONS,
+    **errands.OPERATIONS,
+    **events.OPERATIONS,
     **logins.OPERATIONS,
+    **messages.OPERATIONS,
     **objects.OPERATIONS,
     **parameters.OPERATIONS,
     **peek.OPERATIONS,

@@ -232,7 +232,7 @@ class Client:
         broker.counters.now_ms = clock_ms()
         call = Call(
             broker, request, operator=self.operator, actor=self.actor, tell=self.tell,
-            receive=self.receive,
+            busy=self.busy, receive=self.receive,
         )  # fmt: skip
         try:
             self.act_as(call)
@@ -339,6 +339,10 @@ class Client:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))
+
+    async def busy(self) -> None:
+        """Send a line that says that the operation goes on."""
+        await self.send(json.dumps({"busy": True}))
 
     async def fail(self, code: str, text: str) -> None:
         """Answer with an error."""

@@ -84,6 +84,7 @@ RULES: dict[str, Rule] = {
     "list global parameters": Rule(LOOK),
     "list topic permissions": Rule(LOOK),
     "status": Rule(MONITOR),
+    "events": Rule(LOOK),
     "list alarms": Rule(MONITOR),
     "list users": Rule(ADMINISTER),
     "show user": Rule(ADMINISTER),
@@ -97,6 +98,14 @@ RULES: dict[str, Rule] = {
     "unbind": Rule(USE, BINDING),
     # Messages.
     "peek": Rule(USE, (READ_QUEUE,)),
+    "get": Rule(USE, (READ_QUEUE,)),
+    "publish": Rule(USE, (Need("write", "exchange", "exchange"),)),
+    "move messages": Rule(USE, (READ_FROM, WRITE_TO)),
+    "copy messages": Rule(USE, (READ_FROM, WRITE_TO)),
+    "requeue messages": Rule(USE, (READ_FROM,)),
+    "delete messages": Rule(USE, (READ_FROM,)),
+    "show errand": Rule(LOOK),
+    "cancel errand": Rule(USE),
     # Policies of a virtual host of the user's own.
     "put policy": Rule(POLICY, own_vhost=True),
     "delete policy": Rule(POLICY, own_vhost=True),

@@ -96,6 +96,11 @@ class Tickets:
         except LoginRefused:
             return None  # As guest from another machine.
 
+    def lasts(self, text: str) -> bool:
+        """Return True if a ticket has not ended; it does not count as used."""
+        ticket = self._tickets.get(key_of(text))
+        return ticket is not None and self._lasts(ticket, self._clock())
+
     def end(self, text: str) -> None:
         """End a ticket; an unknown one is no error."""
         self._tickets.pop(key_of(text), None)

@@ -21,11 +21,19 @@ NAME_OCTETS_MAX = 255
 
 def arguments_of(call: Call) -> dict[str, object]:
     """Return the arguments of a request, checked for a field table."""
-    request = {"arguments": call.request.get("arguments")}
+    return table_of(call.request.get("arguments"), "arguments")
+
+
+def table_of(value: object, what: str) -> dict[str, object]:
+    """Return a JSON object that a field table can hold.
+
+    Raises:
+        Refused: the value is something else.
+    """
     try:
-        return Element("arguments", 0, request, None).arguments()
+        return Element(what, 0, {"arguments": value}, None).arguments()
     except DocumentError as error:
-        raise Refused("bad-request", f"'arguments': {error.text}") from None
+        raise Refused("bad-request", f"'{what}': {error.text}") from None
 
 
 def name_of(call: Call, field: str = "name", default: str | None = None) -> str:

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errands over the messages of a queue: move, copy, requeue and delete by selector.
+
+They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and the
+same rights. An errand of an operator goes on when its connection to the socket ends; ``cancel
+errand`` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.requests import messages
+from headrace.gateway.requests.requests import RefusedRequest, RequestCall
+from headrace.model.operations.jobs import OPERATOR
+from headrace.server.management.call import Refused
+from headrace.server.management.writes.host import rights_of, user_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.requests.requests import RequestAnswer
+    from headrace.gateway.security.access import User
+    from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.server.management.call import Answered, Call, Operation
+
+RUNNING = ("choosing", "moving")
+LOOK_S = 0.05  # How often a running errand is looked at,
+TELL_S = 0.5  # and how often its progress is told.
+
+
+class OperatorsConnection:
+    """Stands for an operator where a request has a connection."""
+
+    number = OPERATOR
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+
+
+class OperatorsContext:
+    """Stands for the context of a request; the broker's rights, or every right."""
+
+    def __init__(self, call: Call) -> None:
+        self.access = rights_of(call)
+
+    def refused(self, connection: object, text: str) -> None:
+        """Do nothing: the socket audits the refusal."""
+
+
+def request_of(call: Call) -> RequestCall:
+    """Return a request on messages, as the user of a call."""
+    return RequestCall(
+        cast("Context", OperatorsContext(call)),
+        call.vhost(),
+        cast("ClientConnection", OperatorsConnection(user_of(call))),
+        {"id": secrets.token_hex(8), **call.request, "wait": False},
+    )
+
+
+def errand(do: str) -> Operation:
+    """Return the operation that runs one kind of errand.
+
+    Its items are the progress, its answer is the result; with ``wait`` false the answer comes at
+    once, with the ``id`` to ask with.
+    """
+
+    async def run(call: Call) -> Answered:
+        wait = call.flag("wait", True)
+        request = request_of(call)
+        answer = attempt(lambda: messages.run(request, do))
+        call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
+        told_s = time.monotonic()
+        while wait and answer.get("state") in RUNNING:
+            if time.monotonic() - told_s > TELL_S:
+                told_s = time.monotonic()
+                await call.tell(answer)
+            await asyncio.sleep(LOOK_S)
+            answer = attempt(lambda: messages.errand(request))
+        return await settled(call, request, answer)
+
+    return run
+
+
+async def show_errand(call: Call) -> Answered:
+    """Return the progress, or the result, of an errand."""
+    request = request_of(call)
+    return await settled(call, request, attempt(lambda: messages.errand(request)))
+
+
+async def cancel_errand(call: Call) -> Answered:
+    """Cancel an errand, unless it is decided; return its result."""
+    request = request_of(call)
+    attempt(lambda: messages.errand(request))
+    steps = messages.cancel(request)
+    while True:
+        with call.acting():
+            try:
+                attempt(lambda: next(steps))
+            except StopIteration as end:
+                return await settled(call, request, dict(end.value))
+        await asyncio.sleep(LOOK_S)
+
+
+async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:
+    """Return an answer once what it says is durable."""
+    ended = answer.get("state") not in RUNNING
+    if ended and not await call.durable(request.vhost.name):
+        call.refuse("precondition", "the journal cannot be written")
+    return {**answer, "id": request.request["id"]}
+
+
+def attempt(
+    work: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
+) -> RequestAnswer:
+    """Run a step of a request; return its answer."""
+    try:
+        answer = work()
+    except RefusedRequest as error:
+        raise Refused(error.code, error.text) from None
+    return answer if isinstance(answer, dict) else {}
+
+
+OPERATIONS: dict[str, Operation] = {
+    "move messages": errand("move"),
+    "copy messages": errand("copy"),
+    "requeue messages": errand("requeue"),
+    "delete messages": errand("delete"),
+    "show errand": show_errand,
+    "cancel errand": cancel_errand,
+}

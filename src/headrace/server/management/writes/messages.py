@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that publish a message, and that take messages from a queue.
+
+A message is published as one of 0-9-1: its route, the permissions on exchange and topic, and the
+headers CC, BCC and x-delay count as for a client's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
+from headrace.gateway.messages.route import will_last
+from headrace.gateway.v0_x.connection.publish_copies import take_copies
+from headrace.gateway.v0_x.connection.publisher import expiration_ms
+from headrace.model.errors import AccessRefused, NotImplementedHere
+from headrace.model.exchange.binding import QUEUE
+from headrace.model.interceptor.interception import Source
+from headrace.model.message import new_message
+from headrace.model.operations.peek import PeekedMessage
+from headrace.model.queue.destination import Consumer
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.server.management.peek import BODY_OCTETS_MAX, PROPERTIES, describe
+from headrace.server.management.writes.host import SystemUsersBroker, host_of, user_of
+from headrace.server.management.writes.topology import name_of, table_of
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1
+from headrace.wire.errors import MalformedError
+
+if TYPE_CHECKING:
+    from headrace.gateway.messages.route import Route
+    from headrace.gateway.security.access import User
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.wire.table import Value
+
+BASIC = 60  # Class of the messages.
+FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
+PAYLOAD_OCTETS_MAX = 1 << 20  # A line has no more.
+STRING, BASE64 = "string", "base64"
+TEXT_PROPERTIES = (
+    *(name for name in PROPERTIES if name != "priority"),
+    "expiration",
+)
+NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 63) - 1}
+PERSISTENT_MODE = 2
+GOT_MAX = 1000  # Messages of one answer,
+GOT_OCTETS_MAX = 64 << 20  # and the bytes of their bodies after which no more are taken.
+TRUNCATE = 50_000  # Bytes shown of each body, unless a request says otherwise.
+REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
+ACK_MODES = {
+    "ack_requeue_true": REQUEUE,
+    "ack_requeue_false": ACCEPT,
+    "reject_requeue_true": REQUEUE,
+    "reject_requeue_false": DISCARD,
+}
+CODES = {
+    ReplyCode.NOT_FOUND: "not-found",
+    ReplyCode.ACCESS_REFUSED: "refused",
+    ReplyCode.RESOURCE_ERROR: "limit",
+}
+
+
+# --- Publishing -----------------------------------------------------------------------------------
+
+
+class OperatorsPublisher:
+    """The publisher of an operator's message, in the place of a connection."""
+
+    number = 0
+    version = V0_9_1
+
+    def __init__(self, call: Call, vhost: VirtualHost) -> None:
+        self.user: User = user_of(call)
+        self.vhost = vhost
+        self.context = SystemUsersBroker(call) if call.user is None else call.broker.context
+
+
+async def publish(call: Call) -> Answered:
+    """Publish a message, mandatory and confirmed; answer when it is durable.
+
+    ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
+    ``payload_encoding``.
+    """
+    vhost = call.vhost()
+    exchange, key = name_of(call, "exchange", ""), name_of(call, "routing_key", "")
+    properties, body = properties_of(call), payload_of(call)
+    if reason := call.broker.alarms.reason(vhost):
+        call.refuse("limit", f"publishers of vhost '{vhost.name}' are blocked: {reason}")
+    call.broker.events.require()
+    try:
+        with call.acting():
+            routed, refused = send(
+                call, vhost, shortstr(exchange) + shortstr(key), properties, body
+            )
+    except AmqpError as error:
+        call.refuse(CODES.get(error.code, "precondition"), error.text)
+    if not await call.durable(vhost.name):
+        call.refuse("precondition", "the message could not be written to disk")
+    if refused:
+        call.refuse("limit", "a queue refused the message: its length limit is reached")
+    return {"routed": routed}
+
+
+def send(
+    call: Call, vhost: VirtualHost, address: bytes, properties: BasicProperties, body: bytes
+) -> tuple[bool, int]:
+    """Route a message and enqueue it; return whether a queue gets it, and how many refused it."""
+    publisher = OperatorsPublisher(call, vhost)
+    try:
+        header = encode_content_header(V0_9_1, BASIC, len(body), properties)
+    except (ValueError, TypeError, MalformedError) as error:
+        call.refuse("bad-request", f"'properties': {error}")
+    parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
+    frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
+    data, start = address + b"\x00\x00" + framed(FRAME_HEADER, 0, header) + frames, len(address) + 2
+    delay_ms = delay_in(data, start)
+    sent, copies = take_copies(data, start)
+    as_connection = cast("GatewayConnection", publisher)
+    route: Route = call.broker.context.make_route(as_connection, address, header, copies)[0]
+    persistent = properties.delivery_mode == PERSISTENT_MODE or route.keeps
+    counters = vhost.counters
+    deadline_ms = 0
+    if properties.expiration is not None:
+        deadline_ms = counters.now_ms + expiration_ms(properties.expiration.encode())
+    if delay_ms:
+        deadline_ms = counters.now_ms + delay_ms
+        route = delayed(vhost, route)
+        account = "" if call.user is None else account_of(publisher.user)
+        sent = signed(data, start, account)
+    if not route.count:
+        counters.published += 1
+        return False, 0
+    if vhost.store.full and will_last(route.queues, persistent):
+        call.refuse("limit", "the disk is full; a persistent message was not taken")
+    message = new_message(sent, len(address), len(body))
+    message.priority = properties.priority or 0
+    message.deadline_ms = deadline_ms
+    if route.interception is not None:
+        source = Source(publisher.user.name, "", 0)
+        return True, route.interception.take(message, route.queues, persistent, source=source)
+    counters.published += 1
+    return True, vhost.deliver(message, route.queues, persistent)
+
+
+def properties_of(call: Call) -> BasicProperties:
+    """Return the properties of a message, each of the type that 0-9-1 has for it."""
+    given = call.request.get("properties") or {}
+    if not isinstance(given, dict):
+        call.refuse("bad-request", "'properties' is no object")
+    properties = BasicProperties()
+    for name, value in given.items():
+        if name == "headers":
+            headers = table_of(value, name)
+            properties.headers = cast("dict[str, Value]", headers)
+        elif name in TEXT_PROPERTIES and isinstance(value, str):
+            setattr(properties, name, value)
+        elif name in NUMBER_PROPERTIES and type(value) is int:
+            if not 0 <= value <= NUMBER_PROPERTIES[name]:
+                call.refuse("bad-request", f"property '{name}' is {value}")
+            setattr(properties, name, value)
+        else:
+            call.refuse("bad-request", f"property '{name:.64}' is unknown, or of another type")
+    user = user_of(call)
+    poses = properties.user_id not in (None, user.name)
+    if poses and call.user is not None and "impersonator" not in user.tags:
+        text = f"user_id property set to '{properties.user_id}' but authenticated user was"
+        call.refuse("precondition", f"{text} '{user.name}'")
+    return properties
+
+
+def payload_of(call: Call) -> bytes:
+    """Return the body of a message."""
+    payload = call.text("payload", "", octets_max=2 * PAYLOAD_OCTETS_MAX)
+    encoding = call.text("payload_encoding", STRING)
+    if encoding == STRING:
+        try:
+            return payload.encode()
+        except UnicodeEncodeError:
+            call.refuse("bad-request", "'payload' has half of a surrogate pair")
+    if encoding != BASE64:
+        call.refuse("bad-request", f"'payload_encoding' is {STRING} or {BASE64}")
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        call.refuse("bad-request", "'payload' is no base64")
+
+
+# --- Getting --------------------------------------------------------------------------------------
+
+
+class OperatorsGetter(Consumer):
+    """Holds what an operator gets until it is settled; it is in no queue's round."""
+
+    def hold(self, position: int) -> None:
+        """Do nothing: the whole answer waits until all is durable."""
+
+
+async def get(call: Call) -> Answered:
+    """Take up to ``count`` messages, and settle them as ``ackmode`` says, before the answer."""
+    host = host_of(call)
+    mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
+    if mode is None:
+        call.refuse("bad-request", f"'ackmode' is one of {', '.join(ACK_MODES)}")
+    count = call.number("count", 1, least=1)
+    octets_max = call.number("truncate", TRUNCATE, most=BODY_OCTETS_MAX)
+    name = name_of(call, "queue")
+    host.check("read", QUEUE, name)
+    queue = host.find_queue(name)
+    check_gettable(host.vhost, queue)
+    with call.acting():
+        got = take(queue, min(count, GOT_MAX), mode)
+        rows = [
+            {**describe(host.vhost, PeekedMessage(one, 0), octets_max), "left": left}
+            for one, left in got
+        ]
+        settle(queue, [one for one, _ in got], mode)
+    if not await call.durable(host.vhost.name):
+        call.refuse("precondition", "the journal cannot be written")
+    for row in rows:
+        await call.tell(row)
+    return {"items": len(rows), "left": queue.message_count()}
+
+
+def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
+    """Refuse a queue of which no message can be got, as basic.get does."""
+    what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+    if queue.exclusive_consumer is not None:
+        raise AccessRefused(f"{what} in exclusive use")
+    if queue.browse_only:
+        raise AccessRefused(f"{what} is for browsing only")
+    if queue.is_stream:
+        raise NotImplementedHere(f"{what} is a stream, which is read by peek")
+
+
+def take(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
+    """Take messages, each with the number of those left behind it."""
+    getter = OperatorsGetter(queue, "", mode == ACCEPT)
+    queue.used_ms = queue.counters.now_ms
+    got: list[tuple[Message, int]] = []
+    octets = 0
+    while len(got) < count and octets < GOT_OCTETS_MAX:
+        message = queue.get(getter)
+        if message is None:
+            break
+        octets += message.body_size
+        got.append((message, queue.message_count()))
+    return got
+
+
+def settle(queue: Queue, got: list[Message], mode: str) -> None:
+    """Settle what was got."""
+    for message in got:
+        if mode == ACCEPT:
+            queue.remove(message)
+        elif mode == DISCARD:
+            queue.discard(message)
+        else:
+            queue.requeue(message)
+    queue.drain()
+
+
+OPERATIONS: dict[str, Operation] = {"publish": publish, "get": get}
