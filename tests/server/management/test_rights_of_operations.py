@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,7 +33,6 @@ from support.management_socket import PEER, ManagementClient, OperationRefused, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 TAGS = ("", "management", "policymaker", "monitoring", "administrator", "viewer")
 PASSWORD = "secret"
@@ -227,6 +228,22 @@ LOOKING = {
     *("list topic permissions", "list global parameters", "list alarms"),
     *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
 }
+
+
+def test_the_page_has_every_operation_with_its_tags() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/management.md").read_text()
+    rows = re.findall(r"^\| `([a-z ]+)` \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    told = {
+        operation: (set(re.findall("`([a-z]+)`", tags)), tags.startswith("any"), needs)
+        for operation, _, tags, needs in rows
+        if operation not in SUFFICE[LOOK]
+    }
+    assert set(told) == set(RULES)
+    for operation, (tags, is_any, needs) in told.items():
+        rule = RULES[operation]
+        assert rule.tags == (LOOK - tags if is_any else tags), operation
+        wanted = [f"{need.permission} `{need.field}`" for need in rule.needs]
+        assert not wanted or needs == ", ".join(wanted), operation
 
 
 def test_a_viewer_has_no_operation_that_changes_something() -> None:

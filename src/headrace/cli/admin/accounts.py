@@ -112,7 +112,9 @@ def user() -> None:
 
 @BY_DIRECTORY.command(user, "add", make=True)
 @PASSWORD
-@click.option("--tag", "tags", multiple=True, help="A word to note; it gives no rights.")
+@click.option(
+    "--tag", "tags", multiple=True, help="Such as management or viewer; it counts in the console."
+)
 @NAME
 def add_user(
     directory: UserDirectory, password: str | None, tags: tuple[str, ...], name: str
