@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -366,6 +367,18 @@ def check_logins(matrix: dict[str, Any], operation: str, tag: str) -> None:
     client.ask("logout")
     assert refusal(client, "whoami") == "refused"
     client.close()
+
+
+def test_lines_behind_a_refused_request_are_no_requests(operator: ManagementClient) -> None:
+    ada = add_user(operator, "ada", "management", {"/": ".*"})
+    ada.send("import definitions")
+    inner = {"do": "put user", "name": "eve", "password": PASSWORD, "tags": "administrator"}
+    ada.end.sendall(json.dumps(inner).encode() + b"\n" + b'{"end": true}\n')
+    with pytest.raises(OperationRefused, match="none of the tags administrator"):
+        ada.line()
+    with contextlib.suppress(ConnectionResetError):
+        assert ada.answers.readline() == b""
+    assert {row["name"] for row in operator.items("list users")} == {"guest", "ada"}
 
 
 def test_the_system_user_needs_no_rule(operator: ManagementClient) -> None:

@@ -87,7 +87,8 @@ class SocketConnection:
             while True:
                 line = await self._line()
                 if "error" in line:
-                    self._end()
+                    if rows is None:  # Else the broker has closed the connection.
+                        self._end()
                     raise OperationRefused(str(line.get("code", "")), str(line["error"]))
                 if "done" in line:
                     self._end()

@@ -175,7 +175,8 @@ def close_connection(call: Call) -> Answered:
     Users close their own; those of others are an administrator's matter.
     """
     connection = find(call)
-    if not call.administers and not connection.user.same_as(call.user):
+    user = connection.user
+    if not call.administers and (user is None or not user.same_as(call.user)):
         call.refuse("refused", f"connection {connection.number} is another user's")
     close(call, connection, reason_of(call))
     return {"closed": 1}

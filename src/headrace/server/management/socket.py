@@ -13,8 +13,8 @@ A Unix socket with mode 0600. A client sends a line with a JSON object that name
 
 A long operation without output sends ``{"busy": true}`` now and then.
 
-An operation with more input reads the lines that follow, up to ``{"end": true}``.
-Then the next request may follow.
+An operation with more input reads the lines that follow, up to ``{"end": true}``. Then the next
+request may follow. Where such an operation is refused before the end, the connection is closed.
 
 With ``as``, a ticket of the operation ``login``, an operation runs as that user, with its rights
 only (:mod:`headrace.server.management.access.rules`); ``peer`` and ``agent`` say where the user is,
@@ -70,6 +70,7 @@ STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.003  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
+WITH_LINES = frozenset(("import definitions",))  # Operations with lines behind the request.
 # Fields that the audit log has elsewhere, or must not have.
 UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
@@ -174,6 +175,7 @@ class Client:
         self.operator = f"system user {self.uid}, process {self.pid}"
         self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
         self.doing: Answered = {}  # The request that is served,
+        self.owes_lines = False  # Lines follow the request that are not read yet.
         self.acting: Operator | None = None  # and as which user; None: as the system user.
 
     def is_trusted(self) -> bool:
@@ -196,6 +198,8 @@ class Client:
             if request is None:
                 return
             await self.do(request)
+            if self.owes_lines:
+                return  # They are no requests, and may be anybody's text.
 
     async def receive(self) -> Answered | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
@@ -215,12 +219,16 @@ class Client:
             raise Refused("bad-request", "a line is a JSON object") from None
         if not isinstance(found, dict):
             raise Refused("bad-request", "a line is a JSON object")
-        return None if found.get("end") is True and len(found) == 1 else found
+        if found.get("end") is True and len(found) == 1:
+            self.owes_lines = False
+            return None
+        return found
 
     async def do(self, request: Answered) -> None:
         """Run a request, and answer it."""
         what = request.get("do")
         self.doing = request
+        self.owes_lines = what in WITH_LINES
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
         if operation is None:
             await self.fail("bad-request", f"there is no operation {what!r}")
