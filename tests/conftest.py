@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headrace.model.queue.queue
-from support.in_memory_broker import rig
+from support.brokers.in_memory_broker import rig
 
 __all__ = ["rig"]
 

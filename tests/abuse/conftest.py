@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.broker_process import Served
-from support.raw_client import hanging_up
+from support.brokers.broker_process import Served
+from support.clients.raw_client import hanging_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -39,9 +39,9 @@ from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
 from headrace.wire.frame import FRAME_HEADER, encode_frame
-from support.broker_process import Served, until
+from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import Certificates, administer
-from support.raw_client import Raw, method_frame
+from support.clients.raw_client import Raw, method_frame
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

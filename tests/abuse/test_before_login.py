@@ -13,12 +13,12 @@ from headrace.protocol import codec_0_10, codec_0_x
 from headrace.protocol.codec_0_10 import ConnectionStartOk
 from headrace.protocol.codec_0_x import ConnectionClose, ConnectionSecureOk
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10
-from support.raw_client import HEADER, Raw, method_frame, start_ok
+from support.clients.raw_client import HEADER, Raw, method_frame, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.spec.tables import Version
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 
 def begin(mechanism: str, response: bytes) -> codec_0_x.ConnectionStartOk:

@@ -17,11 +17,11 @@ from headrace.client.errors import PreconditionFailed
 from headrace.client.session.subscription import UNLIMITED
 from headrace.protocol.codec_0_10 import QueueDeclare
 from headrace.spec.tables import V0_10
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 NESTED: dict[str, Any] = {"a": 1}

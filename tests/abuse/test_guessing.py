@@ -24,8 +24,8 @@ from headrace.server.observe import audit_file
 from headrace.server.observe.audit_file import AuditFile
 from headrace.server.observe.audit_log import AuditLog
 from headrace.store.catalog.users import UserDirectory
-from support.broker_process import Served, until
-from support.raw_client import Raw, start_ok
+from support.brokers.broker_process import Served, until
+from support.clients.raw_client import Raw, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.session.subscription import UNLIMITED
 from headrace.spec.tables import V0_10
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 from support.timeouts import PATIENCE_S
 
 LONG = 60_000  # Octets of a header.

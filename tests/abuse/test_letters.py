@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking import Channel, connect
-from support.broker_process import until
+from support.brokers.broker_process import until
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 MIB = 1 << 20
 QUICK_S = 3.0  # Processor seconds that another client may wait for an answer meanwhile.

@@ -23,9 +23,9 @@ from headrace.protocol.codec_0_10 import encode_command, encode_control
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
-from support.raw_client import Raw, method_frame, start_ok
+from support.clients.raw_client import Raw, method_frame, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

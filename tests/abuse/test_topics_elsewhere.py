@@ -29,9 +29,9 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
-from support.broker_process import Served, until
+from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import administer
-from support.client_fixtures import channel_of
+from support.clients.client_fixtures import channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 from headrace.spec.tables import V0_9_1, Version
-from support.broker_process import Remote, Served
-from support.method_client import Talk
-from support.raw_client import hanging_up
+from support.brokers.broker_process import Remote, Served
+from support.clients.method_client import Talk
+from support.clients.raw_client import hanging_up
 from support.timeouts import PATIENCE_S
 
 Connect = Callable[..., BlockingConnection]

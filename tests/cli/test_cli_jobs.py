@@ -21,7 +21,7 @@ from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
 from headrace.model.operations import move
 from headrace.testing.broker import ChildBroker, LocalBroker
-from support.client_fixtures import channel_of
+from support.clients.client_fixtures import channel_of
 from support.queue_contents import left
 from support.timeouts import PATIENCE_S
 

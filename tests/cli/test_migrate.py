@@ -16,7 +16,7 @@ from headrace.client import ClientError, Message
 from headrace.client.blocking import Connection, connect
 from headrace.spec.tables import V0_10
 from headrace.testing import LocalBroker
-from support.broker_process import json_lines, until
+from support.brokers.broker_process import json_lines, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from headrace.cli.management import ask
 from headrace.client import Message, blocking
 from headrace.client.errors import ClientError, ConsumerCancelled
 from headrace.testing.broker import LocalBroker
-from support.broker_process import undisturbed
+from support.brokers.broker_process import undisturbed
 from support.timeouts import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.client import Message, Returned, blocking
 from headrace.protocol import codec_0_10, codec_0_x
-from support.client_fixtures import channel_of
-from support.version_conversations import IDS, ONCE, Name, every, listed, said, taken
+from support.clients.client_fixtures import channel_of
+from support.conversations.version_conversations import IDS, ONCE, Name, every, listed, said, taken
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker

@@ -17,10 +17,19 @@ import pytest
 
 from headrace.client import ChannelClosed, ClientError, Message, blocking
 from headrace.client.errors import ConsumerCancelled
-from support.broker_process import until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import until
+from support.clients.client_fixtures import channel_of
+from support.conversations.version_conversations import (
+    IDS,
+    ONCE,
+    VERSIONS,
+    Name,
+    every,
+    listed,
+    said,
+    taken,
+)
 from support.timeouts import PATIENCE_S
-from support.version_conversations import IDS, ONCE, VERSIONS, Name, every, listed, said, taken
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import PreconditionFailed
-from support.broker_process import until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import until
+from support.clients.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

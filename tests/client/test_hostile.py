@@ -50,7 +50,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
-from support.scripted_broker import HungUp, Peer, scripted
+from support.brokers.scripted_broker import HungUp, Peer, scripted
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

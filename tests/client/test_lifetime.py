@@ -11,8 +11,8 @@ import pytest
 
 from headrace.client import blocking
 from headrace.client.errors import Closed, NotFound
-from support.broker_process import until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import until
+from support.clients.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

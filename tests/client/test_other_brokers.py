@@ -21,7 +21,7 @@ from headrace.protocol.codec_0_x import (
     ConfirmSelect,
     ConfirmSelectOk,
 )
-from support.scripted_broker import Peer, scripted
+from support.brokers.scripted_broker import Peer, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

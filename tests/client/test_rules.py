@@ -22,7 +22,7 @@ from headrace.protocol.codec_0_x import (
     QueueDelete,
     QueueDeleteOk,
 )
-from support.scripted_broker import Peer, scripted
+from support.brokers.scripted_broker import Peer, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,8 +29,8 @@ from headrace.client.channel.deduplicate import Deduplicator
 from headrace.client.errors import InvalidUrl
 from headrace.spec.tables import V0_9_1, Version
 from headrace.testing import LocalBroker
+from support.conversations.version_conversations import in_version
 from support.timeouts import PATIENCE_S
-from support.version_conversations import in_version
 
 Names: TypeAlias = Callable[[str], str]
 VERSIONS = [version.label for version in Version]

@@ -21,7 +21,7 @@ import pytest
 from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import ChannelClosed, ConsumerCancelled, Nacked, Returned
 from headrace.testing import LocalBroker
-from support.version_conversations import VERSIONS
+from support.conversations.version_conversations import VERSIONS
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "2"))
 LENGTH = 40

@@ -23,7 +23,7 @@ import pytest
 import headrace
 from headrace.client import blocking
 from headrace.client.errors import ClientError
-from support.feature_conversations import BODY_MAX
+from support.conversations.feature_conversations import BODY_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

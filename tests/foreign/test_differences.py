@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.testing import LocalBroker
-from support import consumer_conversations as corners_consumers
-from support import dead_letter_conversations as corners_letters
-from support import feature_conversations as corners
-from support import queue_conversations as corners_queues
-from support import routing_conversations as corners_routing
-from support.policies_of_both import OurLaws, TheirLaws
-from support.random_conversations import WEIGHTS, Maker, Pair, shrink, theme_of
+from support.conversations import consumer_conversations as corners_consumers
+from support.conversations import dead_letter_conversations as corners_letters
+from support.conversations import feature_conversations as corners
+from support.conversations import queue_conversations as corners_queues
+from support.conversations import routing_conversations as corners_routing
+from support.conversations.policies_of_both import OurLaws, TheirLaws
+from support.conversations.random_conversations import WEIGHTS, Maker, Pair, shrink, theme_of
 
 if TYPE_CHECKING:
     from foreign.conftest import RabbitMQ

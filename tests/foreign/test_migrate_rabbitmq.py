@@ -17,8 +17,8 @@ import headrace
 import headrace.client
 from headrace.client import Message, blocking
 from headrace.testing import LocalBroker
-from support.broker_process import until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import until
+from support.clients.client_fixtures import channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

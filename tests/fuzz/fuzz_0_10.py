@@ -27,7 +27,7 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.errors import MalformedError
 from headrace.wire.ranges import SequenceSet
-from support import captured_conversations as recorded
+from support.conversations import captured_conversations as recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

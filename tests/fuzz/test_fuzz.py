@@ -38,7 +38,7 @@ from headrace.store.segment.record import (
     SEALED,
     SETTLED,
 )
-from support import captured_conversations as recorded
+from support.conversations import captured_conversations as recorded
 
 if TYPE_CHECKING:
     from headrace.model.message import Message

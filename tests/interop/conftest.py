@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.broker_process import Remote, Served
+from support.brokers.broker_process import Remote, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.broker_process import Served
-from support.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
+from support.brokers.broker_process import Served
+from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from headrace import client
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
+from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.client_programs import BROUGHT, Kept, bring, scenarios_of
+from support.clients.client_programs import BROUGHT, Kept, bring, scenarios_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
 JARS = BROUGHT / "java"

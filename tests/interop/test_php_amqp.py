@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.client_programs import php_scenarios, run_php
+from support.clients.client_programs import php_scenarios, run_php
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 from support.certificates_and_tokens import Certificates
-from support.client_programs import BROUGHT, bring, run_to_end
+from support.clients.client_programs import BROUGHT, bring, run_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

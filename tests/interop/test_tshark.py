@@ -23,14 +23,14 @@ from headrace.protocol.codec_0_x import decode_content_header, decode_method
 from headrace.protocol.fields import Fields
 from headrace.spec.tables import V0_9_1
 from headrace.wire.ranges import SequenceSet
-from support.client_conversations import TALKS, converse
+from support.conversations.client_conversations import TALKS, converse
 from support.pcap import Dissected, complaints, dissect, write_capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 # What this version of the dissector calls otherwise than the standard, or reads wrongly.
 OTHER_NAMES = {"max_frame_size": "frame_max", "no_local": "nolocal", "no_wait": "nowait"}

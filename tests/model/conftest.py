@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The virtual host in memory that tests of queues take."""
 
-from support.queue_kind_host import host
+from support.brokers.queue_kind_host import host
 
 __all__ = ["host"]

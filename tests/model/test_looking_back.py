@@ -19,8 +19,8 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.own_records import OwnRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.queue_kind_host import Host, Taker, body_of, content
-from support.queue_kind_host import left as left_in
+from support.brokers.queue_kind_host import Host, Taker, body_of, content
+from support.brokers.queue_kind_host import left as left_in
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -16,7 +16,7 @@ import headrace
 from headrace.pipeline.config.errors import ConfigError
 from headrace.pipeline.config.load import parse
 from headrace.testing.broker import ChildBroker
-from support.single_spark import only_spark
+from support.spark.single_spark import only_spark
 from support.stream_fixtures import connection, publish
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from headrace.pipeline.sinks import compact as module
 from headrace.pipeline.sinks.compact import compact, exchange
 from headrace.pipeline.sinks.ledger import Ledger, Move
 from headrace.spark.runtime import atomic_files
-from support.broker_process import until
+from support.brokers.broker_process import until
 
 MIB = 1 << 20
 

@@ -30,8 +30,8 @@ from headrace.pipeline.run.display import waiting
 from headrace.pipeline.run.explain import described, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
-from support.broker_process import until
-from support.spark_query_log import forget_last
+from support.brokers.broker_process import until
+from support.spark.spark_query_log import forget_last
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

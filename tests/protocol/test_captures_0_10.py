@@ -23,8 +23,8 @@ from headrace.protocol.codec_0_10 import (
     encode_control,
     encode_headers,
 )
-from support import captured_conversations as recorded
-from support.captured_conversations import BODY, COMMAND, CONTROL, HEADER, Segment
+from support.conversations import captured_conversations as recorded
+from support.conversations.captured_conversations import BODY, COMMAND, CONTROL, HEADER, Segment
 
 SIDES = [(name, side) for name in recorded.NAMES for side in ("client", "broker")]
 

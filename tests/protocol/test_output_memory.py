@@ -16,7 +16,7 @@ from headrace.protocol.v0_x.connection import Connection
 from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import encode_frame
-from support.in_memory_broker import Rig
+from support.brokers.in_memory_broker import Rig
 
 FRAME_MAX = 4096
 BUFFER_KEPT_MAX, POOL_OCTETS_MAX = 2 << 20, 8 << 20  # Octets, of one buffer and of all.

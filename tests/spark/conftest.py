@@ -19,7 +19,7 @@ import pytest
 
 import headrace
 from headrace.testing.broker import ChildBroker
-from support.single_spark import only_spark
+from support.spark.single_spark import only_spark
 from support.stream_fixtures import connection, publish
 
 if TYPE_CHECKING:

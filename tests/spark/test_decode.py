@@ -15,7 +15,7 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
 from headrace.spark.task import dead_letters
-from support.spark_query_log import forget_last
+from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

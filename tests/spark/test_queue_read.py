@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client import blocking
 from headrace.client.blocking_pipeline import Requests
-from support.spark_query_log import forget_last
+from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import Message, blocking
-from support.spark_query_log import forget_last
+from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

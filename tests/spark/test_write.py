@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.spark_query_log import forget_last
+from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from headrace.model.counters import Counters
 from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.crash_history import Run, number_of, numbered
+from support.disks.crash_history import Run, number_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable

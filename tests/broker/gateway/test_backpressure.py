@@ -25,8 +25,8 @@ from headrace.protocol.codec_0_x import (
     QueueBind,
     QueueBindOk,
 )
-from support.broker_process import Served, until
-from support.method_client import Talk
+from support.brokers.broker_process import Served, until
+from support.clients.method_client import Talk
 from support.timeouts import PATIENCE_S
 
 MIB = 1 << 20

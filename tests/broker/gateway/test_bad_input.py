@@ -49,8 +49,8 @@ from headrace.wire.frame import (
     HEARTBEAT,
     encode_frame,
 )
-from support.broker_process import Served, until
-from support.raw_client import HEADER, Raw, method_frame, start_ok
+from support.brokers.broker_process import Served, until
+from support.clients.raw_client import HEADER, Raw, method_frame, start_ok
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,10 +34,16 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.wire.ranges import SequenceSet
-from support import captured_conversations as recorded
-from support.broker_process import Served
-from support.captured_conversations import BODY, COMMAND, CONTROL, FIRST_FRAME, LAST_FRAME
-from support.command_client_0_10 import talking
+from support.brokers.broker_process import Served
+from support.clients.command_client_0_10 import talking
+from support.conversations import captured_conversations as recorded
+from support.conversations.captured_conversations import (
+    BODY,
+    COMMAND,
+    CONTROL,
+    FIRST_FRAME,
+    LAST_FRAME,
+)
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.client.url import Settings
     from headrace.spec.tables import Version
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 PATIENT = ["--timeout", f"{PATIENCE_S:g}"]
 

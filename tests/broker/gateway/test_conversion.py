@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.in_memory_broker import Rig
-from support.version_clients import SPEAKERS, Said
+from support.brokers.in_memory_broker import Rig
+from support.clients.version_clients import SPEAKERS, Said
 
 PAIRS = list(product(SPEAKERS, SPEAKERS))
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

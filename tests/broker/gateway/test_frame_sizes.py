@@ -24,10 +24,10 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, body_frames, encode_frame
-from support.raw_client import Raw, method_frame
+from support.clients.raw_client import Raw, method_frame
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 SMALL = 4096
 SIZES = [0, 1, SMALL - 8, SMALL - 7, 3 * (SMALL - 8), 50_000, 65_536, 65_537, 300_000]

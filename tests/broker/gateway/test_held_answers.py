@@ -14,7 +14,7 @@ from headrace.client import Message, connect
 from headrace.client.requests import Requests
 from headrace.client.staging import Sink, Stage
 from headrace.testing.broker import LocalBroker
-from support.gated_disk import Gate
+from support.disks.gated_disk import Gate
 
 ROUNDS = 20  # Of another connection, while an answer is held.
 

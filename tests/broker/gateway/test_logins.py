@@ -31,7 +31,7 @@ from headrace.client.errors import AccessRefused, ClientError, Closed
 from headrace.model.policy.accounts import Permission
 from headrace.protocol.codec_0_10 import ExchangeBind, QueueDeclare, QueueDelete
 from headrace.spec.tables import V0_10
-from support.broker_process import Served, json_lines, until
+from support.brokers.broker_process import Served, json_lines, until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer, administer
 from support.timeouts import PATIENCE_S
 

@@ -30,10 +30,10 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.version_clients import SPEAKERS, Said, Speaker
+from support.clients.version_clients import SPEAKERS, Said, Speaker
 
 if TYPE_CHECKING:
-    from support.in_memory_broker import Client, Rig
+    from support.brokers.in_memory_broker import Client, Rig
 
 OF_QUEUE: dict[str, Any] = {"no-local": True}
 OF_BINDING: dict[str, Any] = {"x-filter-jms-selector": "", "x-qpid-no-local": True}

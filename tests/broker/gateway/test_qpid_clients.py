@@ -35,11 +35,11 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.raw_client import Raw
+from support.clients.raw_client import Raw
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
-    from support.in_memory_broker import Client, Rig
+    from support.brokers.broker_process import Served
+    from support.brokers.in_memory_broker import Client, Rig
 
 #: In the order and with the names of Qpid's JMS client.
 JMS = {

@@ -21,7 +21,7 @@ from headrace.server.data.storage import EVERYTHING
 from headrace.spec.tables import Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
 every = pytest.mark.parametrize("version", [version.label for version in Version])

@@ -34,9 +34,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import FRAME_HEADER, encode_frame
-from support.broker_process import Served
+from support.brokers.broker_process import Served
+from support.clients.raw_client import Raw, method_frame, start_ok
 from support.command_line import on_data
-from support.raw_client import Raw, method_frame, start_ok
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

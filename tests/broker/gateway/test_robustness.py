@@ -46,10 +46,10 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, encode_frame
-from support.broker_process import Served, undisturbed, until
+from support.brokers.broker_process import Served, undisturbed, until
+from support.clients.method_client import Talk
+from support.clients.raw_client import Raw, method_frame, start_ok
 from support.command_line import on_data
-from support.method_client import Talk
-from support.raw_client import Raw, method_frame, start_ok
 from support.timeouts import PATIENCE_S
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from headrace.client import Message
 from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Requests, Sink, Stage
 from headrace.client.bulk.encode import Octets, properties_of
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 
 SINK = "sink"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.protocol.codec_0_10 import QueueDeclare
-from support.command_client_0_10 import Talk, TalkSession
-from support.local_broker import broker
+from support.brokers.local_broker import broker
+from support.clients.command_client_0_10 import Talk, TalkSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

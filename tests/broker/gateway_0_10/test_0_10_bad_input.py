@@ -22,10 +22,10 @@ from headrace.protocol.codec_0_10 import (
     encode_control,
 )
 from headrace.wire.ranges import SequenceSet
-from support.command_client_0_10 import Talk, TalkSession, talking
+from support.clients.command_client_0_10 import Talk, TalkSession, talking
 
 if TYPE_CHECKING:
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 TRANSFER = encode_command(MessageTransfer(destination="amq.fanout"))
 SYNC = encode_command(ExecutionSync())

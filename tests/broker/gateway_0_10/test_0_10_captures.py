@@ -24,7 +24,7 @@ from headrace.protocol.codec_0_10 import (
     decode_control,
 )
 from headrace.testing.broker import LocalBroker
-from support.captured_conversations import chunks
+from support.conversations.captured_conversations import chunks
 from support.timeouts import PATIENCE_S
 
 NAMES = ["large-1", "send-map-1", "tx-send-1"]  # Those that need nothing to be there.

@@ -22,7 +22,7 @@ from headrace.protocol.codec_0_10 import (
     QueueQuery,
 )
 from headrace.testing.broker import LocalBroker
-from support.command_client_0_10 import Talk, TalkSession, depth, failed
+from support.clients.command_client_0_10 import Talk, TalkSession, depth, failed
 
 rule = pytest.mark.rule
 

@@ -35,8 +35,8 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
-from support.broker_process import until
-from support.command_client_0_10 import UNLIMITED, Talk, TalkSession, depth
+from support.brokers.broker_process import until
+from support.clients.command_client_0_10 import UNLIMITED, Talk, TalkSession, depth
 from support.command_line import works
 
 rule = pytest.mark.rule

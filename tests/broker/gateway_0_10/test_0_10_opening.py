@@ -13,7 +13,7 @@ from headrace.client.blocking import connect as open_blocking
 from headrace.client.link.link_0_10 import Link010
 from headrace.client.url import parse_url
 from headrace.protocol.codec_0_10 import ConnectionOpenOk, ConnectionStart, Control
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 from support.command_line import on_data
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from headrace.protocol.codec_0_10 import (
     TxSelect,
 )
 from headrace.wire.ranges import SequenceSet
-from support.broker_process import until
-from support.command_client_0_10 import Talk, TalkSession, depth, failed, talking
+from support.brokers.broker_process import until
+from support.clients.command_client_0_10 import Talk, TalkSession, depth, failed, talking
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker

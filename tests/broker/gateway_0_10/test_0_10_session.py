@@ -20,7 +20,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.testing.broker import LocalBroker
 from headrace.wire.ranges import SequenceSet
-from support.command_client_0_10 import Talk, TalkSession
+from support.clients.command_client_0_10 import Talk, TalkSession
 
 rule = pytest.mark.rule
 

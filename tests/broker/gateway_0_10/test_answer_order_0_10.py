@@ -20,11 +20,11 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.spec.reply_0_10 import ExecutionCode
-from support.in_memory_broker import LateStore, Rig
-from support.version_clients import LocalTalk
+from support.brokers.in_memory_broker import LateStore, Rig
+from support.clients.version_clients import LocalTalk
 
 if TYPE_CHECKING:
-    from support.command_client_0_10 import TalkSession
+    from support.clients.command_client_0_10 import TalkSession
 
 PERSISTENT = encode_headers([DeliveryProperties(routing_key="q", delivery_mode=2)])
 TO_QUEUE = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)

@@ -38,12 +38,12 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.spec.tables import V0_9
-from support.broker_process import until
-from support.file_class_client import FileTalk
-from support.file_class_client_0_10 import Client, connected
+from support.brokers.broker_process import until
+from support.clients.file_class_client import FileTalk
+from support.clients.file_class_client_0_10 import Client, connected
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 C = TypeVar("C", bound=Command)
 

@@ -36,12 +36,12 @@ from headrace.protocol.codec_0_x import DtxStart as DtxStart0x
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.spec.tables import V0_9
 from headrace.wire.ranges import SequenceSet
-from support.broker_process import Served
-from support.command_client_0_10 import Talk, TalkSession
-from support.method_client import Talk as Talk0x
+from support.brokers.broker_process import Served
+from support.clients.command_client_0_10 import Talk, TalkSession
+from support.clients.method_client import Talk as Talk0x
 
 if TYPE_CHECKING:
-    from support.broker_process import Remote
+    from support.brokers.broker_process import Remote
 
 OK, RBROLLBACK, RBTIMEOUT, HEURCOM, RDONLY = 0, 1, 2, 4, 7
 Sessions = Callable[..., TalkSession]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.spec.tables import V0_8, V0_9, Version
-from support.file_class_client import FileTalk
+from support.clients.file_class_client import FileTalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 
 @pytest.fixture(params=[V0_8, V0_9], ids=["0-8", "0-9"])

@@ -30,7 +30,7 @@ from headrace.protocol.codec_0_x import (
     QueueDelete,
     QueueDeleteOk,
 )
-from support.method_client import Content, Talk
+from support.clients.method_client import Content, Talk
 
 Client = Callable[[], Talk]
 

@@ -31,9 +31,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.wire.frame import FRAME_HEARTBEAT, encode_frame
-from support.broker_process import Served, undisturbed, until
-from support.method_client import Talk
-from support.raw_client import HEADER, Raw, start_ok
+from support.brokers.broker_process import Served, undisturbed, until
+from support.clients.method_client import Talk
+from support.clients.raw_client import HEADER, Raw, start_ok
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection

@@ -32,10 +32,10 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.method_client import Talk
+from support.clients.method_client import Talk
 
 if TYPE_CHECKING:
-    from support.broker_process import Remote, Served
+    from support.brokers.broker_process import Remote, Served
 
 Client = Callable[..., Talk]
 VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=["0-8", "0-9"])

@@ -24,7 +24,7 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.method_client import Talk
+    from support.clients.method_client import Talk
 
 
 def refused(call: Callable[[], object]) -> tuple[int, str]:

@@ -44,13 +44,13 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, encode_frame
-from support.broker_process import until
-from support.file_class_client import FileTalk
-from support.method_client import Content
-from support.raw_client import method_frame
+from support.brokers.broker_process import until
+from support.clients.file_class_client import FileTalk
+from support.clients.method_client import Content
+from support.clients.raw_client import method_frame
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 
 Client = Callable[..., FileTalk]

@@ -18,8 +18,8 @@ from headrace.protocol.codec_0_x import (
     MessageTransfer,
 )
 from headrace.spec.tables import V0_9
-from support.broker_process import Served, until
-from support.method_client import Talk
+from support.brokers.broker_process import Served, until
+from support.clients.method_client import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

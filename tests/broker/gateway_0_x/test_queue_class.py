@@ -24,12 +24,12 @@ from headrace.protocol.codec_0_x import (
     QueueUnbind,
     QueueUnbindOk,
 )
-from support.broker_process import until
+from support.brokers.broker_process import until
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.method_client import Talk
+    from support.clients.method_client import Talk
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could "

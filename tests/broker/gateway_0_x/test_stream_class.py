@@ -21,12 +21,12 @@ from headrace.protocol.codec_0_x import (
     StreamReturn,
 )
 from headrace.spec.tables import V0_9
-from support.broker_process import until
-from support.file_class_client import FileTalk
-from support.method_client import Content
+from support.brokers.broker_process import until
+from support.clients.file_class_client import FileTalk
+from support.clients.method_client import Content
 
 if TYPE_CHECKING:
-    from support.broker_process import Served
+    from support.brokers.broker_process import Served
 
 Client = Callable[..., FileTalk]
 

@@ -28,7 +28,7 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
     TxSelectOk,
 )
-from support.method_client import Talk
+from support.clients.method_client import Talk
 
 Client = Callable[[], Talk]
 

@@ -11,8 +11,8 @@ import pytest
 from headrace.gateway.apply_ack_timeout import retime
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
-from support.in_memory_broker import Rig
-from support.version_clients import SPEAKERS, Said
+from support.brokers.in_memory_broker import Rig
+from support.clients.version_clients import SPEAKERS, Said
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 

@@ -20,10 +20,10 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.broker_process import Served, files_below, until
-from support.command_client_0_10 import Talk as Talk010
-from support.file_class_client import FileTalk
-from support.method_client import Talk
+from support.brokers.broker_process import Served, files_below, until
+from support.clients.command_client_0_10 import Talk as Talk010
+from support.clients.file_class_client import FileTalk
+from support.clients.method_client import Talk
 
 if TYPE_CHECKING:
     from pathlib import Path

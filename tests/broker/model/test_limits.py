@@ -18,15 +18,15 @@ from headrace.protocol.codec_0_x import (
     QueueDeclare,
     QueueDeclareOk,
 )
-from support.broker_process import until
-from support.raw_client import method_frame
+from support.brokers.broker_process import until
+from support.clients.raw_client import method_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.method_client import Talk
+    from support.clients.method_client import Talk
 
 
 def declare(channel: BlockingChannel, name: str, **arguments: Any) -> str:

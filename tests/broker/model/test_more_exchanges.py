@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model.exchange.random import RandomExchange
-from support.version_clients import SPEAKERS, Said
+from support.clients.version_clients import SPEAKERS, Said
 
 if TYPE_CHECKING:
-    from support.in_memory_broker import Rig
+    from support.brokers.in_memory_broker import Rig
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 

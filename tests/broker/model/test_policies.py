@@ -20,7 +20,7 @@ from headrace.model.policy.parameters import Key
 from headrace.spec.tables import Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 
 every = pytest.mark.parametrize("version", [version.label for version in Version])
 

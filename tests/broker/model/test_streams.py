@@ -12,7 +12,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.model.interceptor.stamps import KEEP, OVERWRITE, Stamps
 from headrace.model.interceptor.tracer import TRACE
 from headrace.protocol.codec_0_x import BasicGet, BasicGetOk
-from support.version_clients import SPEAKERS, Said
+from support.clients.version_clients import SPEAKERS, Said
 
 if TYPE_CHECKING:
-    from support.in_memory_broker import Rig
+    from support.brokers.in_memory_broker import Rig
 
 every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 

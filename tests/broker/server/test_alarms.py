@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client import blocking
 from headrace.testing import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.command_line import as_json, refused, works
 from support.timeouts import PATIENCE_S
 

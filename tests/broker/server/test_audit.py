@@ -24,7 +24,7 @@ from headrace.server.observe.audit_log import AuditLog
 from headrace.store.catalog.change_notes import ACTS_MAX, ChangeNotes
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from support.broker_process import files_below, json_lines, until
+from support.brokers.broker_process import files_below, json_lines, until
 from support.command_line import refused, run, works
 from support.timeouts import PATIENCE_S
 

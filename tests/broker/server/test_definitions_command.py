@@ -23,7 +23,7 @@ from headrace.server.definitions.rabbitmq import READERS, adapt
 from headrace.server.management import socket as management
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
-from support.broker_process import files_below, until
+from support.brokers.broker_process import files_below, until
 from support.command_line import run, works
 from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S

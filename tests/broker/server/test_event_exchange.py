@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from headrace.cli import main
 from headrace.client.blocking import connect
 from headrace.testing.broker import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.certificates_and_tokens import Certificates
 
 EVENTS = "amq.rabbitmq.event"

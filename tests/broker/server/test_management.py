@@ -24,7 +24,7 @@ from headrace.client.blocking import connect
 from headrace.server.login import account_changes
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
-from support.broker_process import Served, until
+from support.brokers.broker_process import Served, until
 from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 

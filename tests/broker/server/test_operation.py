@@ -27,10 +27,10 @@ from headrace.server.config.settings import NEEDS_RESTART, SETTINGS
 from headrace.server.reload import APPLY, CAN_FAIL
 from headrace.server.systemd import Supervisor
 from headrace.testing import LocalBroker
-from support.broker_process import Served, json_lines, until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import Served, json_lines, until
+from support.clients.client_fixtures import channel_of
+from support.clients.raw_client import Raw
 from support.command_line import run, works
-from support.raw_client import Raw
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headrace.server.qmf.agent import REQUEST_OCTETS_MAX, SERVICE
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.wire.types_0_10 import decode_list, decode_map, encode_list, encode_map
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

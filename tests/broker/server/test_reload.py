@@ -23,10 +23,10 @@ from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Setting, load
 from headrace.server.login.token_issuers import ISSUERS_MAX
 from headrace.testing import LocalBroker
-from support.broker_process import json_lines, until
+from support.brokers.broker_process import json_lines, until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
+from support.clients.raw_client import Raw
 from support.command_line import run, works
-from support.raw_client import Raw
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from headrace.server.net.der_certificates import DerError, authorities, authorit
 from headrace.server.net.tls import TlsError
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from support.broker_process import json_lines, until
+from support.brokers.broker_process import json_lines, until
 from support.certificates_and_tokens import Certificates
 from support.command_line import as_json
 from support.timeouts import PATIENCE_S

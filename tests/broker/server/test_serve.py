@@ -28,8 +28,8 @@ from headrace.client import (
     NotFound,
 )
 from headrace.client.blocking import connect
-from support.broker_process import Served, until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import Served, until
+from support.clients.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

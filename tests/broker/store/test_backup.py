@@ -13,8 +13,8 @@ import pytest
 from headrace.client import blocking
 from headrace.server.data import backup as server_backup
 from headrace.testing import LocalBroker
-from support.broker_process import Served, until
-from support.client_fixtures import channel_of
+from support.brokers.broker_process import Served, until
+from support.clients.client_fixtures import channel_of
 from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 

@@ -13,8 +13,8 @@ import pytest
 from pika.exceptions import AMQPError
 
 from headrace.testing.broker import ChildBroker
-from support.broker_process import until
-from support.small_disk import fill, small_disk
+from support.brokers.broker_process import until
+from support.disks.small_disk import fill, small_disk
 from support.timeouts import PATIENCE_S
 
 __all__ = ["small_disk"]  # A fixture.

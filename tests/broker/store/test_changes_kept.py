@@ -14,7 +14,7 @@ from headrace.client.errors import Closed, NotFound
 from headrace.server.data import unsynced
 from headrace.store.journal.definition_records import queue_key
 from headrace.testing.broker import BrokerFailed, ChildBroker, LocalBroker
-from support.gated_disk import Gate
+from support.disks.gated_disk import Gate
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.server.data import unsynced
 from headrace.testing import ChildBroker, LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.command_line import run, works
-from support.gated_disk import Gate
+from support.disks.gated_disk import Gate
+from support.disks.small_disk import fill, small_disk
 from support.rabbitmq_hash import foreign_hash
-from support.small_disk import fill, small_disk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from support.broker_process import Served, until
+from support.brokers.broker_process import Served, until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 HOW = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

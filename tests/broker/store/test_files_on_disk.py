@@ -29,9 +29,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9
 from headrace.wire.frame import FRAME_BODY, encode_frame
-from support.broker_process import Served, until
-from support.file_class_client import FileTalk
-from support.file_class_client_0_10 import connected
+from support.brokers.broker_process import Served, until
+from support.clients.file_class_client import FileTalk
+from support.clients.file_class_client_0_10 import connected
 
 GIB = 1 << 30
 STAGING_MAX = 1 << 20

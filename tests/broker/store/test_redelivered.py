@@ -20,8 +20,8 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
-from support.broker_process import until
-from support.method_client import Talk
+from support.brokers.broker_process import until
+from support.clients.method_client import Talk
 from support.timeouts import PATIENCE_S
 
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headrace.client import Message, blocking
-from support.broker_process import Served, until
+from support.brokers.broker_process import Served, until
 
 if TYPE_CHECKING:
     from headrace.client.blocking import Delivery

@@ -18,9 +18,9 @@ from headrace.store.catalog import users as users_of
 from headrace.store.catalog.changes import Changes
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.command_line import run, works
-from support.gated_disk import UsersGate
+from support.disks.gated_disk import UsersGate
 from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S
 

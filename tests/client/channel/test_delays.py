@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client import ClientError, Message, connect
 from headrace.spec.tables import Version
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable

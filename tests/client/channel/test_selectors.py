@@ -12,7 +12,7 @@ import pytest
 from headrace.client import Message, blocking
 from headrace.client.errors import ChannelClosed, ClientError, ConsumerCancelled
 from headrace.testing.broker import LocalBroker
-from support.client_fixtures import channel_of
+from support.clients.client_fixtures import channel_of
 from support.timeouts import PATIENCE_S
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")

@@ -66,7 +66,7 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.testing import LocalBroker
-from support.scripted_broker import Peer, scripted
+from support.brokers.scripted_broker import Peer, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from headrace.client.link.login import Login
 from headrace.client.url import Settings
 from headrace.protocol.codec_0_10 import ConnectionClose, ConnectionRedirect, ConnectionTune
 from headrace.spec.tables import V0_9_1, V0_10
-from support.scripted_broker_0_10 import HungUp, Peer, scripted
+from support.brokers.scripted_broker_0_10 import HungUp, Peer, scripted
 
 
 async def stay(peer: Peer) -> None:

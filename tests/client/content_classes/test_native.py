@@ -80,11 +80,11 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.protocol.v0_x.upcalls import EventCollector
 from headrace.spec.tables import V0_9, Version
 from headrace.testing import LocalBroker
-from support import scripted_broker
+from support.brokers import scripted_broker
 
 if TYPE_CHECKING:
     from headrace.client import Channel
-    from support.scripted_broker import Peer
+    from support.brokers.scripted_broker import Peer
 
 early = pytest.mark.parametrize("version", ["0-8", "0-9"])
 

@@ -15,7 +15,7 @@ from headrace.client.errors import ChannelClosed
 from headrace.client.publisher import Publisher
 from headrace.client.requests import Requests
 from headrace.spec.tables import Version
-from support.version_conversations import in_version
+from support.conversations.version_conversations import in_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

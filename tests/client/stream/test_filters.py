@@ -19,7 +19,7 @@ from headrace.client import (
 from headrace.client.blocking import connect as connect_blocking
 from headrace.client.stream.reader import Record, filter_value
 from headrace.spec.tables import Version
-from support.version_conversations import in_version
+from support.conversations.version_conversations import in_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,7 +32,7 @@ from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
     from headrace.protocol.v0_x.events import ContentReceived
-    from support.in_memory_broker import Client, Rig
+    from support.brokers.in_memory_broker import Client, Rig
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9, V0_9_1
-from support.in_memory_broker import Client, Everybody, Rig, User
+from support.brokers.in_memory_broker import Client, Everybody, Rig, User
 
 TOPIC = "amq.topic"
 

@@ -63,7 +63,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.events import MethodReceived
 from headrace.spec.tables import V0_9, V0_9_1
-from support.in_memory_broker import BODY_MAX, Client, Rig
+from support.brokers.in_memory_broker import BODY_MAX, Client, Rig
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -26,7 +26,7 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.queue_kind_host import content
+from support.brokers.queue_kind_host import content
 
 
 def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHost:

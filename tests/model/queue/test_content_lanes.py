@@ -26,7 +26,7 @@ from headrace.model.queue_kinds.content_lanes import (
     lane_of,
 )
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.manual_consumer import Taker
+from support.clients.manual_consumer import Taker
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -10,7 +10,7 @@ from headrace.model.events import Event
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
 from headrace.model.queue.queue import Queue
-from support.queue_kind_host import Host, Taker, left
+from support.brokers.queue_kind_host import Host, Taker, left
 
 
 class Publisher:

@@ -9,7 +9,7 @@ import pytest
 from headrace.model.queue.not_before import Later
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.inspecting import InspectingQueue
-from support.queue_kind_host import Host, Taker, left
+from support.brokers.queue_kind_host import Host, Taker, left
 
 HOLD = "holdOnPublishEnabled"
 WHEN = "x-qpid-not-valid-before"

@@ -15,7 +15,7 @@ from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.spec.tables import V0_9_1
 from headrace.wire.frame import encode_frame
-from support.manual_consumer import Taker
+from support.clients.manual_consumer import Taker
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -12,7 +12,7 @@ from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.overflow import OVERFLOW_REJECT, Overflow
 from headrace.model.queue.queue import Queue
-from support.manual_consumer import Taker
+from support.clients.manual_consumer import Taker
 
 if TYPE_CHECKING:
     from headrace.model.host import QueueHost

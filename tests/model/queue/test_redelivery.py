@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_9_1
 from headrace.wire.table import Long, Short
-from support.in_memory_broker import Client, Rig
+from support.brokers.in_memory_broker import Client, Rig
 
 LIMIT = {"x-delivery-limit": 2}
 AT_LEAST_ONCE = {

@@ -47,7 +47,7 @@ from headrace.spec.tables import V0_9_1
 from headrace.store.disk import Disk
 from headrace.store.journal.scratch import Scratch
 from headrace.wire.table import Long, Short, UnsignedInt
-from support.in_memory_broker import Client, Rig
+from support.brokers.in_memory_broker import Client, Rig
 
 HOUR_MS = 3_600_000
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.transaction.transaction import ACCEPT, Transaction
-from support.queue_kind_host import Host, Taker, body_of, left
+from support.brokers.queue_kind_host import Host, Taker, body_of, left
 
 EXCLUSIVE = {"qpid.group_header_key": "g"}
 SHARED: dict[str, Any] = {**EXCLUSIVE, "qpid.shared_msg_group": 1}

@@ -14,7 +14,7 @@ from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.last_value import LastValueQueue
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.queue_kind_host import Host, Taker, body_of, left
+from support.brokers.queue_kind_host import Host, Taker, body_of, left
 
 KEY = "qpid.last_value_queue_key"
 

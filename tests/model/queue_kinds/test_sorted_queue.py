@@ -8,7 +8,7 @@ import pytest
 
 from headrace.model.queue.queue import Queue
 from headrace.model.selector import compile_selector
-from support.queue_kind_host import Host, Taker, body_of, left
+from support.brokers.queue_kind_host import Host, Taker, body_of, left
 
 
 @pytest.fixture

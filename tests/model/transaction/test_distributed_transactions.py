@@ -19,7 +19,7 @@ from headrace.model.transaction.dtx import Branches, BranchState, XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.manual_consumer import bodies, message, put, take
+from support.clients.manual_consumer import bodies, message, put, take
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

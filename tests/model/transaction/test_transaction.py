@@ -11,8 +11,8 @@ from headrace.model.errors import ResourceError
 from headrace.model.message import REDELIVERED
 from headrace.model.transaction import transaction as transactions
 from headrace.model.transaction.transaction import ACCEPT, DISCARD, REQUEUE, Transaction
-from support.manual_consumer import bodies, message, put, take
-from support.small_host import SmallHost
+from support.brokers.small_host import SmallHost
+from support.clients.manual_consumer import bodies, message, put, take
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -8,7 +8,7 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed, ResourceL
 from headrace.model.ports import Store
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.queue_kind_host import Host, Taker
+from support.brokers.queue_kind_host import Host, Taker
 
 EXCLUSIVITY = "qpid.exclusivity_policy"
 LIFETIME = "qpid.lifetime_policy"

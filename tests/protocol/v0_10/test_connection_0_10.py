@@ -52,7 +52,7 @@ from headrace.protocol.v0_10.events import (
 from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.reply_0_10 import CloseCode, DetachCode
 from headrace.wire.ranges import SequenceSet
-from support.machine_pair_0_10 import (
+from support.clients.machine_pair_0_10 import (
     HEADER,
     ROUTED,
     TUNE,

@@ -51,7 +51,7 @@ from headrace.protocol.v0_10.session.session import Session
 from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.reply_0_10 import DetachCode, ExecutionCode
 from headrace.wire.ranges import ByteRanges, SequenceSet
-from support.machine_pair_0_10 import (
+from support.clients.machine_pair_0_10 import (
     ROUTED,
     Clock,
     Pair,

@@ -18,7 +18,7 @@ from headrace.protocol.codec_0_10 import ExecutionSync, MessageTransfer
 from headrace.protocol.v0_10.connection.connection import Connection
 from headrace.protocol.v0_10.session.session import Session
 from headrace.protocol.v0_x.handshake import Role, State
-from support.machine_pair_0_10 import ROUTED, Pair, registry
+from support.clients.machine_pair_0_10 import ROUTED, Pair, registry
 
 MASK = 0xFFFFFFFF
 

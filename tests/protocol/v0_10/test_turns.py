@@ -10,7 +10,7 @@ import pytest
 from headrace.protocol.codec_0_10 import ExchangeBind, MessageAccept, QueueDeclare
 from headrace.protocol.v0_10.events import CommandReceived, TransferReceived
 from headrace.wire.ranges import SequenceSet
-from support.machine_pair_0_10 import command, raw, transfer
+from support.clients.machine_pair_0_10 import command, raw, transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -75,7 +75,7 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from headrace.store.file_bodies.staging import Staging
 from headrace.testing.disk import FaultyDisk
-from support.in_memory_broker import LateStore, Rig
+from support.brokers.in_memory_broker import LateStore, Rig
 
 OPEN = State.OPEN.value
 VERSIONS = [V0_8, V0_9, V0_9_1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.server.management import events
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.management_socket import ManagementClient, OperationRefused, refusal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking import connect
-from support.broker_process import Served
+from support.brokers.broker_process import Served
 from support.management_socket import ManagementClient, OperationRefused, refusal
 
 if TYPE_CHECKING:

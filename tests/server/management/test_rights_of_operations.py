@@ -29,7 +29,7 @@ from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.operations import OPERATIONS
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
-from support.broker_process import until
+from support.brokers.broker_process import until
 from support.management_socket import PEER, ManagementClient, OperationRefused, refusal
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from headrace.protocol.v0_x.events import ContentReceived, MethodReceived
 from headrace.server.net.tls_transport import TlsTransport
 from headrace.server.net.transport import Reactor, Transport
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.in_memory_broker import Rig
+from support.brokers.in_memory_broker import Rig
 
 TURN_NS = 5_000_000
 LOOK_NS = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.client.blocking_pipeline import Requests
 from headrace.spark.errors import GroupInUseError
-from support.spark_micro_batches import Checkpoint, Query
+from support.spark.spark_micro_batches import Checkpoint, Query
 
 if TYPE_CHECKING:
     from headrace.client import blocking

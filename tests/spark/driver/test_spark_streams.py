@@ -16,7 +16,7 @@ from headrace.spark.errors import DataLossError
 from headrace.spark.options.kinds import OptionError
 from headrace.spark.schema.offsets import OffsetError
 from headrace.testing.broker import LocalBroker
-from support.spark_micro_batches import Checkpoint, Query
+from support.spark.spark_micro_batches import Checkpoint, Query
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking_pipeline import Requests
-from support.spark_processes import Cluster, Process
+from support.spark.spark_processes import Cluster, Process
 
 if TYPE_CHECKING:
     from headrace.client import blocking

@@ -22,7 +22,7 @@ from headrace.spark.queue.leased import Leased
 from headrace.spark.runtime import connections
 from headrace.spark.write.publish import publish
 from headrace.testing.broker import LocalBroker
-from support.spark_micro_batches import Checkpoint, Query
+from support.spark.spark_micro_batches import Checkpoint, Query
 from support.timeouts import PATIENCE_S
 
 STREAM = {"x-queue-type": "stream"}

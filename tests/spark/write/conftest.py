@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """These tests run without Spark, against a broker in their own process."""
 
-from support.local_broker import broker, connection
+from support.brokers.local_broker import broker, connection
 
 __all__ = ["broker", "connection"]

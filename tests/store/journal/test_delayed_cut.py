@@ -21,11 +21,11 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.crash_disk import FOREVER, Dead, DurableRig, Lives
+from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from support.in_memory_broker import Client
+    from support.brokers.in_memory_broker import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 IDS = {"q": 1, NAME: 2}

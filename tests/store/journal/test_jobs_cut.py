@@ -26,7 +26,7 @@ from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
-from support.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
+from support.disks.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
     from random import Random

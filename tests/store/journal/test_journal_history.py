@@ -6,7 +6,7 @@ import os
 import pytest
 
 from headrace.testing.disk import FaultyDisk
-from support.journal_model import History
+from support.disks.journal_model import History
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 

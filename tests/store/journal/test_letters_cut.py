@@ -26,14 +26,14 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.crash_disk import DurableRig, MortalDisk, records_of
-from support.torn_journal import cuts, journal_of, torn
+from support.disks.crash_disk import DurableRig, MortalDisk, records_of
+from support.disks.torn_journal import cuts, journal_of, torn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.model.message import Message
-    from support.in_memory_broker import Client
+    from support.brokers.in_memory_broker import Client
 
 START_MS = 1_700_000_000_000
 CUTS_MAX = 100  # Places where the journal is cut, the last ones of all.

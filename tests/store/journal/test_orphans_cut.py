@@ -19,8 +19,8 @@ from headrace.spec.tables import V0_9_1
 from headrace.store.catalog.definitions import JournalDefinitions
 from headrace.store.journal.journal import Journal
 from headrace.wire.frame import encode_frame
-from support.crash_disk import MortalDisk
-from support.torn_journal import cuts, journal_of, torn
+from support.disks.crash_disk import MortalDisk
+from support.disks.torn_journal import cuts, journal_of, torn
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue

@@ -26,11 +26,11 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from support.crash_disk import FOREVER, Dead, DurableRig, Lives, records_of
+from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives, records_of
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
-    from support.in_memory_broker import Client
+    from support.brokers.in_memory_broker import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 START_MS = 1_700_000_000_000

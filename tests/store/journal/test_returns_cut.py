@@ -20,11 +20,11 @@ from headrace.model.message import REDELIVERED, Message
 from headrace.model.queue.destination import Consumer
 from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
 from headrace.spec.tables import V0_9_1
-from support.crash_disk import FOREVER, Dead, DurableRig, Lives
+from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
-    from support.in_memory_broker import Client
+    from support.brokers.in_memory_broker import Client
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "12"))
 IDS = {"limited": 1, "later": 2, "dead": 3}

@@ -20,7 +20,7 @@ from headrace.model.stream.stream import Stream
 from headrace.model.transaction import staged_batch
 from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import Stage, xid_of
-from support.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
+from support.disks.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
 
 if TYPE_CHECKING:
     from random import Random

@@ -21,7 +21,7 @@ from headrace.model.queue.destination import Consumer
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.stream.lease_log import DiskLeaseLog
-from support.crash_history import Run, number_in, number_of, numbered
+from support.disks.crash_history import Run, number_in, number_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

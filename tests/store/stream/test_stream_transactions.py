@@ -13,7 +13,7 @@ import pytest
 
 from headrace.model.message import new_message
 from headrace.store.stream.log import DiskStreamLog
-from support.crash_disk import JournalLives
+from support.disks.crash_disk import JournalLives
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "25"))
 QUEUE = 1

@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How connections and channels of 0-8 and 0-9 open, redirect, resume and close."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
+    BasicAck,
+    BasicDeliver,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ChannelPing,
+    ChannelPong,
+    ChannelResume,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    MessageConsume,
+    MessageOk,
+    MessageTransfer,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueuePurge,
+    QueuePurgeOk,
+    TxSelect,
+    TxSelectOk,
+)
+from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.wire.frame import FRAME_METHOD, encode_frame
+from support.brokers.broker_process import Served, until
+from support.clients.method_client import Talk
+from support.clients.raw_client import Raw, method_frame, start_ok
+
+Talker = Callable[..., Talk]
+EARLY = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
+EVERY = pytest.mark.parametrize("version", [V0_8, V0_9, V0_9_1], ids=lambda v: v.label)
+RESUME_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("early")
+    broker = Served(
+        home,
+        *("--known-hosts", "/=one.example:5672,two.example moved=three.example"),
+        *("--redirect", "moved=three.example:5673,four.example away=five.example"),
+        *("--channel-resume-s", "60"),
+        memory=True,
+    ).start()
+    yield broker
+    assert "Traceback" not in broker.log(), broker.log()
+    assert broker.stop() == 0
+
+
+@pytest.fixture
+def raw(served: Served) -> Iterator[Callable[[Version], Raw]]:
+    opened: list[Raw] = []
+
+    def connect(version: Version) -> Raw:
+        opened.append(Raw(served.host, served.port, version))
+        return opened[-1]
+
+    yield connect
+    for one in opened:
+        one._socket.close()
+
+
+# -- Start -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"), [(V0_8, (8, 0)), (V0_9, (0, 9)), (V0_9_1, (0, 9))], ids=str
+)
+def test_start_names_the_version(
+    raw: Callable[[Version], Raw], version: Version, numbers: tuple[int, int]
+) -> None:
+    start = raw(version).greet()
+    assert (start.version_major, start.version_minor) == numbers
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.start.server-properties#required-fields")
+@pytest.mark.rule("0-9/connection.start.locales#required-support")
+def test_the_server_says_who_it_is_in_plain_types(
+    raw: Callable[[Version], Raw], version: Version
+) -> None:
+    start = raw(version).greet()
+    wanted = {"host", "product", "version", "platform", "copyright", "information"}
+    assert wanted <= set(start.server_properties)
+    assert all(isinstance(value, str) and value for value in start.server_properties.values())
+    assert b"en_US" in start.locales.split()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.start#protocol-name")
+def test_another_protocol_hears_no_method(raw: Callable[[Version], Raw], version: Version) -> None:
+    client = raw(version)
+    client.send(b"AMQQ" + version.header[4:])
+    assert client.read(8)[:4] == b"AMQP"  # What the header of another version is answered with.
+    assert client.hung_up()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.start-ok.mechanism#validity")
+def test_an_unknown_mechanism_ends_it_without_a_word(
+    raw: Callable[[Version], Raw], version: Version
+) -> None:
+    client = raw(version)
+    client.greet()
+    client.method(0, start_ok(mechanism="GUESS"))
+    assert client.hung_up()
+
+
+@EARLY
+@pytest.mark.parametrize("password", ["guest", "wrong"])
+def test_logins(raw: Callable[[Version], Raw], version: Version, password: str) -> None:
+    client = raw(version)
+    client.greet()
+    client.method(0, start_ok(password=password))
+    if password == "guest":
+        assert client.next_method()
+    else:
+        assert client.hung_up()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.tune.frame-max#minimum")
+@pytest.mark.rule("0-9/connection.tune-ok.frame-max#minimum")
+def test_frames_of_the_least_size_are_taken_before_tuning(
+    raw: Callable[[Version], Raw], version: Version
+) -> None:
+    client = raw(version)
+    client.greet()
+    method = start_ok()
+    method.client_properties = {"information": ""}
+    short = len(method_frame(0, method, version))
+    method.client_properties = {"information": "x" * (4096 - short)}
+    octets = method_frame(0, method, version)
+    assert len(octets) == 4096
+    client.send(octets)
+    assert client.next_method()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.tune.frame-max#minimum")
+@pytest.mark.rule("0-9/connection.tune-ok.frame-max#minimum")
+def test_a_frame_max_below_the_least_is_refused(
+    raw: Callable[[Version], Raw], version: Version
+) -> None:
+    client = raw(version)
+    client.log_in()
+    client.method(0, ConnectionTuneOk(channel_max=1, frame_max=4095))
+    assert client.closed_connection().code == 530
+    other = raw(version)
+    other.log_in()
+    other.method(0, ConnectionTuneOk(channel_max=1, frame_max=4096))
+    other.method(0, ConnectionOpen(virtual_host="/"))
+    other.expect(ConnectionOpenOk)
+
+
+@EARLY
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        pytest.param(
+            {"channel_max": 2048, "frame_max": 4096},
+            marks=pytest.mark.rule("0-9/connection.tune-ok.channel-max#upper-limit"),
+        ),
+        pytest.param(
+            {"channel_max": 1, "frame_max": 131073},
+            marks=pytest.mark.rule("0-9/connection.tune-ok.frame-max#upper-limit"),
+        ),
+    ],
+)
+def test_limits_beyond_ours_end_it_without_negotiation(
+    raw: Callable[[Version], Raw], version: Version, beyond: dict[str, int]
+) -> None:
+    client = raw(version)
+    client.log_in()
+    client.method(0, ConnectionTuneOk(**beyond))
+    assert client.expect(ConnectionClose).reply_code == 530
+    assert client.hung_up()  # No close-ok is waited for.
+
+
+# -- Open ------------------------------------------------------------------------------------------
+
+
+@EVERY
+def test_open_tells_of_other_hosts(raw: Callable[[Version], Raw], version: Version) -> None:
+    client = raw(version).tuned()
+    client.method(0, ConnectionOpen(virtual_host="/"))
+    hosts = client.expect(ConnectionOpenOk).known_hosts
+    assert hosts == ("" if version is V0_9_1 else "one.example:5672,two.example")
+
+
+@EARLY
+def test_a_client_is_redirected(raw: Callable[[Version], Raw], version: Version) -> None:
+    client = raw(version).tuned()
+    client.method(0, ConnectionOpen(virtual_host="moved"))
+    redirect = client.expect(ConnectionRedirect)
+    assert (redirect.host, redirect.known_hosts) == ("three.example:5673", "four.example")
+    assert client.hung_up()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.open.insist#behaviour")
+def test_a_client_that_insists_is_not_redirected(
+    raw: Callable[[Version], Raw], version: Version
+) -> None:
+    client = raw(version).tuned()
+    client.method(0, ConnectionOpen(virtual_host="moved", insist=True))
+    closed = client.closed_connection()
+    assert (closed.code, closed.text) == (402, "INVALID_PATH - vhost moved not found")
+
+
+def test_0_9_1_knows_no_redirection(raw: Callable[[Version], Raw]) -> None:
+    client = raw(V0_9_1).tuned()
+    client.method(0, ConnectionOpen(virtual_host="away"))
+    assert client.closed_connection().code == 530
+
+
+# -- Close -----------------------------------------------------------------------------------------
+
+
+@EARLY
+def test_the_client_closes(raw: Callable[[Version], Raw], version: Version) -> None:
+    client = raw(version).opened()
+    close = ConnectionClose(reply_code=200, reply_text="bye")
+    ids = {V0_8: (10, 60), V0_9: (10, 50)}
+    assert ConnectionClose.INDEX[version] == ids[version]
+    client.method(0, close)
+    client.expect(ConnectionCloseOk)
+    assert client.hung_up()
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.close#stability")
+def test_after_our_close_all_but_close_ok_is_discarded(
+    talk: Talker, served: Served, version: Version, name: str
+) -> None:
+    client = talk(version)
+    octets = b"".join(
+        [
+            method_frame(1, ChannelOpen(), version),  # Open already: closes the connection.
+            method_frame(1, QueueDeclare(queue=name), version),
+            method_frame(2, ChannelOpen(), version),
+            method_frame(0, ConnectionOpen(virtual_host="/"), version),
+        ]
+    )
+    client.raw.send(octets)
+    assert client.raw.closed_connection().code == 504
+    other = talk(version)
+    other.send(QueueDeclare(queue=name, passive=True))
+    assert other.closed().code == 404
+
+
+@EARLY
+@pytest.mark.rule("0-9/channel.close#stability")
+def test_after_our_close_of_a_channel_all_but_close_ok_is_discarded(
+    talk: Talker, version: Version, name: str
+) -> None:
+    client = talk(version)
+    client.send(QueueDeclare(queue=name, passive=True))
+    client.send(QueueDeclare(queue=name))
+    client.send(TxSelect())
+    client.publish(name, b"lost")
+    assert client.closed().code == 404
+    client.channel(1)
+    client.send(QueueDeclare(queue=name, passive=True))
+    assert client.closed().code == 404
+
+
+@EARLY
+@pytest.mark.rule("0-9/connection.close-ok#reporting")
+def test_a_connection_lost_without_a_close_is_logged(
+    talk: Talker, served: Served, version: Version
+) -> None:
+    before = served.log().count("lost without a close")
+    talk(version).close()
+    until(lambda: served.log().count("lost without a close") > before, "the loss is logged")
+    before = served.log().count("no close-ok came before the end")
+    client = talk(version)
+    client.send(ChannelOpen())
+    client.raw.expect(ConnectionClose)
+    client.close()
+    until(
+        lambda: served.log().count("no close-ok came before the end") > before,
+        "the missing close-ok is logged",
+    )
+
+
+@EARLY
+@pytest.mark.rule("0-9/channel.close-ok#reporting")
+def test_a_channel_lost_without_close_ok_is_logged(
+    talk: Talker, served: Served, version: Version, name: str
+) -> None:
+    before = served.log().count("channel 1: no close-ok")
+    client = talk(version)
+    client.send(QueueDeclare(queue=name, passive=True))
+    assert client.next()  # channel.close, which is not answered.
+    client.close()
+    until(lambda: served.log().count("channel 1: no close-ok") > before, "the loss is logged")
+
+
+# -- Channels --------------------------------------------------------------------------------------
+
+
+@EARLY
+@pytest.mark.rule("0-9/channel.open#state")
+def test_an_open_channel_is_not_opened_again(talk: Talker, version: Version) -> None:
+    client = talk(version)
+    client.send(ChannelOpen())
+    assert client.raw.closed_connection().code == 504
+
+
+@EARLY
+@pytest.mark.rule("0-9/channel.flow#throttling", "0-9/channel.flow#initial-state")
+@pytest.mark.rule("0-9/channel.flow#bidirectional")
+def test_a_channel_is_active_until_it_is_paused(talk: Talker, version: Version, name: str) -> None:
+    client = talk(version).with_queue(name)
+    client.consume(name, no_ack=True)
+    client.publish(name, b"at once")
+    assert client.content(BasicDeliver)[1] == b"at once"
+    assert not client.call(ChannelFlow(active=False), ChannelFlowOk).active
+    client.publish(name, b"later")
+    assert client.silent()
+    client.send(ChannelFlow(active=True))
+    assert client.heard(ChannelFlowOk).active
+    assert client.content(BasicDeliver)[1] == b"later"
+
+
+def test_ping_is_answered_and_followed_by_a_pong(talk: Talker) -> None:
+    client = talk(V0_9)
+    client.call(ChannelPing(), ChannelOk)
+    client.heard(ChannelPong)
+    client.send(ChannelOk())
+    client.call(ChannelPong(), ChannelOk)
+    client.call(TxSelect(), TxSelectOk)
+
+
+def test_0_8_has_neither_ping_nor_resume(raw: Callable[[Version], Raw]) -> None:
+    for method in (ChannelPing(), ChannelResume(channel_id=b"x")):
+        client = raw(V0_8).opened().channel(1)
+        client.send(encode_frame(FRAME_METHOD, 1, method_frame(1, method, V0_9)[7:-1]))
+        assert client.closed_connection().code == 540
+
+
+# -- Resume ----------------------------------------------------------------------------------------
+
+
+class Lost:
+    """A 0-9 client that can lose its connection."""
+
+    def __init__(self, served: Served, number: int = 1) -> None:
+        self.raw = Raw(served.host, served.port, V0_9).opened()
+        self.raw.method(number, ChannelOpen())
+        self.id = self.raw.expect(ChannelOpenOk).channel_id
+        self.talk = Talk.of(self.raw)
+
+    def lose(self) -> None:
+        self.raw._socket.shutdown(socket.SHUT_RDWR)
+        self.raw._socket.close()
+
+
+def resumed(served: Served, channel_id: bytes, number: int = 1) -> Talk:
+    """Try until the broker has noticed the loss."""
+
+    def attempt() -> Talk | None:
+        raw = Raw(served.host, served.port, V0_9).opened()
+        raw.method(number, ChannelResume(channel_id=channel_id))
+        received = raw.next_method()
+        assert received is not None
+        if isinstance(received[1], ChannelOk):
+            return Talk.of(raw)
+        assert isinstance(received[1], ChannelClose)
+        assert received[1].reply_code == 404
+        raw._socket.close()
+        return None
+
+    talk = until(attempt, "the channel is resumed")
+    assert talk is not None
+    return talk
+
+
+def test_a_channel_is_resumed_with_what_it_held(served: Served, name: str) -> None:
+    lost = Lost(served)
+    lost.talk.declare(name)
+    lost.talk.publish(name, b"one", b"two", b"three")
+    lost.talk.consume(name, "mine")
+    assert [lost.talk.content(BasicDeliver)[0].delivery_tag for _ in range(3)] == [1, 2, 3]
+    lost.lose()
+    client = resumed(served, lost.id, 7)
+    client.probe = name
+    assert client.silent(7)  # What was delivered is not delivered again:
+    client.send(BasicAck(delivery_tag=2), 7)  # it is settled by its old tags.
+    client.publish(name, b"four", channel=7)
+    deliver, body = client.content(BasicDeliver, 7)
+    assert (deliver.consumer_tag, deliver.delivery_tag, body) == ("mine", 4, b"four")
+    client.raw.method(7, ChannelClose(reply_code=200))
+    client.raw.expect(ChannelCloseOk)
+    client.channel(7)
+    assert client.count(name, 7) == 3
+
+
+def test_a_transaction_goes_on(served: Served, name: str) -> None:
+    from headrace.protocol.codec_0_x import TxCommit, TxCommitOk
+
+    lost = Lost(served)
+    lost.talk.declare(name)
+    lost.talk.call(TxSelect(), TxSelectOk)
+    lost.talk.publish(name, b"one")
+    assert lost.talk.count(name) == 0
+    lost.lose()
+    client = resumed(served, lost.id)
+    client.publish(name, b"two")
+    client.call(TxCommit(), TxCommitOk)
+    assert client.count(name) == 2
+
+
+def test_consumers_of_the_message_class_and_tickets_go_along(served: Served, name: str) -> None:
+    lost = Lost(served)
+    request = AccessRequest(realm="/data", active=True, write=True, read=True)
+    ticket = lost.talk.call(request, AccessRequestOk).ticket
+    lost.talk.declare(name)
+    consume = MessageConsume(queue=name, destination="mine", ticket=ticket)
+    lost.talk.call(consume, MessageOk)
+    lost.lose()
+    client = resumed(served, lost.id, 3)
+    client.probe = name
+    client.publish(name, b"x", channel=3)
+    assert client.heard(MessageTransfer, 3).destination == "mine"
+    client.send(MessageOk(), 3)
+    client.send(QueuePurge(queue=name, ticket=ticket), 3)
+    client.heard(QueuePurgeOk, 3)
+    renewed = client.call(request, AccessRequestOk, 3).ticket
+    assert renewed != ticket
+    client.send(QueuePurge(queue=name, ticket=ticket), 3)
+    assert client.closed(3).code == 403
+
+
+def test_an_unknown_id_is_not_found(served: Served) -> None:
+    raw = Raw(served.host, served.port, V0_9).opened()
+    raw.method(1, ChannelResume(channel_id=b"nonsense"))
+    assert raw.closed_channel(1).code == 404
+    live = Lost(served)
+    raw.method(1, ChannelResume(channel_id=live.id))  # It is not lost.
+    assert raw.closed_channel(1).code == 404
+
+
+def test_an_open_channel_cannot_be_resumed_onto(served: Served) -> None:
+    live = Lost(served)
+    live.raw.method(1, ChannelResume(channel_id=live.id))
+    assert live.raw.closed_connection().code == 504
+
+
+def test_a_channel_that_is_not_resumed_requeues_its_messages(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    home = tmp_path_factory.mktemp("short")
+    served = Served(home, "--channel-resume-s", str(RESUME_S), memory=True).start()
+    lost = Lost(served)
+    lost.talk.declare(name)
+    lost.talk.publish(name, b"one")
+    lost.talk.consume(name)
+    lost.talk.content(BasicDeliver)
+    lost.lose()
+    client = Talk(served.host, served.port, V0_9)
+    until(lambda: client.count(name) == 1, "the message is back")
+    client.send(ChannelResume(channel_id=lost.id), 2)
+    assert client.closed(2).code == 404
+    client.close()
+    assert served.stop() == 0
+
+
+def test_a_closed_connection_leaves_nothing_to_resume(served: Served, name: str) -> None:
+    lost = Lost(served)
+    lost.talk.declare(name)
+    lost.talk.publish(name, b"one")
+    lost.talk.consume(name)
+    lost.talk.content(BasicDeliver)
+    lost.raw.method(0, ConnectionClose(reply_code=200))
+    lost.raw.expect(ConnectionCloseOk)
+    client = Talk(served.host, served.port, V0_9)
+    assert client.count(name) == 1
+    client.send(ChannelResume(channel_id=lost.id), 2)
+    assert client.closed(2).code == 404
+    client.close()
+
+
+def test_clients_that_never_resume_get_their_messages_back_at_once(
+    served: Served, name: str
+) -> None:
+    raw = Raw(served.host, served.port, V0_9)
+    raw.greet()
+    raw.method(
+        0,
+        ConnectionStartOk(
+            client_properties={"product": "qpid"},
+            mechanism="PLAIN",
+            response=b"\0guest\0guest",
+            locale="en_US",
+        ),
+    )
+    raw.next_method()
+    raw.method(0, ConnectionTuneOk())
+    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.expect(ConnectionOpenOk)
+    raw.channel(1)
+    client = Talk.of(raw)
+    client.declare(name)
+    client.publish(name, b"one")
+    client.consume(name)
+    client.content(BasicDeliver)
+    client.close()
+    other = Talk(served.host, served.port, V0_9)
+    until(lambda: other.count(name) == 1, "the message is back")
+    assert other.call(QueueDeclare(queue=name, passive=True), QueueDeclareOk).consumer_count == 0
+    other.close()

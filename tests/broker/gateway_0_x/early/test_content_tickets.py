@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access tickets of 0-8 and 0-9 on the classes file and stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
+    FileConsume,
+    FileConsumeOk,
+    FilePublish,
+    MethodBase,
+    StreamConsume,
+    StreamConsumeOk,
+    StreamProperties,
+    StreamPublish,
+    encode_content_header,
+)
+from headrace.spec.tables import V0_8, V0_9
+from headrace.wire.frame import FRAME_HEADER, encode_frame
+from support.brokers.broker_process import Served
+
+if TYPE_CHECKING:
+    from support.clients.file_class_client import FileTalk
+
+VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("tickets")
+    broker = Served(home, "--realms", "/data=.*", memory=True).start()
+    yield broker
+    assert broker.stop() == 0
+
+
+def ticket(one: FileTalk, **rights: bool) -> int:
+    return one.call(AccessRequest(realm="/data", **rights), AccessRequestOk).ticket
+
+
+@VERSIONS
+@pytest.mark.rule("0-9/file.consume.ticket#01", "0-9/stream.consume.ticket#01")
+@pytest.mark.parametrize(
+    ("consume", "answer"), [(FileConsume, FileConsumeOk), (StreamConsume, StreamConsumeOk)]
+)
+def test_consuming_needs_read_access(
+    client: Callable[[], FileTalk],
+    name: str,
+    consume: Callable[..., MethodBase],
+    answer: type[MethodBase],
+) -> None:
+    one, other = client(), client()
+    one.declare(name)
+    one.call(consume(queue=name, ticket=ticket(one, read=True)), answer)
+    other.send(consume(queue=name, ticket=ticket(other, write=True, active=True)))
+    assert other.closed().code == 403
+
+
+@VERSIONS
+@pytest.mark.rule("0-9/file.publish.ticket#01", "0-9/stream.publish.ticket#01")
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_publishing_needs_write_access(
+    client: Callable[[], FileTalk], name: str, kind: str
+) -> None:
+    one = client().with_queue(name)
+
+    def publish(number: int) -> None:
+        if kind == "file":
+            one.stage("i", b"")
+            one.send(FilePublish(routing_key=name, identifier="i", ticket=number))
+            return
+        one.send(StreamPublish(routing_key=name, ticket=number))
+        header = encode_content_header(one.version, 80, 0, StreamProperties())
+        one.raw.send(encode_frame(FRAME_HEADER, 1, header))
+
+    publish(ticket(one, write=True))
+    assert one.count(name) == 1
+    publish(ticket(one, read=True, active=True))
+    assert one.closed().code == 403
