@@ -23,7 +23,7 @@ SEEN = ("Extensions", "Queues", "Exchanges")  # The sections whose features must
 LABELS = ('"0-8"', '"0-9"', '"0-9-1"', '"0-10"')
 ALL_VERSIONS = re.compile(
     r"for version in Version\]|\bSPEAKERS\b"
-    r"|^from support\.version_conversations import [\w, ]*\bevery\b",
+    r"|^from support\.conversations\.version_conversations import [\w, (\n]*\bevery\b",
     re.MULTILINE,
 )
 TEST = re.compile(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`")
