@@ -18,6 +18,7 @@ from headrace.console.broker.link import BrokerLink
 from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
+from headrace.console.state.state import State
 
 if TYPE_CHECKING:
     from headrace.console.http.routes import Route
@@ -40,6 +41,7 @@ class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self.link = BrokerLink(settings.socket)
+        self.state = State(self.link)
         self._authentication = Authentication(self.link)
         self._ports: list[Port] = []
         self._listening: list[asyncio.Server] = []
@@ -66,7 +68,10 @@ class Console:
         except OSError as error:
             await self.stop()
             raise ConsoleError(error.strerror or str(error)) from error
-        self._chores.append(asyncio.create_task(self._close_silent()))
+        self._chores = [
+            asyncio.create_task(self._close_silent()),
+            asyncio.create_task(self.state.keep()),
+        ]
         return found
 
     async def _listen(
@@ -74,7 +79,11 @@ class Console:
     ) -> str:
         """Open one port on every host; return the first address."""
         port = Port(
-            routes, link=self.link, settings=self.settings, authentication=self._authentication
+            routes,
+            link=self.link,
+            state=self.state,
+            settings=self.settings,
+            authentication=self._authentication,
         )
         self._ports.append(port)
         loop = asyncio.get_running_loop()

@@ -7,7 +7,8 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.node import node_name
+from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.samples import NO_RATE, PARAMETERS, RATES, depths, message_stats
 from headrace.console.http.routes import MANAGEMENT, Route
 
 if TYPE_CHECKING:
@@ -37,23 +38,16 @@ CHURN = (
     "queue_declared",
     "queue_deleted",
 )
-NO_RATE = {"rate": 0.0}
 
 
 async def show(call: HttpCall) -> object:
     """Return versions, totals of what the user sees, rates and listeners."""
     vhosts = await call.rows("list vhosts")
-    status = await call.link.ask("status")  # As the system: a user may not see all of it.
-    ready = sum(one["ready"] for one in vhosts)
-    unacked = sum(one["unacked"] for one in vhosts)
-    totals = {
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-    }
+    status = await call.state.status()  # As the system: a user may not see all of it.
+    channels = await call.rows("list channels")
     return {
         **versions(call.settings),
-        "cluster_name": node_name(),
+        "cluster_name": await cluster_name(call),
         "cluster_tags": [],
         "node": node_name(),
         "node_tags": [],
@@ -66,21 +60,41 @@ async def show(call: HttpCall) -> object:
         "exchange_types": [
             {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
         ],
-        "queue_totals": {**totals, **{f"{name}_details": NO_RATE for name in totals}},
+        **await totals(call, vhosts),
         "object_totals": {
             "queues": sum(one["queues"] for one in vhosts),
             "exchanges": sum(one["exchanges"] for one in vhosts),
             "connections": sum(one["connections"] for one in vhosts),
-            "channels": 0,
-            "consumers": 0,
+            "channels": len(channels),
+            "consumers": sum(one["consumers"] for one in channels),
         },
-        "message_stats": {},
         "churn_rates": {
             **dict.fromkeys(CHURN, 0),
             **{f"{name}_details": NO_RATE for name in CHURN},
         },
         "listeners": [listener(protocol, url) for protocol, url in status["listens"].items()],
         "contexts": [context(call)],
+    }
+
+
+async def totals(call: HttpCall, vhosts: list[JsonObject]) -> JsonObject:
+    """Return the sums of the queues that the user sees, with their rates."""
+    queues = call.state.queues
+    await queues.refresh()
+    call.state.add_up()
+    ready = sum(one["ready"] for one in vhosts)
+    unacked = sum(one["unacked"] for one in vhosts)
+    ring = call.state.sum_of([one["name"] for one in vhosts])
+    now = ring.values(queues.now_ms)
+    counts = {name: now[at] for name, at in RATES.items()}
+    return {
+        "queue_totals": {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+            **depths(ring, queues.now_ms, call.query),
+        },
+        "message_stats": message_stats(counts, ring, queues.now_ms, call.query),
     }
 
 
@@ -131,5 +145,6 @@ ROUTES = (
         MANAGEMENT,
         "",
         "Versions, totals of what the user sees, rates and listeners.",
+        PARAMETERS,
     ),
 )

@@ -5,53 +5,81 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.node import node_name
-from headrace.console.broker.errors import OperationRefused
+from headrace.console.api.clients import connection_names, consumer_of
+from headrace.console.api.common.node import node_name
+from headrace.console.api.common.rows import absent, wanted_vhost
+from headrace.console.api.common.samples import PARAMETERS, depths, message_stats
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.state.rings import Ring
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
+    from headrace.console.state.feed import Tracked
     from headrace.untyped import JsonObject
+
+SEES = "the virtual hosts that the user sees"
+ACCESS = "access to the virtual host"
 
 
 async def list_queues(call: HttpCall) -> object:
     """Return the queues of the virtual host in the path, or of all that the user sees."""
-    rows = await rows_of_vhost(call, "list queues")
-    return Listed([described(row) for row in rows])
+    found = await call.state.queues.all()
+    vhost, identity = wanted_vhost(call), call.identity
+    if vhost is not None:
+        await check_exists(call, vhost)
+        found = [one for one in found if one.row["vhost"] == vhost]
+    elif not identity.sees_all:
+        found = [one for one in found if identity.sees_vhost(one.row["vhost"])]
+    now_ms, query = call.state.queues.now_ms, call.query
+    return Listed([described(one.row, one.ring, now_ms, query) for one in found])
+
+
+async def check_exists(call: HttpCall, vhost: str) -> None:
+    """Refuse a virtual host that does not exist, or that the user does not see.
+
+    Raises:
+        HttpError: it is so.
+    """
+    if not call.identity.sees_vhost(vhost):
+        raise not_found()
+    if vhost not in call.identity.vhosts:  # It may be new, or one that the user only sees.
+        with absent():
+            await call.ask("show vhost", vhost=vhost)
 
 
 async def show_queue(call: HttpCall) -> object:
-    """Return one queue."""
-    try:
-        row = await call.ask("show queue", vhost=call.path["vhost"], name=call.path["queue"])
-    except OperationRefused as error:
-        if error.code == "not-found":
-            raise not_found() from None
-        raise
-    return {**described(row), "consumer_details": [], "incoming": [], "deliveries": []}
+    """Return one queue, as it is now."""
+    vhost, name = call.path["vhost"], call.path["queue"]
+    with absent():
+        row = await call.ask("show queue", vhost=vhost, name=name)
+    one: Tracked | None = call.state.queues.objects.get((vhost, name))
+    ring = Ring() if one is None else one.ring
+    names = await connection_names(call)
+    shown = described(row, ring, call.state.queues.now_ms, call.query)
+    return {
+        **shown,
+        "effective_policy_definition": {},
+        "user_who_performed_action": row["user"],
+        "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
+        "incoming": [],
+        "deliveries": [],
+    }
 
 
-async def rows_of_vhost(call: HttpCall, do: str) -> list[JsonObject]:
-    """Return the rows of a list, of the virtual host in the path where there is one.
-
-    Raises:
-        HttpError: there is no such virtual host, or the user does not see it.
-    """
-    try:
-        return await call.rows(do, vhost=call.path.get("vhost"))
-    except OperationRefused as error:
-        if error.code == "not-found":
-            raise not_found() from None
-        raise
-
-
-def described(row: JsonObject) -> JsonObject:
+def described(row: JsonObject, ring: Ring, now_ms: int, query: Mapping[str, str]) -> JsonObject:
     """Return a queue as RabbitMQ describes it."""
     ready, unacked = row["ready"], row["unacked"]
     node = node_name()
-    return {
+    counts = {
+        "publish": row["published"],
+        "deliver_get": row["delivered"],
+        "ack": row["acknowledged"],
+    }
+    shown = {
         "name": row["name"],
         "vhost": row["vhost"],
         "type": row["type"],
@@ -78,44 +106,35 @@ def described(row: JsonObject) -> JsonObject:
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
-        "messages_details": {"rate": 0.0},
-        "messages_ready_details": {"rate": 0.0},
-        "messages_unacknowledged_details": {"rate": 0.0},
         "message_bytes": row["bytes"],
         "message_bytes_ready": row["bytes"],
         "message_bytes_unacknowledged": 0,
         "message_bytes_ram": row["bytes"],
         "message_bytes_persistent": row["bytes"] if row["durable"] else 0,
-        "message_stats": {},
     }
+    if query.get("disable_stats") == "true":
+        return shown
+    shown.update(depths(ring, now_ms, query))
+    shown["message_stats"] = message_stats(counts, ring, now_ms, query)
+    return shown
 
 
 ROUTES = (
-    Route(
-        "GET",
-        "/api/queues",
-        list_queues,
-        MANAGEMENT,
-        "the virtual hosts that the user sees",
-        "All queues that the user sees.",
-        paged=True,
-        aliases=("/api/queues/detailed",),
-    ),
-    Route(
-        "GET",
-        "/api/queues/{vhost}",
-        list_queues,
-        MANAGEMENT,
-        "access to the virtual host",
-        "The queues of a virtual host.",
-        paged=True,
+    *(
+        Route("GET", path, list_queues, MANAGEMENT, permission, summary, PARAMETERS, paged=True)
+        for path, permission, summary in (
+            ("/api/queues", SEES, "All queues that the user sees."),
+            ("/api/queues/detailed", SEES, "The same, for clients that ask for all statistics."),
+            ("/api/queues/{vhost}", ACCESS, "The queues of a virtual host."),
+        )
     ),
     Route(
         "GET",
         "/api/queues/{vhost}/{queue}",
         show_queue,
         MANAGEMENT,
-        "access to the virtual host",
+        ACCESS,
         "One queue.",
+        PARAMETERS,
     ),
 )

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/whoami`` and ``/api/users``."""
+"""``/api/whoami``, ``/api/users`` and ``/api/permissions``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.api.common.rows import absent, only
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 
 async def whoami(call: HttpCall) -> object:
@@ -17,6 +20,121 @@ async def whoami(call: HttpCall) -> object:
     return {"name": identity.name, "tags": list(identity.tags), "is_internal_user": True}
 
 
+async def list_users(call: HttpCall) -> object:
+    """Return the users."""
+    return Listed(await users(call), ("name",))
+
+
+async def users_without_permissions(call: HttpCall) -> object:
+    """Return the users that may open no virtual host."""
+    given = {row["user"] for row in await call.rows("list permissions")}
+    return Listed([row for row in await users(call) if row["name"] not in given], ("name",))
+
+
+async def show_user(call: HttpCall) -> object:
+    """Return one user."""
+    with absent():
+        found = await call.ask("show user", name=call.path["user"])
+    return user_of(found, await limits_of_users(call))
+
+
+async def users(call: HttpCall) -> list[JsonObject]:
+    """Return the users with the hashes of their passwords, as RabbitMQ does."""
+    limits = await limits_of_users(call)
+    names = [row["name"] for row in await call.rows("list users")]
+    return [user_of(await call.ask("show user", name=name), limits) for name in names]
+
+
+async def limits_of_users(call: HttpCall) -> JsonObject:
+    """Return the limits of users, by name."""
+    return {row["user"]: row["value"] for row in await call.rows("list limits", of="users")}
+
+
+def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
+    """Return a user as RabbitMQ describes it."""
+    return {
+        "name": row["name"],
+        "password_hash": row.get("password_hash", ""),
+        "hashing_algorithm": row.get("hashing_algorithm", ""),
+        "tags": row["tags"],
+        "limits": limits.get(row["name"], {}),
+    }
+
+
+# --- Permissions ---------------------------------------------------------------------------------
+
+
+async def list_permissions(call: HttpCall) -> object:
+    """Return the permissions of all users, or of one."""
+    return await given(call, "list permissions", ("vhost", "user"))
+
+
+async def list_topic_permissions(call: HttpCall) -> object:
+    """Return the topic permissions of all users, or of one."""
+    return await given(call, "list topic permissions", ("vhost", "user", "exchange"))
+
+
+async def given(call: HttpCall, do: str, order: tuple[str, ...]) -> Listed:
+    """Return permissions of all users, or of one, who exists."""
+    name = call.path.get("user")
+    if name is not None:
+        with absent():
+            await call.ask("show user", name=name)
+    return Listed(await call.rows(do, user=name), order)
+
+
+async def show_permission(call: HttpCall) -> object:
+    """Return the permissions of a user in a virtual host."""
+    return only(await of_both(call, "list permissions"))
+
+
+async def show_topic_permission(call: HttpCall) -> object:
+    """Return the topic permissions of a user in a virtual host."""
+    return Listed(await of_both(call, "list topic permissions"), ("exchange",))
+
+
+async def of_both(call: HttpCall, do: str) -> list[JsonObject]:
+    """Return the rows of a user in a virtual host; both exist."""
+    vhost, user = call.path["vhost"], call.path["user"]
+    with absent():
+        await call.ask("show vhost", vhost=vhost)
+        await call.ask("show user", name=user)
+    return await call.rows(do, vhost=vhost, user=user)
+
+
 ROUTES = (
     Route("GET", "/api/whoami", whoami, MANAGEMENT, "", "The user of the request, with its tags."),
+    Route("GET", "/api/users/{user}", show_user, ADMINISTRATOR, "", "One user."),
+    *(
+        Route("GET", path, handler, ADMINISTRATOR, "", summary, paged=True)
+        for path, handler, summary in (
+            ("/api/users", list_users, "The users."),
+            (
+                "/api/users/without-permissions",
+                users_without_permissions,
+                "The users that may open no virtual host.",
+            ),
+            ("/api/users/{user}/permissions", list_permissions, "The permissions of a user."),
+            (
+                "/api/users/{user}/topic-permissions",
+                list_topic_permissions,
+                "The topic permissions of a user.",
+            ),
+            ("/api/permissions", list_permissions, "The permissions."),
+            ("/api/topic-permissions", list_topic_permissions, "The topic permissions."),
+            (
+                "/api/topic-permissions/{vhost}/{user}",
+                show_topic_permission,
+                "The topic permissions of a user in a virtual host.",
+            ),
+        )
+    ),
+    Route(
+        "GET",
+        "/api/permissions/{vhost}/{user}",
+        show_permission,
+        ADMINISTRATOR,
+        "",
+        "The permissions of a user in a virtual host.",
+    ),
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.logins import Identity
     from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
+    from headrace.console.state.state import State
     from headrace.untyped import Json, JsonObject
 
 EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that stand for an empty object.
@@ -37,6 +38,7 @@ class HttpCall:
         path: Mapping[str, str],
         identity: Identity | None,
         link: BrokerLink,
+        state: State,
         settings: ConsoleSettings,
     ) -> None:
         self.request = request
@@ -44,6 +46,7 @@ class HttpCall:
         self.path = path
         self.query = request.query
         self.link = link
+        self.state = state
         self.settings = settings
         self._identity = identity
 

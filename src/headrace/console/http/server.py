@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.logins import Identity
     from headrace.console.http.authentication import Authentication
     from headrace.console.settings import ConsoleSettings
+    from headrace.console.state.state import State
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +66,13 @@ class Port:
         routes: Iterable[Route],
         *,
         link: BrokerLink,
+        state: State,
         settings: ConsoleSettings,
         authentication: Authentication,
     ) -> None:
         self.router = Router(routes)
         self._link = link
+        self._state = state
         self._settings = settings
         self._authentication = authentication
         self._hosts = AllowedHosts((*settings.names, *settings.hosts))
@@ -128,7 +131,12 @@ class Port:
             path=parameters,
             identity=identity,
             link=self._link,
+            state=self._state,
             settings=self._settings,
         )
         with self._of_user.one("" if identity is None else identity.name):
-            return await respond(await route.handler(call), request)
+            try:
+                return await respond(await route.handler(call), request)
+            finally:
+                if request.method not in SAFE:
+                    self._state.forget()

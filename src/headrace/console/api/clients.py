@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/connections``, ``/api/channels`` and ``/api/consumers``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import node_name
+from headrace.console.api.common.rows import absent, check_vhost, only, rows_of
+from headrace.console.api.common.samples import octets
+from headrace.console.http.answers import Listed
+from headrace.console.http.errors import not_found
+from headrace.console.http.routes import MANAGEMENT, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.feed import Tracked
+    from headrace.untyped import JsonObject
+
+OWN = "the user's own; all with monitoring"
+ACCESS = "access to the virtual host"
+STATES = {"open": "running", "authenticating": "starting", "connected": "starting"}
+Names = dict[int, "JsonObject"]  # What channels and consumers say of their connection, by id.
+
+
+# --- Connections ---------------------------------------------------------------------------------
+
+
+async def list_connections(call: HttpCall) -> object:
+    """Return the connections that the user sees, of one virtual host or user where asked."""
+    vhost, user = check_vhost(call), call.path.get("username")
+    listens = await listens_of(call)
+    rows = []
+    for one in await call.state.connections.all():
+        row = one.row
+        wanted = vhost in (None, row["vhost"]) and user in (None, row["user"])
+        if wanted and call.identity.sees_user(row["user"]):
+            rows.append(connection_of(one, call, listens))
+    return Listed(rows, ("name",))
+
+
+async def show_connection(call: HttpCall) -> object:
+    """Return one connection, with the properties that its client sent."""
+    one = await find_connection(call, call.path["name"])
+    with absent():
+        shown = await call.ask("show connection", id=one.row["id"])
+    row = connection_of(one, call, await listens_of(call))
+    return {**row, "client_properties": shown["client_properties"] or {}}
+
+
+async def find_connection(call: HttpCall, name: str) -> Tracked:
+    """Return the connection with a name.
+
+    Raises:
+        HttpError: there is none, or the user does not see it.
+    """
+    listens = await listens_of(call)
+    for one in await call.state.connections.all():
+        if call.identity.sees_user(one.row["user"]) and name_of(one.row, listens) == name:
+            return one
+    raise not_found()
+
+
+async def listens_of(call: HttpCall) -> Mapping[str, str]:
+    """Return the addresses of the broker, by protocol."""
+    found: Mapping[str, str] = (await call.state.status())["listens"]
+    return found
+
+
+def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
+    """Return the name of a connection: the addresses of both sides."""
+    here = listens.get("amqps" if row["tls"] else "amqp", "")
+    return f"{row['host']}:{row['port']} -> {here.rpartition('/')[2]}"
+
+
+def connection_of(one: Tracked, call: HttpCall, listens: Mapping[str, str]) -> JsonObject:
+    """Return a connection as RabbitMQ describes it."""
+    row = one.row
+    name = name_of(row, listens)
+    host, _, port = name.rpartition(" -> ")[2].rpartition(":")
+    given = {"connection_name": row["name"], "product": row["client"]}
+    return {
+        "name": name,
+        "user_provided_name": row["name"],
+        "node": node_name(),
+        "type": "network",
+        "protocol": f"AMQP {row['protocol']}",
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "host": host.strip("[]"),
+        "port": int(port or 0),
+        "peer_host": row["host"],
+        "peer_port": row["port"],
+        "ssl": bool(row["tls"]),
+        "ssl_protocol": row["tls"] or None,
+        "auth_mechanism": row["mechanism"],
+        "state": STATES.get(row["state"], row["state"]),
+        "channels": row["channels"],
+        "channel_max": 0,
+        "frame_max": row["frame_max"],
+        "timeout": row["heartbeat_s"],
+        "connected_at": one.seen_ms,
+        "client_properties": {key: value for key, value in given.items() if value},
+        "send_pend": row["pending"],
+        "recv_cnt": 0,
+        "send_cnt": 0,
+        "reductions": 0,
+        "reductions_details": {"rate": 0.0},
+        **octets(one, call.state.connections, call.query),
+    }
+
+
+async def connection_names(call: HttpCall) -> Names:
+    """Return what channels and consumers say of their connection, by its id."""
+    listens = await listens_of(call)
+    return {
+        one.row["id"]: {
+            "name": name_of(one.row, listens),
+            "peer_host": one.row["host"],
+            "peer_port": one.row["port"],
+        }
+        for one in await call.state.connections.all()
+    }
+
+
+# --- Channels ------------------------------------------------------------------------------------
+
+
+async def list_channels(call: HttpCall) -> object:
+    """Return the channels that the user sees."""
+    return Listed(await channels(call), ("name",))
+
+
+async def show_channel(call: HttpCall) -> object:
+    """Return one channel."""
+    row = only(await channels(call), name=call.path["channel"])
+    return {**row, "consumer_details": [], "publishes": [], "deliveries": []}
+
+
+async def channels_of_connection(call: HttpCall) -> object:
+    """Return the channels of a connection."""
+    await find_connection(call, call.path["name"])
+    rows = await channels(call)
+    mine = [row for row in rows if row["connection_details"]["name"] == call.path["name"]]
+    return Listed(mine, ("name",))
+
+
+async def channels(call: HttpCall) -> list[JsonObject]:
+    """Return the channels that the user sees."""
+    names = await connection_names(call)
+    return [channel_of(row, names) for row in await rows_of(call, "list channels")]
+
+
+def details_of(connection: int, names: Names) -> JsonObject:
+    """Return what a channel says of its connection; a detached session has none."""
+    return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}
+
+
+def channel_of(row: JsonObject, names: Names) -> JsonObject:
+    """Return a channel, or session, as RabbitMQ describes it."""
+    connection = details_of(row["connection"], names)
+    return {
+        "name": row["name"] or f"{connection['name']} ({row['number']})",
+        "number": row["number"],
+        "node": node_name(),
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "connection_details": connection,
+        "state": "running" if row["flow"] else "flow",
+        "idle_since": None,
+        "consumer_count": row["consumers"],
+        "confirm": row["confirms"],
+        "transactional": row["transactional"],
+        "prefetch_count": row["prefetch"],
+        "global_prefetch_count": 0,
+        "messages_unacknowledged": row["unacked"],
+        "messages_unconfirmed": 0,
+        "messages_uncommitted": 0,
+        "acks_uncommitted": 0,
+        "message_stats": {},
+    }
+
+
+# --- Consumers -----------------------------------------------------------------------------------
+
+
+async def list_consumers(call: HttpCall) -> object:
+    """Return the consumers of the virtual host, or of all that the user sees."""
+    names = await connection_names(call)
+    rows = await rows_of(call, "list consumers")
+    return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
+
+
+def consumer_of(row: JsonObject, names: Names) -> JsonObject:
+    """Return a consumer as RabbitMQ describes it."""
+    connection = details_of(row["connection"], names)
+    return {
+        "consumer_tag": row["tag"],
+        "queue": {"name": row["queue"], "vhost": row["vhost"]},
+        "ack_required": row["ack"],
+        "active": row["active"],
+        "activity_status": "up" if row["active"] else "waiting",
+        "exclusive": row["exclusive"],
+        "prefetch_count": row["prefetch"],
+        "consumer_timeout": None,
+        "arguments": row["arguments"] or {},
+        "channel_details": {
+            "name": f"{connection['name']} ({row['channel']})",
+            "connection_name": connection["name"],
+            "node": node_name(),
+            "number": row["channel"],
+            "peer_host": connection["peer_host"],
+            "peer_port": connection["peer_port"],
+            "user": row["user"],
+        },
+    }
+
+
+ROUTES = (
+    *(
+        Route("GET", path, list_connections, MANAGEMENT, permission, summary, paged=True)
+        for path, permission, summary in (
+            ("/api/connections", OWN, "The connections."),
+            ("/api/connections/username/{username}", OWN, "The connections of a user."),
+            ("/api/vhosts/{vhost}/connections", ACCESS, "The connections of a virtual host."),
+        )
+    ),
+    Route("GET", "/api/connections/{name}", show_connection, MANAGEMENT, OWN, "One connection."),
+    Route(
+        "GET",
+        "/api/connections/{name}/channels",
+        channels_of_connection,
+        MANAGEMENT,
+        OWN,
+        "The channels of a connection.",
+        paged=True,
+    ),
+    *(
+        Route("GET", path, list_channels, MANAGEMENT, permission, summary, paged=True)
+        for path, permission, summary in (
+            ("/api/channels", OWN, "The channels, and the sessions of 0-10."),
+            ("/api/vhosts/{vhost}/channels", ACCESS, "The channels of a virtual host."),
+        )
+    ),
+    Route("GET", "/api/channels/{channel}", show_channel, MANAGEMENT, OWN, "One channel."),
+    *(
+        Route("GET", path, list_consumers, MANAGEMENT, ACCESS, summary, paged=True)
+        for path, summary in (
+            ("/api/consumers", "The consumers."),
+            ("/api/consumers/{vhost}", "The consumers of a virtual host."),
+        )
+    ),
+)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the handlers of several areas share."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.errors import not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+
+@contextlib.contextmanager
+def absent() -> Iterator[None]:
+    """Answer with RabbitMQ's 404 where the broker does not find an object."""
+    try:
+        yield
+    except OperationRefused as error:
+        if error.code == "not-found":
+            raise not_found() from None
+        raise
+
+
+async def rows_of(call: HttpCall, do: str, **fields: object) -> list[JsonObject]:
+    """Return the rows of a list, of the virtual host in the path where there is one.
+
+    Raises:
+        HttpError: there is no such virtual host, or the user does not see it.
+    """
+    with absent():
+        return await call.rows(do, vhost=wanted_vhost(call), **fields)
+
+
+def wanted_vhost(call: HttpCall) -> str | None:
+    """Return the virtual host that a list is limited to, by path or by header; None for all."""
+    return call.path.get("vhost") or call.request.headers.get("x-vhost")
+
+
+def check_vhost(call: HttpCall) -> str | None:
+    """Return the virtual host that a list is limited to; None for all.
+
+    Raises:
+        HttpError: the user does not see it.
+    """
+    vhost = wanted_vhost(call)
+    if vhost is not None and not call.identity.sees_vhost(vhost):
+        raise not_found()
+    return vhost
+
+
+def only(rows: list[JsonObject], **wanted: object) -> JsonObject:
+    """Return the one row with these values.
+
+    Raises:
+        HttpError: there is none.
+    """
+    for row in rows:
+        if all(row[name] == value for name, value in wanted.items()):
+            return row
+    raise not_found()

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/health/checks``: answers for probes, 200 for health and 503 for none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import node_name
+from headrace.console.api.common.rows import absent
+from headrace.console.http.answers import Answer
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+OK = {"status": "ok"}
+# The names of listeners in paths, by those of the broker.
+PROTOCOLS = {
+    "amqp": ("amqp", "amqp091", "amqp0-9-1", "amqp0.9.1"),
+    "amqps": ("amqp/ssl", "amqps"),
+    "http": ("http", "management"),
+}
+UNITS = frozenset(("days", "weeks", "months", "years"))
+
+
+def failed(reason: str, **more: object) -> Answer:
+    """Return the answer of a check that fails."""
+    return Answer(503, {"status": "failed", "reason": reason, **more})
+
+
+async def alarms(call: HttpCall) -> object:
+    """Fail while an alarm blocks publishers."""
+    rows, _ = await call.link.answer("list alarms")
+    if not rows:
+        return OK
+    found = [{"node": node_name(), "resource": row["reason"]} for row in rows]
+    return failed("There are alarms in effect in the cluster", alarms=found)
+
+
+async def ports(call: HttpCall) -> dict[int, str]:
+    """Return the ports that are open, with their protocols; the console's own included."""
+    listens = (await call.state.status())["listens"]
+    found = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
+    name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
+    if name:
+        found[name[1]] = "http"
+    return found
+
+
+async def port_listener(call: HttpCall) -> object:
+    """Fail when nothing listens on a port."""
+    text = call.path["port"]
+    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+        raise bad_request("the port is no number")
+    found = await ports(call)
+    if int(text) in found:
+        return {**OK, "port": int(text)}
+    return failed("No active listener", missing=int(text), ports=sorted(found))
+
+
+async def protocol_listener(call: HttpCall) -> object:
+    """Fail when one of the protocols has no listener."""
+    there = set((await ports(call)).values())
+    names = {name for protocol in there for name in PROTOCOLS.get(protocol, (protocol,))}
+    wanted = call.path["protocols"].split(",")
+    missing = [one for one in wanted if one.lower() not in names]
+    if not missing:
+        return {**OK, "protocol": wanted[0]} if len(wanted) == 1 else OK
+    return failed(
+        "No active listener",
+        missing=",".join(missing),
+        protocols=sorted(PROTOCOLS[p][0] for p in there if p in PROTOCOLS),
+    )
+
+
+async def virtual_hosts(call: HttpCall) -> object:
+    """Fail when the journal of a virtual host cannot be written."""
+    checks = (await call.link.ask("health", checks=["store"]))["checks"]
+    if not checks["store"]:
+        return OK
+    return failed("Some virtual hosts are down", **{"virtual-hosts": [checks["store"]]})
+
+
+async def fine(call: HttpCall) -> object:
+    """Answer with health: there is one node, so the check cannot fail."""
+    return OK
+
+
+async def certificate(call: HttpCall) -> object:
+    """Answer with health for a period that is one; the broker warns of certificates by itself."""
+    within, unit = call.path["within"], call.path["unit"]
+    if not within.isascii() or not within.isdecimal() or unit not in UNITS:
+        raise bad_request(f"the period is a number of {', '.join(sorted(UNITS))}")
+    return OK
+
+
+async def in_service(call: HttpCall) -> object:
+    """Fail while the broker accepts no clients; without login, so without details."""
+    found = await call.link.ask("health", checks=["ready", "listeners"])
+    return OK if found["healthy"] else Answer(503, {"status": "failed"})
+
+
+async def aliveness(call: HttpCall) -> object:
+    """Answer with health for a virtual host that is open."""
+    with absent():
+        await call.ask("show vhost", vhost=call.path["vhost"])
+    return OK
+
+
+def check(path: str) -> str:
+    """Return the path of a check."""
+    return f"/api/health/checks/{path}"
+
+
+ROUTES = (
+    *(
+        Route("GET", check(path), handler, MANAGEMENT, "", summary)
+        for path, handler, summary in (
+            ("alarms", alarms, "No alarm blocks publishers."),
+            ("local-alarms", alarms, "The same, of this node."),
+            ("port-listener/{port}", port_listener, "The broker or the console listens on a port."),
+            ("protocol-listener/{protocols}", protocol_listener, "The protocols have listeners."),
+            ("virtual-hosts", virtual_hosts, "The virtual hosts can be written."),
+            (
+                "certificate-expiration/{within}/{unit}",
+                certificate,
+                "Health: the broker logs certificates that expire.",
+            ),
+            ("node-is-quorum-critical", fine, "Health: there is one node."),
+            ("node-is-mirror-sync-critical", fine, "Health: there is one node."),
+            ("metadata-store/initialized", fine, "Health: the store is the journal."),
+            ("metadata-store/initialized/with-data", fine, "Health: the store is the journal."),
+            (
+                "quorum-queues-without-elected-leaders/all-vhosts",
+                fine,
+                "Health: there are no quorum queues.",
+            ),
+            (
+                "quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}",
+                fine,
+                "Health: there are no quorum queues.",
+            ),
+            (
+                "quorum-queues-without-elected-leaders/vhost/{vhost}",
+                fine,
+                "Health: there are no quorum queues.",
+            ),
+        )
+    ),
+    *(
+        Route("GET", check(path), handler, NOBODY, "", summary)
+        for path, handler, summary in (
+            ("is-in-service", in_service, "The broker accepts clients."),
+            ("ready-to-serve-clients", in_service, "The broker accepts clients."),
+            ("below-node-connection-limit", in_service, "The broker accepts clients."),
+            ("reached-target-cluster-size", fine, "Health: there is one node."),
+        )
+    ),
+    *(
+        Route("GET", path, fine, MANAGEMENT, "", "Health: kept for old clients.")
+        for path in ("/api/healthchecks/node", "/api/healthchecks/node/{node}")
+    ),
+    Route(
+        "GET",
+        "/api/aliveness-test/{vhost}",
+        aliveness,
+        MANAGEMENT,
+        "access to the virtual host",
+        "The virtual host is open.",
+    ),
+)

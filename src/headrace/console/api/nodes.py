@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/nodes`` and ``/api/cluster-name``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.console.api.common.node import Machine, cluster_name, node_name
+from headrace.console.http.answers import Listed
+from headrace.console.http.errors import not_found
+from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+MEMORY, DISK = "memory", "disk"  # In the texts of alarms.
+SAMPLED = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+
+
+async def list_nodes(call: HttpCall) -> object:
+    """Return the one node."""
+    return Listed([await node(call)], ("name",))
+
+
+async def show_node(call: HttpCall) -> object:
+    """Return the node, with its memory where the query asks for it."""
+    check_name(call)
+    found = await node(call)
+    if call.query.get("memory") == "true":
+        found["memory"] = (await memory(call))["memory"]
+    return found
+
+
+async def node(call: HttpCall) -> JsonObject:
+    """Return the node as RabbitMQ describes it."""
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    alarms, _ = await call.link.answer("list alarms")
+    reasons = " ".join(row["reason"] for row in alarms)
+    found = {
+        "name": node_name(),
+        "type": "disc",
+        "running": True,
+        "being_drained": status["draining"],
+        "uptime": machine.uptime_ms,
+        "os_pid": machine.pid,
+        "processors": os.cpu_count() or 1,
+        "run_queue": 0,
+        "rates_mode": "basic",
+        "net_ticktime": 0,
+        "mem_used": machine.resident,
+        "mem_limit": status["memory_max"],
+        "mem_alarm": MEMORY in reasons,
+        "mem_calculation_strategy": "rss",
+        "disk_free": machine.disk_free,
+        "disk_free_limit": 0,
+        "disk_free_alarm": DISK in reasons,
+        "fd_used": machine.open_files,
+        "fd_total": machine.open_files_max,
+        "sockets_used": machine.sockets,
+        "sockets_total": machine.open_files_max,
+        "proc_used": machine.threads,
+        "proc_total": machine.threads,
+        "partitions": [],
+        "cluster_links": [],
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
+        "applications": [
+            {"name": "rabbit", "description": "Headrace", "version": call.settings.rabbitmq_version}
+        ],
+        "rabbitmq_version": call.settings.rabbitmq_version,
+        "product_version": __version__,
+        "auth_mechanisms": [],
+        "exchange_types": [],
+        "contexts": [],
+        "db_dir": status["data"] or "",
+        "log_files": [],
+        "config_files": [],
+        "metrics_gc_queue_length": {},
+    }
+    return {**found, **{f"{name}_details": {"rate": 0.0} for name in SAMPLED}}
+
+
+async def show_memory(call: HttpCall) -> object:
+    """Return what the node's memory is used for."""
+    check_name(call)
+    return await memory(call)
+
+
+async def memory(call: HttpCall) -> JsonObject:
+    """Return the memory as RabbitMQ describes it: messages, and all else."""
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    resident, counted = machine.resident, status["memory_used"]
+    total = {"rss": resident, "allocated": resident, "erlang": resident}
+    parts = {"queue_procs": counted, "other_proc": max(0, resident - counted)}
+    return {"memory": {**parts, "strategy": "rss", "total": total}}
+
+
+async def relative_memory(call: HttpCall) -> object:
+    """Return the same in percent."""
+    check_name(call)
+    parts = (await memory(call))["memory"]
+    total = max(1, parts["total"]["rss"])
+    share = {name: 100 * parts[name] // total for name in ("queue_procs", "other_proc")}
+    return {"memory": {**share, "total": 100}}
+
+
+def check_name(call: HttpCall) -> None:
+    """Refuse another node than the one that is.
+
+    Raises:
+        HttpError: it is another.
+    """
+    if call.path["node"] != node_name():
+        raise not_found()
+
+
+async def show_cluster_name(call: HttpCall) -> object:
+    """Return the name of the cluster."""
+    return {"name": await cluster_name(call)}
+
+
+ROUTES = (
+    Route("GET", "/api/cluster-name", show_cluster_name, MANAGEMENT, "", "The cluster's name."),
+    Route("GET", "/api/nodes", list_nodes, MONITORING, "", "The one node.", paged=True),
+    Route("GET", "/api/nodes/{node}", show_node, MONITORING, "", "The node by its name."),
+    Route(
+        "GET",
+        "/api/nodes/{node}/memory",
+        show_memory,
+        MONITORING,
+        "",
+        "What its memory is used for.",
+    ),
+    Route(
+        "GET",
+        "/api/nodes/{node}/memory/relative",
+        relative_memory,
+        MONITORING,
+        "",
+        "The same in percent.",
+    ),
+)

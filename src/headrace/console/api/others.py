@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of what Headrace does not have, and lists that are constant: clients ask for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import node_name
+from headrace.console.api.common.rows import check_vhost
+from headrace.console.http.answers import Listed
+from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+# What the broker can do, by RabbitMQ's names of feature flags.
+FLAGS = {
+    "classic_queue_type_delivery_support": "Deliveries of classic queues",
+    "direct_exchange_routing_v2": "Routing of direct exchanges",
+    "drop_unroutable_metric": "Count of dropped messages",
+    "empty_basic_get_metric": "Count of gets from empty queues",
+    "implicit_default_bindings": "Bindings of the default exchange are implicit",
+    "listener_records_in_ets": "Listeners",
+    "maintenance_mode_status": "Maintenance mode",
+    "stream_filtering": "Filters of streams",
+    "stream_queue": "Streams",
+    "stream_single_active_consumer": "Single active consumers of streams",
+    "stream_update_config_command": "Options of streams by policy",
+    "tracking_records_in_ets": "Connections",
+    "user_limits": "Limits of users",
+    "virtual_host_metadata": "Metadata of virtual hosts",
+}
+
+
+async def empty(call: HttpCall) -> object:
+    """Return an empty list: there are none here."""
+    check_vhost(call)
+    return Listed([])
+
+
+async def feature_flags(call: HttpCall) -> object:
+    """Return the feature flags that clients ask about, all enabled."""
+    rows = [
+        {
+            "name": name,
+            "desc": about,
+            "doc_url": "",
+            "state": "enabled",
+            "stability": "stable",
+            "provided_by": "headrace",
+        }
+        for name, about in FLAGS.items()
+    ]
+    return Listed(rows, ("name",))
+
+
+async def version(call: HttpCall) -> object:
+    """Return the version of the API."""
+    return call.settings.rabbitmq_version
+
+
+async def top(call: HttpCall) -> object:
+    """Return the node without Erlang's processes."""
+    if call.path["node"] != node_name():
+        raise not_found()
+    return {"node": node_name(), "processes": []}
+
+
+async def no_hash(call: HttpCall) -> object:
+    """Refuse to take a password in a URL."""
+    reason = "a password does not belong into a URL: PUT /api/users takes it, or its hash"
+    raise HttpError(405, reason)
+
+
+NONE = (
+    ("/api/federation-links", MONITORING, "No links: there is no federation."),
+    ("/api/federation-links/{vhost}", MONITORING, "No links: there is no federation."),
+    ("/api/shovels", MONITORING, "No shovels: `headrace messages` moves messages."),
+    ("/api/shovels/{vhost}", MONITORING, "No shovels: `headrace messages` moves messages."),
+    ("/api/stream/connections", MANAGEMENT, "None of the stream protocol: streams are of AMQP."),
+    ("/api/stream/connections/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
+    ("/api/stream/publishers", MANAGEMENT, "None of the stream protocol."),
+    ("/api/stream/publishers/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
+    ("/api/stream/consumers", MANAGEMENT, "None of the stream protocol."),
+    ("/api/stream/consumers/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
+    ("/api/extensions", MANAGEMENT, "No extensions of the pages."),
+    ("/api/deprecated-features", MANAGEMENT, "No deprecated features."),
+    ("/api/deprecated-features/used", MANAGEMENT, "No deprecated features."),
+    ("/api/traces", ADMINISTRATOR, "No traces into files; `headrace trace` publishes them."),
+    ("/api/traces/{vhost}", ADMINISTRATOR, "Likewise, in one virtual host."),
+)
+ROUTES = (
+    *(Route("GET", path, empty, tag, "", summary, paged=True) for path, tag, summary in NONE),
+    Route(
+        "GET",
+        "/api/feature-flags",
+        feature_flags,
+        MANAGEMENT,
+        "",
+        "Feature flags that clients ask about, all enabled.",
+        paged=True,
+    ),
+    Route("GET", "/api/version", version, MANAGEMENT, "", "The version of the API."),
+    Route("GET", "/api/top/{node}", top, MONITORING, "", "No processes: there is no Erlang."),
+    Route(
+        "GET",
+        "/api/auth/hash_password/{password}",
+        no_hash,
+        ADMINISTRATOR,
+        "",
+        "405: a password does not belong into a URL.",
+    ),
+)

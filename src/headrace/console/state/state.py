@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that the console keeps of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.state.feed import Feed
+from headrace.console.state.rings import SAMPLE_S, Ring
+
+if TYPE_CHECKING:
+    from headrace.console.broker.link import BrokerLink
+    from headrace.untyped import JsonObject
+
+log = logging.getLogger(__name__)
+
+COST = 50.0  # Reading lists takes one part in so many of the broker's time.
+TOTALS = ("ready", "unacked", "published", "delivered", "acknowledged")
+
+
+class State:
+    """The shared lists, and the samples of their sums."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+        self.queues = Feed(link, "list queues", ("vhost", "name"), TOTALS)
+        self.connections = Feed(link, "list connections", ("id",), ("bytes_received", "bytes_sent"))
+        self.sums: dict[str, Ring] = {}  # Of the queues of a virtual host.
+        self._status: JsonObject = {}
+        self._status_s = 0.0
+
+    async def status(self) -> JsonObject:
+        """Return the broker's status, a second old at most.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        now_s = time.monotonic()
+        if not self._status or now_s - self._status_s > 1.0:
+            self._status = await self._link.ask("status")
+            self._status_s = now_s
+        return self._status
+
+    async def keep(self) -> None:
+        """Read the lists every few seconds, so that there are samples; runs until cancelled."""
+        while True:
+            began_s = time.monotonic()
+            with contextlib.suppress(BrokerGone, OperationRefused):
+                await self.queues.refresh(within_s=SAMPLE_S / 2)
+                await self.connections.refresh(within_s=SAMPLE_S / 2)
+                self.add_up()
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(SAMPLE_S - took_s, COST * took_s))
+
+    def sum_of(self, vhosts: list[str]) -> Ring:
+        """Return the samples of the queues of some virtual hosts together."""
+        rings = [self.sums[name] for name in vhosts if name in self.sums]
+        if len(rings) == 1:
+            return rings[0]
+        total = Ring()
+        for at_ms in sorted({at_ms for ring in rings for at_ms in ring.moments()}):
+            values = zip(*(ring.values(at_ms) for ring in rings), strict=True)
+            total.add(at_ms, tuple(map(sum, values)))
+        if not rings:
+            total.add(self.queues.now_ms, (0,) * len(TOTALS))
+        return total
+
+    def forget(self) -> None:
+        """Have the next request read the lists: something was changed."""
+        self.queues.forget()
+        self.connections.forget()
+
+    def add_up(self) -> None:
+        """Add the sums of each virtual host to their samples."""
+        sums: dict[str, list[int]] = {}
+        for one in self.queues.objects.values():
+            total = sums.setdefault(one.row["vhost"], [0] * len(TOTALS))
+            for place, field in enumerate(TOTALS):
+                total[place] += one.row[field]
+        for vhost, values in sums.items():
+            self.sums.setdefault(vhost, Ring()).add(self.queues.now_ms, tuple(values))
