@@ -30,6 +30,7 @@ from headrace.server.management.operations import OPERATIONS
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import until
+from support.certificates_and_tokens import RESOURCE, Issuer
 from support.management_socket import PEER, ManagementClient, OperationRefused, refusal
 
 if TYPE_CHECKING:
@@ -105,6 +106,36 @@ def test_guest_has_no_rights_from_elsewhere_with_a_ticket_got_here(
 def test_a_user_without_a_tag_of_management_is_not_let_in(operator: ManagementClient) -> None:
     with pytest.raises(OperationRefused, match="user 'ada' has none of the tags administrator, "):
         add_user(operator, "ada", "impersonator", {"/": ".*"})
+
+
+def test_a_token_logs_in_with_its_scopes_and_the_ticket_ends_with_it(data: Path) -> None:
+    issuer = Issuer()
+    keys = issuer.write(data.parent / "jwks.json")
+    trust = {"oauth_jwks": str(keys), "oauth_resource_server_id": RESOURCE}
+    scopes = ("tag:management", "configure:%2F/a*", "write:%2F/a*", "read:%2F/a*")
+    with LocalBroker(data, **trust, oauth_issuer="https://issuer.example"):
+        operator = ManagementClient(data / "management.sock")
+
+        def login(*scopes: str, **claims: Any) -> ManagementClient:
+            token = issuer.token(*scopes, iss="https://issuer.example", **claims)
+            fields = {"peer": PEER, "protocol": "http"}
+            ticket = operator.ask("login", token=token, **fields)["ticket"]
+            user = ManagementClient(operator.path, ticket)
+            operator.users.append(user)
+            return user
+
+        tess = login(*scopes)
+        told = tess.ask("whoami")
+        assert (told["user"], told["tags"], told["vhosts"]) == ("tess", ["management"], ["/"])
+        assert tess.ask("declare queue", name="a")["created"] is True
+        assert refusal(tess, "declare queue", name="b") == "refused"
+        with pytest.raises(OperationRefused, match="user 'tess' has none of the tags"):
+            login("configure:*/*")
+        with pytest.raises(OperationRefused, match="the login was refused"):
+            login(*scopes, lives_s=-5)
+        brief = login(*scopes, lives_s=1)
+        until(lambda: refusal(brief, "whoami"), "refused")
+        operator.close()
 
 
 def test_the_throttle_of_connections_counts_logins_of_the_console(data: Path) -> None:

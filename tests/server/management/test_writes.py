@@ -97,6 +97,9 @@ def test_users_are_set_with_a_password_a_hash_or_neither(operator: ManagementCli
     }
     operator.login("ada", "one").close()
     kept = operator.ask("show user", name="ada")
+    rows = operator.items("list users", hashes=True)
+    assert {row["name"]: row["password_hash"] for row in rows}["ada"] == kept["password_hash"]
+    assert "password_hash" not in operator.items("list users")[0]
     assert kept["tags"] == ["management"]
     operator.ask("put user", name="ada", keep_password=True, tags="monitoring,policymaker")
     operator.login("ada", "one").close()

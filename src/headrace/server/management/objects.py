@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.arguments.values import queue_type
+from headrace.model.policy.parameters import Key
+from headrace.model.policy.rules import METADATA, METADATA_NAME
 from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
 from headrace.server.config.identity import node_name
 from headrace.server.config.json_values import as_json
+from headrace.server.definitions.export import hash_fields
 from headrace.server.management.clients import consumers_of, describe_consumer
 
 if TYPE_CHECKING:
@@ -317,12 +320,33 @@ def list_vhosts(call: Call) -> Steps:
             "exchanges": len(vhost.exchanges),
             "definitions_bytes": vhost.definition_octets,
             "full": bool(vhost.store.full),
+            **metadata_of(call, vhost),
         }
     return {"items": count}
 
 
+def metadata_of(call: Call, vhost: VirtualHost) -> Row:
+    """Return what operators have set for a virtual host."""
+    key = Key(vhost.name, METADATA, METADATA_NAME)
+    said = call.broker.access.snapshot.parameters.get(key, {})
+    return {
+        "description": said.get("description", ""),
+        "tags": said.get("tags", []),
+        "default_queue_type": vhost.rules.default_queue_type,
+        "protected_from_deletion": bool(said.get("protected_from_deletion")),
+        "tracing": vhost.tracer is not None,
+    }
+
+
+def show_vhost(call: Call) -> Answered:
+    """Return what is set for a virtual host."""
+    vhost = call.vhost()
+    return {"name": vhost.name, **metadata_of(call, vhost)}
+
+
 def list_users(call: Call) -> Steps:
-    """List the users that may log in, without secrets."""
+    """List the users that may log in; with ``hashes`` also the hashes of their passwords."""
+    hashes = call.flag("hashes")
     accounts = call.broker.access.snapshot.accounts
     connections: dict[str, int] = {}
     for transport in list(call.broker.transports):
@@ -335,6 +359,7 @@ def list_users(call: Call) -> Steps:
             "name": account.name,
             "tags": " ".join(account.tags),
             "connections": connections.get(account.name, 0),
+            **(hash_fields(account, False) if hashes else {}),
         }
     return {"items": len(accounts)}
 
@@ -409,4 +434,5 @@ OPERATIONS: dict[str, Operation] = {
     "list policies": list_policies,
     "show queue": show_queue,
     "show exchange": show_exchange,
+    "show vhost": show_vhost,
 }

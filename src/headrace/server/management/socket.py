@@ -228,7 +228,7 @@ class Client:
         """Run a request, and answer it."""
         what = request.get("do")
         self.doing = request
-        self.owes_lines = what in WITH_LINES
+        self.owes_lines = isinstance(what, str) and what in WITH_LINES
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
         if operation is None:
             await self.fail("bad-request", f"there is no operation {what!r}")

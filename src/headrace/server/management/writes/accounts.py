@@ -209,20 +209,6 @@ async def delete_vhost(call: Call) -> Answered:
     return {}
 
 
-def show_vhost(call: Call) -> Answered:
-    """Return what is set for a virtual host."""
-    vhost = call.vhost()
-    metadata = metadata_of(call, vhost.name)
-    return {
-        "name": vhost.name,
-        "description": metadata.get("description", ""),
-        "tags": metadata.get("tags", []),
-        "default_queue_type": vhost.rules.default_queue_type,
-        "protected_from_deletion": bool(metadata.get("protected_from_deletion")),
-        "tracing": vhost.tracer is not None,
-    }
-
-
 def metadata_of(call: Call, name: str) -> dict[str, object]:
     """Return the metadata of a virtual host as they were set."""
     key = Key(name, METADATA, METADATA_NAME)
@@ -240,5 +226,4 @@ OPERATIONS: dict[str, Operation] = {
     "list topic permissions": list_topic_permissions,
     "put vhost": put_vhost,
     "delete vhost": delete_vhost,
-    "show vhost": show_vhost,
 }
