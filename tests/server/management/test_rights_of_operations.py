@@ -348,6 +348,11 @@ def outcome(client: ManagementClient, operation: str, **fields: object) -> str:
         while "done" not in client.line():
             pass
         return "passed"
+    if operation == "import definitions":  # Refused, it ends the connection.
+        client = ManagementClient(client.path, client.ticket)
+        code = refusal(client, operation, **fields)
+        client.close()
+        return "refused" if code == "refused" else "passed"
     return "refused" if refusal(client, operation, **fields) == "refused" else "passed"
 
 
