@@ -5,6 +5,7 @@ from headrace.gateway.conversion.neutral cimport Properties
 from headrace.wire.memory cimport get16, get32, get64
 from headrace.wire.table cimport check_table
 from headrace.wire.property_bits cimport (
+    DELIVERY_FLAGS, MESSAGE_FLAGS, REPLY_TO_FLAGS, REPLY_TO_HAS_EXCHANGE, REPLY_TO_HAS_ROUTING_KEY,
     DELIVERY_HAS_DELIVERY_MODE, DELIVERY_HAS_EXCHANGE, DELIVERY_HAS_EXPIRATION,
     DELIVERY_HAS_PRIORITY, DELIVERY_HAS_RESUME_ID, DELIVERY_HAS_RESUME_TTL,
     DELIVERY_HAS_ROUTING_KEY, DELIVERY_HAS_TIMESTAMP, DELIVERY_HAS_TTL,

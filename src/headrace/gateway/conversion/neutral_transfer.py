@@ -53,6 +53,7 @@ from headrace.gateway.conversion.neutral_values import (
 if not cython.compiled:
     from headrace.wire.memory import get16, get32, get64
     from headrace.wire.property_bits import (
+        DELIVERY_FLAGS,
         DELIVERY_HAS_DELIVERY_MODE,
         DELIVERY_HAS_EXCHANGE,
         DELIVERY_HAS_EXPIRATION,
@@ -62,6 +63,7 @@ if not cython.compiled:
         DELIVERY_HAS_ROUTING_KEY,
         DELIVERY_HAS_TIMESTAMP,
         DELIVERY_HAS_TTL,
+        MESSAGE_FLAGS,
         MESSAGE_HAS_APP_ID,
         MESSAGE_HAS_APPLICATION_HEADERS,
         MESSAGE_HAS_CONTENT_ENCODING,
@@ -71,6 +73,9 @@ if not cython.compiled:
         MESSAGE_HAS_MESSAGE_ID,
         MESSAGE_HAS_REPLY_TO,
         MESSAGE_HAS_USER_ID,
+        REPLY_TO_FLAGS,
+        REPLY_TO_HAS_EXCHANGE,
+        REPLY_TO_HAS_ROUTING_KEY,
     )
     from headrace.wire.table import check_table
 
@@ -133,7 +138,7 @@ def _flags(d: bytes, at: int, end: int, known: int) -> int:
 
 
 def _read_delivery(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, 0xFFF)
+    flags = _flags(d, at, end, DELIVERY_FLAGS)
     at += 2
     fixed = (flags >> 3 & 1) + (flags >> 4 & 1) + 8 * ((flags >> 5 & 1) + (flags >> 6 & 1))
     fixed += 8 * (flags >> 7 & 1)
@@ -187,7 +192,7 @@ def _octets(d: bytes, at: int, end: int) -> bytes:
 
 
 def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, 0x1FF)
+    flags = _flags(d, at, end, MESSAGE_FLAGS)
     at += 2
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
@@ -243,7 +248,7 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
             MESSAGE_HAS_APPLICATION_HEADERS,
             _application_headers([], name, value),
         )
-    flags = _flags(payload, start, stop, 0x1FF)
+    flags = _flags(payload, start, stop, MESSAGE_FLAGS)
     at = _application_headers_at(payload, start + 2, stop, flags)
     entries: list[Entry] = []
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
@@ -296,12 +301,12 @@ def _skip_octets(d: bytes, at: int, end: int) -> int:
 
 
 def _read_reply_to(p: Properties, d: bytes, at: int, end: int) -> None:
-    flags = _flags(d, at, end, 0x3)
+    flags = _flags(d, at, end, REPLY_TO_FLAGS)
     at += 2
-    if flags & 1:
+    if flags & REPLY_TO_HAS_EXCHANGE:
         p.reply_exchange = _text(d, at, end)
         at += 1 + len(p.reply_exchange)
-    if flags & 2:
+    if flags & REPLY_TO_HAS_ROUTING_KEY:
         p.reply_key = _text(d, at, end)
         at += 1 + len(p.reply_key)
     if at != end:

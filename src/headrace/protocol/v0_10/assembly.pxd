@@ -9,6 +9,11 @@ cdef enum:
     C_LAST_SEGMENT = 4
     C_FIRST_FRAME = 2
     C_LAST_FRAME = 1
+    C_BEGINS = 10
+    C_ONE_SEGMENT = 12
+    C_FIRST_WHOLE = 11
+    C_WHOLE = 15
+    C_CONTROL = 0
     C_COMMAND = 1
     C_HEADER = 2
     C_BODY = 3

@@ -21,7 +21,12 @@ FIRST_SEGMENT = 8
 LAST_SEGMENT = 4
 FIRST_FRAME = 2
 LAST_FRAME = 1
+BEGINS = FIRST_SEGMENT | FIRST_FRAME  # The first frame of an assembly.
+ONE_SEGMENT = FIRST_SEGMENT | LAST_SEGMENT  # An assembly of one segment.
+FIRST_WHOLE = BEGINS | LAST_FRAME  # A first segment of one frame; others follow.
+WHOLE = FIRST_WHOLE | LAST_SEGMENT  # An assembly of one frame.
 
+CONTROL = 0
 COMMAND = 1
 HEADER = 2
 BODY = 3
@@ -29,6 +34,8 @@ BODY = 3
 EMPTY_FRAMES_MAX = 64  # Frames of one assembly that bring nothing and end nothing.
 PART_MIN = 32768  # Octets; smaller pieces of a body are gathered.
 PART_MAX = 131072
+if not cython.compiled:
+    C_BEGINS = BEGINS
 
 
 class Assembly:
@@ -84,7 +91,7 @@ class Assembly:
             CloseError: the flags do not fit.
         """
         if self.inside and self.kind == 0:  # Somewhere within a command whose beginning we lost.
-            if flags & 10 == 10:
+            if flags & C_BEGINS == C_BEGINS:
                 raise framing("a command begins where the rest of one is due")
             self.kind = kind
         elif self.inside:

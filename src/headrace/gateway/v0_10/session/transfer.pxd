@@ -9,6 +9,7 @@ from headrace.model.counters cimport Counters
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.property_bits cimport (
+    DELIVERY_HAS_DISCARD_UNROUTABLE, DELIVERY_HAS_IMMEDIATE, DELIVERY_HAS_REDELIVERED,
     DELIVERY_HAS_TTL,
 )
 

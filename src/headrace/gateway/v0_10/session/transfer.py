@@ -17,7 +17,12 @@ if not cython.compiled:
     from headrace.model.message import KIND_TRANSFER as C_KIND_TRANSFER
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
-    from headrace.wire.property_bits import DELIVERY_HAS_TTL
+    from headrace.wire.property_bits import (
+        DELIVERY_HAS_DISCARD_UNROUTABLE,
+        DELIVERY_HAS_IMMEDIATE,
+        DELIVERY_HAS_REDELIVERED,
+        DELIVERY_HAS_TTL,
+    )
 
 from headrace.gateway.messages.delay_header import ENTRY as DELAY_ENTRY
 from headrace.gateway.messages.delay_header import account_of, delayed, signed_0_10
@@ -105,8 +110,8 @@ class ParsedTransfer(Publish):
         now_ms = self.counters.now_ms
         # Clients that leave the mode out do not know what to do with an accept.
         self.explicit = transfer.accept_mode == ACCEPTED_EXPLICITLY
-        self.discards = read.flags & 1 != 0
-        self.immediate = read.flags & 2 != 0
+        self.discards = read.flags & DELIVERY_HAS_DISCARD_UNROUTABLE != 0
+        self.immediate = read.flags & DELIVERY_HAS_IMMEDIATE != 0
         self.rare = self.immediate or self.fragment is not None or self.publishing is not None
         self.persistent = read.delivery_mode == PERSISTENT_MODE
         self.priority = read.priority
@@ -119,7 +124,7 @@ class ParsedTransfer(Publish):
         size = len(self.delivered_header).to_bytes(4, "big")
         self.prefix = address + b"\x00\x00" + size + self.delivered_header
         self.flags = C_KIND_TRANSFER
-        if read.flags & 4:
+        if read.flags & DELIVERY_HAS_REDELIVERED:
             self.flags |= C_REDELIVERED
         route = self.find_route(address, exchange, key, read.rest)
         if route.keeps:

@@ -23,6 +23,7 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.connection.frames import FrameReader
@@ -199,7 +200,7 @@ class Connection(SessionConnection):
             self.attachments.peer_detached(session, control)
         elif session is None:
             self.not_attached(number)
-        elif session.state != 3 or not session.ended:
+        elif session.state != C_DETACHING or not session.ended:
             session.on_control(control)
 
     def connection_control(self, number: int, control: Control) -> None:
@@ -297,7 +298,7 @@ class Connection(SessionConnection):
                 session.fail(error)
             return
         if isinstance(error, DetachError) and session is not None:
-            if session.connection is self and session.state != 3:
+            if session.connection is self and session.state != C_DETACHING:
                 session.tell()
                 log.info("session detached: %s", error)
                 self.write_control(

@@ -21,6 +21,15 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.v0_10.assembly import BEGINS as C_BEGINS
+    from headrace.protocol.v0_10.assembly import COMMAND as C_COMMAND
+    from headrace.protocol.v0_10.assembly import CONTROL as C_CONTROL
+    from headrace.protocol.v0_10.assembly import FIRST_FRAME as C_FIRST_FRAME
+    from headrace.protocol.v0_10.assembly import FIRST_WHOLE as C_FIRST_WHOLE
+    from headrace.protocol.v0_10.assembly import LAST_FRAME as C_LAST_FRAME
+    from headrace.protocol.v0_10.assembly import ONE_SEGMENT as C_ONE_SEGMENT
+    from headrace.protocol.v0_10.assembly import WHOLE as C_WHOLE
+    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
@@ -189,12 +198,16 @@ class FrameReader:
                 connection.last = session
             connection.session = session
             if (
-                kind == 1
+                kind == C_COMMAND
                 and session is not None
                 and session.fast_path
                 and connection.state_number == STATE_OPEN
             ):
-                if flags == 11 and size > 15 and get32(d, pos + 12) >> 1 == TRANSFER_START:
+                if (
+                    flags == C_FIRST_WHOLE
+                    and size > 15
+                    and get32(d, pos + 12) >> 1 == TRANSFER_START
+                ):
                     pos = self.transfer_frames(session, d, pos, end, n)
                     if pos < 0:
                         return -pos - 1
@@ -202,7 +215,7 @@ class FrameReader:
                         return pos
                     continue
                 if (
-                    flags == 15
+                    flags == C_WHOLE
                     and size > 19
                     and get32(d, pos + 12) >> 1 == ACCEPT_START
                     and get16(d, pos + 16) == 0x0100
@@ -217,7 +230,7 @@ class FrameReader:
                         return pos
                     continue
             connection.work_left -= C_METHOD_WORK
-            if kind == 0:
+            if kind == C_CONTROL:
                 self.control_frame(session, flags, number, d, pos + 12, end)
             elif connection.state_number == STATE_CLOSING:
                 pass
@@ -225,7 +238,7 @@ class FrameReader:
                 self.after = n
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
-                if flags & 10 == 10:
+                if flags & C_BEGINS == C_BEGINS:
                     connection.not_attached(number)
             else:
                 connection.current = 0
@@ -341,8 +354,8 @@ class FrameReader:
         """A frame of the control track came."""
         if (
             session is not None
-            and session.state == 2
-            and flags == 15
+            and session.state == C_ATTACHED
+            and flags == C_WHOLE
             and hi - lo > 6
             and get16(d, lo) == 0x020A
             and d[lo + 2] | 2 == 3
@@ -354,16 +367,16 @@ class FrameReader:
         ):
             session.completed_frame(d, lo, hi)
             return
-        if flags & 12 != 12:
+        if flags & C_ONE_SEGMENT != C_ONE_SEGMENT:
             raise CloseError(CloseCode.FRAMING_ERROR, "a control has one segment")
         begun = self.controls.pop(number, None)
-        if (begun is None) != (flags & 2 != 0):
+        if (begun is None) != (flags & C_FIRST_FRAME != 0):
             raise CloseError(CloseCode.FRAMING_ERROR, "a control's frames are out of order")
         payload = cut(d, lo, hi)
         if begun is not None:
             self.control_octets -= len(begun)
             payload = begun + payload
-        if not flags & 1:
+        if not flags & C_LAST_FRAME:
             self.control_octets += len(payload)
             self.control_empty += hi == lo
             if self.control_octets > CONTROL_OCTETS_MAX or self.control_empty > EMPTY_FRAMES_MAX:

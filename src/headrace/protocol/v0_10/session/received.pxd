@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.assembly cimport Assembly
+from headrace.protocol.v0_10.assembly cimport Assembly, C_BEGINS, C_BODY, C_COMMAND, C_HEADER
 from headrace.protocol.v0_10.attachment cimport (
     C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionConnection, SessionPort,
 )

@@ -15,6 +15,10 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.v0_10.assembly import BEGINS as C_BEGINS
+    from headrace.protocol.v0_10.assembly import BODY as C_BODY
+    from headrace.protocol.v0_10.assembly import COMMAND as C_COMMAND
+    from headrace.protocol.v0_10.assembly import HEADER as C_HEADER
     from headrace.protocol.v0_10.assembly import Assembly
     from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
@@ -174,26 +178,26 @@ class ReceivedCommands:
             raise unknown_ids("commands before session.command-point")
         assembly = self.assembly
         if not assembly.active:
-            if flags & 10 != 10:
+            if flags & C_BEGINS != C_BEGINS:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
             assembly.begin(session.cursor != session.next_in, session.connection.pool)
             session.fast_path = False
-        if kind == 2 and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
+        if kind == C_HEADER and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
             self.refuse("a header segment is too large")
-        if kind == 1 and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
+        if kind == C_COMMAND and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
             self.refuse("a command segment is too large")
-        if kind == 3 and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
+        if kind == C_BODY and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
             self.find_sink()
-        elif kind == 3 and assembly.body_size + hi - lo > session.connection.body_max:
+        elif kind == C_BODY and assembly.body_size + hi - lo > session.connection.body_max:
             self.refuse(
                 f"a body is larger than the maximum of {session.connection.body_max} octets"
             )
-        elif kind == 3 and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
+        elif kind == C_BODY and (assembly.body_size + hi - lo) >> 20 != assembly.body_size >> 20:
             self.check_unfinished()
         if not assembly.add(flags, kind, d, lo, hi):
             return
         if not assembly.last_segment:
-            if kind == 1 and not assembly.discarding:
+            if kind == C_COMMAND and not assembly.discarding:
                 self.check_segments(assembly.command)
             return
         self.assembled()
