@@ -91,7 +91,9 @@ def test_the_node_has_a_name_with_a_host(console: LocalConsole) -> None:
     assert found["memory"]["total"]["rss"] > 1 << 20
     assert found["fd_used"] > 3
     assert found["disk_free"] > 0
-    assert console.get(f"/api/nodes/{node['name']}/memory")["memory"] == found["memory"]
+    assert (
+        console.get(f"/api/nodes/{node['name']}/memory")["memory"].keys() == found["memory"].keys()
+    )
     assert console.ask("GET", "/api/nodes/rabbit@elsewhere").status == 404
 
 

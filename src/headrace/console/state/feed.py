@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.untyped import JsonObject
 
-QUICK_S = 0.01  # A list that takes no longer to read is read for each request;
+SHORT = 2000  # A list of no more rows is read for each request;
 SHARE = 20.0  # others when they are older than this many times what reading took,
 OLD_S = 5.0  # and at this age at the latest.
 
@@ -69,7 +69,7 @@ class Feed:
             self.took_s = self._read_s - began_s
 
     def _limit_s(self) -> float:
-        return 0.0 if self.took_s < QUICK_S else min(OLD_S, SHARE * self.took_s)
+        return 0.0 if len(self.objects) <= SHORT else min(OLD_S, SHARE * self.took_s)
 
     def forget(self) -> None:
         """Have the next request read the list: something was changed."""
