@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the pages of docs that are made from tables: settings, Spark's options, the list of ADRs.
+"""Write the pages of docs that are made from tables: settings, the HTTP API, Spark's options, ADRs.
 
 python tools/gen_pages.py            # write them
 python tools/gen_pages.py --check    # exit 1 when one is not what would be written
@@ -8,6 +8,7 @@ python tools/gen_pages.py --check    # exit 1 when one is not what would be writ
 import sys
 from pathlib import Path
 
+from headrace.console.api import table as console_routes
 from headrace.server.config import settings_page as settings
 from headrace.spark.options import page as spark_options
 
@@ -32,6 +33,7 @@ def decisions() -> str:
 
 PAGES = {
     "reference/settings.md": settings.manual,
+    "reference/management-api.md": console_routes.manual,
     "reference/spark-options.md": spark_options.manual,
     "adr/index.md": decisions,
 }

@@ -7,6 +7,7 @@ from headrace.console.api import (
     exchanges,
     health,
     nodes,
+    openapi,
     others,
     overview,
     queues,
@@ -14,18 +15,26 @@ from headrace.console.api import (
     users,
     vhosts,
 )
+from headrace.console.http.openapi import manual as page_of
 from headrace.console.http.routes import Route
 
-ROUTES: tuple[Route, ...] = (
-    *overview.ROUTES,
-    *nodes.ROUTES,
-    *vhosts.ROUTES,
-    *queues.ROUTES,
-    *exchanges.ROUTES,
-    *clients.ROUTES,
-    *users.ROUTES,
-    *rules.ROUTES,
-    *definitions.ROUTES,
-    *health.ROUTES,
-    *others.ROUTES,
+ROUTES: tuple[Route, ...] = openapi.with_document(
+    (
+        *overview.ROUTES,
+        *nodes.ROUTES,
+        *vhosts.ROUTES,
+        *queues.ROUTES,
+        *exchanges.ROUTES,
+        *clients.ROUTES,
+        *users.ROUTES,
+        *rules.ROUTES,
+        *definitions.ROUTES,
+        *health.ROUTES,
+        *others.ROUTES,
+    )
 )
+
+
+def manual() -> str:
+    """Return the text of docs/reference/management-api.md."""
+    return page_of(ROUTES)

@@ -78,6 +78,12 @@ class Authentication:
             if not lock.locked():
                 self._asking.pop(key, None)
 
+    def forget(self, identity: Identity) -> None:
+        """Have the next request of a user log in again: its ticket has ended."""
+        for key, one in list(self._remembered.items()):
+            if one.identity.ticket == identity.ticket:
+                del self._remembered[key]
+
     async def _still(self, key: bytes) -> Identity | None:
         one = self._remembered.get(key)
         if one is None:

@@ -49,6 +49,11 @@ class HttpCall:
         self.state = state
         self.settings = settings
         self._identity = identity
+        self._body: bytes | None = None
+
+    def act_as(self, identity: Identity) -> None:
+        """Go on with another ticket of the user."""
+        self._identity = identity
 
     @property
     def identity(self) -> Identity:
@@ -102,6 +107,11 @@ class HttpCall:
         Raises:
             HttpError: it is too long, or too slow.
         """
+        if self._body is None:
+            self._body = await self._read_body()
+        return self._body
+
+    async def _read_body(self) -> bytes:
         most = self.route.body_max
         length = self.request.content_length
         if length is not None and length > most:

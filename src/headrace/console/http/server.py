@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aiohttp.web_response import Response
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.broker.logins import ENDED
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
 from headrace.console.http.errors import HttpError, of_operation
@@ -103,6 +104,17 @@ class Port:
         finally:
             self.server.wait(connection)
 
+    async def _run(self, call: HttpCall) -> object:
+        """Run the handler; once more when the ticket ended, as with the broker's restart."""
+        try:
+            return await call.route.handler(call)
+        except OperationRefused as error:
+            if error.text != ENDED or call.route.tag == NOBODY:
+                raise
+        self._authentication.forget(call.identity)
+        call.act_as(await self._authentication.identify(call.request))
+        return await call.route.handler(call)
+
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         if not self._hosts.allow(request.headers.get("Host")):
             reason = "the Host header names no host of this server; console_names allows others"
@@ -136,7 +148,7 @@ class Port:
         )
         with self._of_user.one("" if identity is None else identity.name):
             try:
-                return await respond(await route.handler(call), request)
+                return await respond(await self._run(call), request)
             finally:
                 if request.method not in SAFE:
                     self._state.forget()

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of routes as an OpenAPI document, and as a page of the documentation."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.console.http.routes import NOBODY, Parameter, Route
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.untyped import JsonObject
+
+VERSION = "3.1.0"
+ERROR: JsonObject = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
+    "required": ["error", "reason"],
+}
+OF_LISTS = (
+    Parameter("page", "The page, from 1; without it the whole list.", "integer"),
+    Parameter("page_size", "Rows of a page, 100 by default, 500 at most.", "integer"),
+    Parameter("name", "Only rows whose name has this text, or matches it; without case."),
+    Parameter("use_regex", "`name` is a regular expression of RE2.", "boolean"),
+    Parameter("sort", "The column to sort by; dots lead into objects."),
+    Parameter("sort_reverse", "The largest first.", "boolean"),
+)
+OF_ALL = (Parameter("columns", "Only these columns, separated by commas; dots lead into objects."),)
+PLACE = re.compile(r"\{(\w+)\}")
+RIGHTS = {NOBODY: "no login"}
+
+
+def document(
+    routes: Iterable[Route], schemas: Mapping[str, JsonObject], version: str
+) -> JsonObject:
+    """Return the OpenAPI document of a table; ``schemas`` has those of answers, by path."""
+    paths: JsonObject = {}
+    for route in routes:
+        for path in (route.path, *route.aliases):
+            paths.setdefault(path, {})[route.method.lower()] = operation(route, path, schemas)
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "Headrace's HTTP API",
+            "version": version,
+            "description": "RabbitMQ's management API, served by `headrace console`.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": ERROR},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"basic": []}, {"bearer": []}],
+    }
+
+
+def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> JsonObject:
+    """Return one method of a path."""
+    schema = route.answer or schemas.get(route.path) or {}
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    found: JsonObject = {
+        "operationId": identifier(route.method, path),
+        "summary": route.summary,
+        "description": rights(route),
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in PLACE.findall(path)
+            ),
+            *(
+                {
+                    "name": one.name,
+                    "in": "query",
+                    "description": one.about,
+                    "schema": {"type": one.kind},
+                }
+                for one in parameters(route)
+            ),
+        ],
+        "responses": {
+            "default": {"description": "An error.", "content": error},
+            **(
+                {
+                    "200": {
+                        "description": "The answer.",
+                        "content": {"application/json": {"schema": schema}},
+                    }
+                }
+                if route.method == "GET"
+                else {"2XX": {"description": "Done."}}
+            ),
+        },
+    }
+    if route.body is not None:
+        found["requestBody"] = {"content": {"application/json": {"schema": route.body}}}
+    if route.tag == NOBODY:
+        found["security"] = []
+    return found
+
+
+def identifier(method: str, path: str) -> str:
+    """Return a name for one method of a path."""
+    words = re.findall(r"\w+", path.removeprefix("/api"))
+    return "_".join([method.lower(), *words])
+
+
+def parameters(route: Route) -> tuple[Parameter, ...]:
+    """Return the parameters of a route's query."""
+    common = OF_ALL if route.method == "GET" and route.tag != NOBODY else ()
+    return (*route.query, *(OF_LISTS if route.paged else ()), *common)
+
+
+def rights(route: Route) -> str:
+    """Return what a route needs, in words."""
+    tag = RIGHTS.get(route.tag) or f"tag {route.tag}"
+    return f"Needs {tag}; {route.permission}." if route.permission else f"Needs {tag}."
+
+
+HEAD = """# The HTTP API
+
+<!-- Generated from the table of routes in src/headrace/console by `make docs`; do not edit. -->
+
+`headrace console` serves RabbitMQ's management API on port 15672. Each route needs a login and a
+tag of the user; `viewer` reads what `monitoring` reads. The broker checks permissions, as for AMQP.
+`/api/openapi.json` has the same table as an OpenAPI 3.1 document.
+
+Names in a path are percent-encoded: `%2F` stands for the virtual host `/`. HEAD is answered as GET
+without a body, OPTIONS with the methods of a path. An error is `{"error": …, "reason": …}`.
+Lists take `page`, `page_size`, `name`, `use_regex`, `sort` and `sort_reverse`; objects and lists
+take `columns`.
+
+| Method | Path | Tag | Permission | What |
+|---|---|---|---|---|
+"""
+
+
+def manual(routes: Iterable[Route]) -> str:
+    """Return the text of the page."""
+    lines = [
+        f"| {route.method} | `{path}` | {route.tag or 'none, no login'} "
+        f"| {route.permission or 'none'} | {route.summary} |\n"
+        for route in routes
+        for path in (route.path, *route.aliases)
+    ]
+    return HEAD + "".join(lines)

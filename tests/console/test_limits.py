@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of connections and patterns, and a broker that ends and returns under the console."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.console.http import connections
+from headrace.console.http.limits import CONNECTIONS_MAX
+from support.console import LocalConsole
+from support.timeouts import PATIENCE_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPLODES = "(a|aa)+$"
+
+
+def test_more_idle_connections_than_there_is_room_for(console: LocalConsole) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * CONNECTIONS_MAX + 1000  # Both sides are in this process.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, hard)), hard))
+    with contextlib.ExitStack() as idle:
+        for _ in range(CONNECTIONS_MAX + 20):
+            end = socket.create_connection(("127.0.0.1", console.port), PATIENCE_S)
+            idle.enter_context(contextlib.closing(end))
+        assert console.ask("GET", "/api/whoami").status == 200
+
+
+@pytest.mark.parametrize("raw", [b"", b"GET /api/whoami HTTP/1.1\r\nHost: loc"])
+def test_a_connection_that_waits_is_closed(console: LocalConsole, monkeypatch, raw: bytes) -> None:
+    monkeypatch.setattr(connections, "WAIT_S", 0.1)
+    with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
+        end.sendall(raw)
+        with contextlib.suppress(ConnectionResetError):
+            assert end.recv(1) == b""
+
+
+def test_a_pattern_that_explodes_elsewhere_is_quick(console: LocalConsole) -> None:
+    pattern = EXPLODES.replace("+", "%2B")
+    began = time.monotonic()
+    assert console.ask("GET", f"/api/users?name={pattern}&use_regex=true").status == 200
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_broker_that_ends_and_returns(tmp_path: Path) -> None:
+    with LocalConsole(tmp_path) as console:
+        assert console.get("/api/whoami")["name"] == "guest"
+        console.broker.stop()
+        gone = console.ask("GET", "/api/overview")
+        assert (gone.status, gone.json["error"]) == (503, "service_unavailable")
+        probe = console.ask("GET", "/api/health/checks/is-in-service", user=None)
+        assert probe.status == 503
+        console.broker.start()
+        assert console.get("/api/overview")["node"]
+        assert console.get("/api/whoami")["name"] == "guest"
+
+
+def test_a_changed_password_ends_the_login(console: LocalConsole, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.console.http.authentication.FRESH_S", 0.0)
+    link = console.console.link
+    console.run(link.ask("put user", name="eve", password="before-it-changes", tags=["monitoring"]))
+    old = ("eve", "before-it-changes")
+    assert console.ask("GET", "/api/whoami", user=old).status == 200
+    console.run(link.ask("put user", name="eve", password="after-it-changed", tags=["monitoring"]))
+    assert console.ask("GET", "/api/whoami", user=old).status == 401
+    assert console.ask("GET", "/api/whoami", user=("eve", "after-it-changed")).status == 200

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may ask for what: every route by every tag, and the virtual hosts of others."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.client import blocking
+from headrace.console.api.table import ROUTES
+from headrace.console.http.routes import (
+    ADMINISTRATOR,
+    ALLOWED,
+    MANAGEMENT,
+    MONITORING,
+    NOBODY,
+    POLICYMAKER,
+    TAGS,
+    VIEWER,
+    Route,
+)
+
+if TYPE_CHECKING:
+    from support.console import LocalConsole
+
+SECRET = "a-password-of-tests"
+VALUES = {
+    "vhost": "%2F",
+    "queue": "mine",
+    "exchange": "amq.topic",
+    "source": "amq.topic",
+    "kind": "q",
+    "destination": "mine",
+    "user": "guest",
+    "username": "guest",
+    "port": "1",
+    "protocols": "amqp",
+    "within": "1",
+    "unit": "days",
+}
+READ = [route for route in ROUTES if route.method == "GET"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def users(console: LocalConsole) -> None:
+    """A user of each tag, and of none, with permissions in / only; queues here and elsewhere."""
+    link = console.console.link
+    console.run(link.ask("put vhost", name="other"))
+    for name in (*TAGS, "nothing"):
+        tags = [] if name == "nothing" else [name]
+        console.run(link.ask("put user", name=name, password=SECRET, tags=tags))
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        console.run(link.ask("put permission", user=name, vhost="/", **everything))
+    console.run(
+        link.ask("put permission", user="guest", vhost="other", configure=".*", write="", read="")
+    )
+    for vhost, name in (("/", "mine"), ("other", "theirs")):
+        with blocking.connect(console.broker.url_of(vhost=vhost)) as connection:
+            connection.channel().declare_queue(name)
+
+
+def path_of(route: Route) -> str:
+    """Return a path of a route."""
+    return re.sub(r"\{(\w+)\}", lambda found: VALUES.get(found[1], "none"), route.path)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
+def test_every_route_by_every_tag(console: LocalConsole, route: Route, tag: str) -> None:
+    answer = console.ask("GET", path_of(route), user=(tag, SECRET))
+    allowed = route.tag == NOBODY or tag in ALLOWED[route.tag]
+    assert (answer.status != 401) is allowed, answer.body
+    if not allowed:
+        assert answer.json["error"] == "not_authorised"
+
+
+@pytest.mark.parametrize("route", READ, ids=lambda route: route.path)
+def test_without_login_only_probes_answer(console: LocalConsole, route: Route) -> None:
+    answer = console.ask("GET", path_of(route), user=None)
+    assert (answer.status == 401) is (route.tag != NOBODY)
+
+
+def test_the_table_of_tags() -> None:
+    assert ALLOWED[MANAGEMENT] == set(TAGS)
+    assert ALLOWED[POLICYMAKER] == {POLICYMAKER, ADMINISTRATOR}
+    assert ALLOWED[MONITORING] == {MONITORING, ADMINISTRATOR, VIEWER}
+    assert ALLOWED[ADMINISTRATOR] == {ADMINISTRATOR}
+
+
+def test_a_viewer_changes_nothing() -> None:
+    for method in ("PUT", "POST", "DELETE"):
+        route = Route(method, "/", READ[0].handler, MANAGEMENT, "", "")
+        assert not route.allows((VIEWER,))
+        assert route.allows((VIEWER, MANAGEMENT))
+
+
+def test_a_user_without_tags_is_no_user_of_the_console(console: LocalConsole) -> None:
+    answer = console.ask("GET", "/api/whoami", user=("nothing", SECRET))
+    assert (answer.status, answer.json["reason"]) == (401, "Not management user")
+
+
+@pytest.mark.parametrize(
+    ("tag", "seen"),
+    [(MANAGEMENT, ["mine"]), (POLICYMAKER, ["mine"]), (MONITORING, ["mine", "theirs"])],
+)
+def test_users_see_the_virtual_hosts_that_they_may_open(console: LocalConsole, tag, seen) -> None:
+    user = (tag, SECRET)
+    rows = console.get("/api/queues?sort=name", user=user)
+    assert [row["name"] for row in rows] == seen
+    status = 200 if len(seen) == 2 else 404
+    for path in ("queues/other", "queues/other/theirs", "vhosts/other", "bindings/other"):
+        assert console.ask("GET", f"/api/{path}", user=user).status == status, path
+    found = console.get("/api/overview", user=user)
+    assert found["object_totals"]["queues"] == len(seen)
+
+
+def test_only_administrators_and_monitors_see_connections_of_others(console: LocalConsole) -> None:
+    with blocking.connect(console.broker.url):
+        assert console.get("/api/connections", user=(MANAGEMENT, SECRET)) == []
+        (row,) = console.get("/api/connections", user=(VIEWER, SECRET))
+        path = f"/api/connections/{row['name'].replace(' ', '%20')}"
+        assert console.ask("GET", path, user=(MANAGEMENT, SECRET)).status == 404
