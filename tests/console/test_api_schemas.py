@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import jsonschema
@@ -25,7 +25,7 @@ WINDOWS = "lengths_age=60&lengths_incr=5&msg_rates_age=60&msg_rates_incr=5"
 @pytest.fixture(scope="module")
 def places(console: LocalConsole) -> Iterator[dict[str, str]]:
     """One object of each kind, and the names by which paths lead to them."""
-    link = console.console.link
+    link: Any = console.console.link
     policy = {"vhost": "/", "name": "p", "pattern": ".*", "definition": {"max-length": 9}}
     console.run(link.ask("put policy", **policy))
     console.run(link.ask("put operator policy", **policy))

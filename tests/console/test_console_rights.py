@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -46,7 +46,7 @@ READ = [route for route in ROUTES if route.method == "GET"]
 @pytest.fixture(scope="module", autouse=True)
 def users(console: LocalConsole) -> None:
     """A user of each tag, and of none, with permissions in / only; queues here and elsewhere."""
-    link = console.console.link
+    link: Any = console.console.link
     console.run(link.ask("put vhost", name="other"))
     for name in (*TAGS, "nothing"):
         tags = [] if name == "nothing" else [name]
