@@ -14,6 +14,7 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
+from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import accounts, errands, messages, parameters, topology
 
 OPERATIONS: dict[str, Operation] = {
@@ -29,6 +30,7 @@ OPERATIONS: dict[str, Operation] = {
     **objects.OPERATIONS,
     **parameters.OPERATIONS,
     **peek.OPERATIONS,
+    **sampling.OPERATIONS,
     **service.OPERATIONS,
     **topology.OPERATIONS,
     **tracing.OPERATIONS,

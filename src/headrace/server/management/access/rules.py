@@ -85,6 +85,7 @@ RULES: dict[str, Rule] = {
     "list topic permissions": Rule(LOOK),
     "status": Rule(MONITOR),
     "events": Rule(LOOK),
+    "sample": Rule(LOOK),
     "list alarms": Rule(MONITOR),
     "list users": Rule(ADMINISTER),
     "show user": Rule(ADMINISTER),

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation ``sample``."""
+
+from __future__ import annotations
+
+import base64
+import sys
+import time
+from array import array
+from typing import TYPE_CHECKING
+
+from headrace.server.management.sampling.rows import CHANNEL, CONNECTION, SHAPES, TOTALS
+from headrace.server.management.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.sampling.sampler import Track
+
+LOOKED_AT = 256  # Objects of a step that has nothing to tell,
+ROWS = 64  # and rows of a line.
+
+
+async def sample(call: Call) -> Steps:
+    """Tell the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
+    since = call.number("since", 0)
+    kinds = kinds_of(call)
+    broker = call.broker
+    if broker.sampler is None:
+        broker.sampler = Sampler(broker)
+    began_s = time.monotonic()
+    await broker.sampler.look()
+    return tell(call, broker.sampler, kinds, since, began_s)
+
+
+def kinds_of(call: Call) -> list[str]:
+    """Return the kinds of a request, in the order in which they are told; all by default."""
+    wanted = call.request.get("kinds", list(SHAPES))
+    if not isinstance(wanted, list) or not all(
+        isinstance(one, str) and one in SHAPES for one in wanted
+    ):
+        call.refuse("bad-request", f"kinds are {', '.join(SHAPES)}")
+    return [kind for kind in SHAPES if kind in wanted]
+
+
+def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: float) -> Steps:
+    """Yield the lines of an answer."""
+    epoch = sampler.complete
+    everything = not sampler.first <= since <= epoch
+    if everything:
+        since = 0
+    for kind in kinds:
+        changed: list[Track] = []
+        for at, track in enumerate(list(sampler.kinds[kind].values())):
+            if since < track.changed and 0 < track.born <= epoch and sees(call, kind, track):
+                changed.append(track)
+            if len(changed) == ROWS:
+                yield line(kind, changed, since)
+                changed = []
+            elif not at % LOOKED_AT:
+                yield None
+        if changed:
+            yield line(kind, changed, since)
+    yield from tell_gone(call, sampler, kinds, since, epoch)
+    took_ms = round(1000 * (time.monotonic() - began_s))
+    return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
+
+
+def tell_gone(call: Call, sampler: Sampler, kinds: list[str], since: int, epoch: int) -> Steps:
+    """Yield the numbers of the objects that the client knows and that are gone."""
+    gone: dict[str, list[int]] = {kind: [] for kind in kinds}
+    for at, (when, kind, track) in enumerate(list(sampler.gone)):
+        known = track.born <= since < when <= epoch
+        if known and kind in gone and sees(call, kind, track):
+            gone[kind].append(track.number)
+        if not at % LOOKED_AT:
+            yield None
+    for kind, numbers in gone.items():
+        for at in range(0, len(numbers), LOOKED_AT):
+            yield {**line(kind, [], since), "gone": numbers[at : at + LOOKED_AT]}
+    return {}
+
+
+def sees(call: Call, kind: str, track: Track) -> bool:
+    """Return True if the user of a call sees an object, by the rules of lists."""
+    if not track.number:
+        return False
+    if kind in (CONNECTION, CHANNEL):
+        return call.sees_user(track.user)
+    return call.sees_all if kind == TOTALS else call.sees_vhost(track.vhost)
+
+
+def line(kind: str, tracks: list[Track], since: int) -> Answered:
+    """Return the line of some rows."""
+    names = SHAPES[kind].columns
+    columns = zip(*[track.values for track in tracks], strict=True) if tracks else ()
+    return {
+        "kind": kind,
+        "ids": packed([track.number for track in tracks]),
+        "columns": {name: packed(column) for name, column in zip(names, columns, strict=False)},
+        "new": [[track.number, *track.static] for track in tracks if track.born > since],
+        "gone": [],
+    }
+
+
+def packed(numbers: list[int] | tuple[int, ...]) -> str:
+    """Return signed integers of 64 bits, little-endian, in base64."""
+    column = array("q", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return base64.b64encode(column).decode()
+
+
+OPERATIONS: dict[str, Operation] = {"sample": sample}

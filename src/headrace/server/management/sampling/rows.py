@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample has of each kind of object: what stays the same, and what is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.model.arguments.values import queue_type
+from headrace.protocol.v0_x.handshake import State
+from headrace.server.config.json_values import as_json
+from headrace.server.management.clients import describe_connection, octets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.queue.queue import Queue
+    from headrace.server.management.clients import ChannelRow, ClientConnection
+
+Values = tuple[int, ...]
+Static = tuple[object, ...]
+
+TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
+EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
+
+
+class Shape(NamedTuple):
+    """The names of what a row has."""
+
+    static: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+#: What queues are counted by, in this order, in every row that adds them up.
+COUNTED = (
+    *("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers"),
+    *("published", "delivered", "acknowledged"),
+)
+#: The last of them only grow: those of deleted queues stay in the sums.
+GROWING = 3
+
+SHAPES: Mapping[str, Shape] = {
+    TOTALS: Shape(
+        ("name",),
+        (
+            *COUNTED,
+            *("received", "vhosts", "exchanges", "connections", "channels", "queues"),
+            *("memory_used", "memory_max"),
+        ),
+    ),
+    VHOST: Shape(("name",), (*COUNTED, "queues", "exchanges", "connections")),
+    QUEUE: Shape(
+        ("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"), COUNTED
+    ),
+    EXCHANGE: Shape(
+        ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
+        ("bindings",),
+    ),
+    CONNECTION: Shape(
+        ("number", "name", "vhost", "user", "host", "port", "protocol"),
+        ("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
+    ),
+    CHANNEL: Shape(
+        ("number", "name", "vhost", "user", "connection"),
+        ("consumers", "unacked", "prefetch", "flow"),
+    ),
+}
+
+
+# --- Queues and exchanges ------------------------------------------------------------------------
+
+
+def queue_static(queue: Queue, vhost: str) -> Static:
+    """Return what stays the same of a queue."""
+    return (
+        queue.name,
+        vhost,
+        queue_type(queue.arguments),
+        bool(queue.durable),
+        bool(queue.auto_delete),
+        queue.exclusive_owner is not None,
+        as_json(queue.arguments),
+    )
+
+
+def queue_values(queue: Queue) -> Values:
+    """Return the numbers of a queue, its lanes included, in the order of :data:`COUNTED`."""
+    if queue.lanes is not None:
+        lanes = [one_queue(lane) for lane in queue.lanes.values()]
+        return tuple(map(sum, zip(one_queue(queue), *lanes, strict=True)))
+    return one_queue(queue)
+
+
+def one_queue(queue: Queue) -> Values:
+    """Return the numbers of a queue of one content class."""
+    consumers = queue.round
+    return (
+        queue.ready.count,
+        queue.unacked_count,
+        queue.pending_count,
+        queue.ready_bytes,
+        queue.unacked_bytes,
+        0 if consumers is None else len(consumers.consumers),
+        queue.published,
+        queue.delivered,
+        queue.acknowledged,
+    )
+
+
+def exchange_static(exchange: Exchange, vhost: str) -> Static:
+    """Return what stays the same of an exchange."""
+    return (
+        exchange.name,
+        vhost,
+        exchange.type,
+        exchange.durable,
+        exchange.auto_delete,
+        exchange.internal,
+        as_json(exchange.arguments),
+    )
+
+
+# --- Clients -------------------------------------------------------------------------------------
+
+
+def is_open(connection: ClientConnection) -> bool:
+    """Return True if a connection has its user and virtual host, and is not closed."""
+    transport = connection.transport
+    return (
+        transport is not None
+        and not transport.closed
+        and connection.vhost is not None
+        and State(connection.state_number) is State.OPEN
+    )
+
+
+def connection_static(connection: ClientConnection) -> Static:
+    """Return what stays the same of an open connection."""
+    row = describe_connection(connection)
+    return (
+        *(row["id"], row["name"], row["vhost"], row["user"]),
+        *(row["host"], row["port"], row["protocol"]),
+    )
+
+
+def connection_values(connection: ClientConnection) -> Values:
+    """Return the numbers of a connection."""
+    octets = octets_of(connection.transport)
+    return (
+        octets["bytes_received"],
+        octets["bytes_sent"],
+        connection.channel_count(),
+        connection.pending(),
+        int(connection.blocked),
+    )
+
+
+def channel_static(row: ChannelRow) -> Static:
+    """Return what stays the same of a channel or session."""
+    return row["number"], row["name"], row["vhost"], row["user"], row["connection"]
+
+
+def channel_values(row: ChannelRow) -> Values:
+    """Return the numbers of a channel or session."""
+    return row["consumers"], row["unacked"], row["prefetch"], int(row["flow"])

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation ``sample``: what changed since the last look, against a real broker."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client.blocking import connect
+from headrace.server.management.sampling import sampler
+from headrace.server.management.sampling.rows import SHAPES
+from support.brokers.broker_process import until
+from support.management_socket import refusal
+
+if TYPE_CHECKING:
+    from headrace.testing import LocalBroker
+    from support.management_socket import ManagementClient
+
+PASSWORD = "a-long-word"
+
+
+class Mirror:
+    """The objects as a client that samples again and again knows them."""
+
+    def __init__(self, client: ManagementClient, *kinds: str) -> None:
+        self.client = client
+        self.kinds = list(kinds)
+        self.since = 0
+        self.static: dict[str, dict[int, dict[str, Any]]] = {}
+        self.rows: dict[str, dict[int, dict[str, int]]] = {}
+        self.changed: set[tuple[str, str]] = set()  # Kind and name, the last time,
+        self.gone: set[tuple[str, str]] = set()
+        self.done: dict[str, Any] = {}
+
+    def look(self) -> Mirror:
+        fields = {"kinds": self.kinds} if self.kinds else {}
+        items, self.done = self.client.listed("sample", since=self.since, **fields)
+        if self.done["everything"]:
+            self.static, self.rows = {}, {}
+        self.changed, self.gone = set(), set()
+        for item in items:
+            self._take(item)
+        self.since = self.done["epoch"]
+        return self
+
+    def _take(self, item: dict[str, Any]) -> None:
+        kind = item["kind"]
+        static, rows = self.static.setdefault(kind, {}), self.rows.setdefault(kind, {})
+        for number, *values in item["new"]:
+            assert number not in static
+            static[number] = dict(zip(SHAPES[kind].static, values, strict=True))
+        columns = {name: unpacked(text) for name, text in item["columns"].items()}
+        for at, number in enumerate(unpacked(item["ids"])):
+            rows[number] = {name: column[at] for name, column in columns.items()}
+            self.changed.add((kind, str(static[number].get("name"))))
+        for number in item["gone"]:
+            self.gone.add((kind, str(static.pop(number).get("name"))))
+            del rows[number]
+
+    def named(self, kind: str) -> dict[str, dict[str, int]]:
+        """Return the numbers of each object of a kind, by name."""
+        static = self.static.get(kind, {})
+        return {str(static[n].get("name")): row for n, row in self.rows.get(kind, {}).items()}
+
+    def number(self, kind: str, name: str) -> int:
+        """Return the number of an object."""
+        (found,) = [n for n, one in self.static[kind].items() if one["name"] == name]
+        return found
+
+
+def unpacked(text: str) -> list[int]:
+    """Return the numbers of a column; these tests run on little-endian machines."""
+    return array("q", base64.b64decode(text)).tolist()
+
+
+def add_user(operator: ManagementClient, name: str, tags: str, vhost: str) -> ManagementClient:
+    operator.ask("put user", name=name, password=PASSWORD, tags=tags)
+    operator.ask("put permission", vhost=vhost, user=name, configure=".*", write=".*", read=".*")
+    return operator.login(name, PASSWORD)
+
+
+def publish(operator: ManagementClient, queue: str, vhost: str = "/") -> None:
+    operator.ask("publish", vhost=vhost, exchange="", routing_key=queue, payload="four")
+
+
+def test_rows_have_the_numbers_of_real_clients(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    operator.ask("declare queue", name="q", arguments={"x-max-length": 9})
+    operator.ask("bind", source="amq.topic", destination="q", routing_key="#")
+    with connect(broker.url) as connection:
+        channel = connection.channel()
+        for _ in range(3):
+            channel.publish(b"four", routing_key="q", exchange="")
+        first = channel.get("q")
+        assert first is not None
+        assert first.ack()
+        assert channel.get("q") is not None
+        seen = Mirror(operator).look()
+        queue = seen.named("queue")["q"]
+        wanted = {"ready": 1, "unacked": 1, "unacked_bytes": 4, "ready_bytes": 4, "held": 0}
+        wanted |= {"published": 3, "delivered": 2, "acknowledged": 1, "consumers": 0}
+        assert queue == wanted
+        assert seen.static["queue"][seen.number("queue", "q")] == {
+            "name": "q",
+            "vhost": "/",
+            "type": "classic",
+            "durable": True,
+            "auto_delete": False,
+            "exclusive": False,
+            "arguments": {"x-max-length": 9},
+        }
+        counts = {"queues": 1, "connections": 1}
+        assert seen.named("vhost")["/"].items() >= {**wanted, **counts}.items()
+        (totals,) = seen.rows["totals"].values()
+        assert totals.items() >= {**wanted, **counts, "vhosts": 1, "channels": 1}.items()
+        assert totals["memory_used"] > 0
+        assert seen.named("exchange")["amq.topic"] == {"bindings": 1}
+        (row,) = operator.items("list connections")
+        ((number, static),) = seen.static["connection"].items()
+        assert {name: row[name] for name in ("vhost", "user", "host", "port")}.items() <= (
+            static.items()
+        )
+        assert static["number"] == row["id"]
+        assert seen.rows["connection"][number]["bytes_received"] > 12
+        (channel_row,) = seen.rows["channel"].values()
+        assert channel_row["unacked"] == 1
+
+
+def test_only_what_changed_is_told(operator: ManagementClient) -> None:
+    for name in ("idle", "busy"):
+        operator.ask("declare queue", name=name)
+    seen = Mirror(operator).look()
+    assert seen.done["everything"]
+    run, epoch = seen.done["run"], seen.since
+    assert {name for kind, name in seen.changed if kind == "queue"} == {"idle", "busy"}
+    publish(operator, "busy")
+    assert ("queue", "busy") in seen.look().changed
+    assert not {("queue", "idle"), ("exchange", "amq.topic")} & seen.changed
+    assert not seen.done["everything"]
+    assert seen.done["run"] == run
+    assert seen.since > epoch
+    assert seen.named("queue")["busy"]["ready"] == 1
+    assert seen.look().changed == set()
+    other = Mirror(operator, "queue").look()  # Another client's look hides nothing from the first.
+    publish(operator, "idle")
+    other.look()
+    seen.look()
+    assert seen.named("queue") == other.named("queue")
+    assert seen.named("queue")["idle"]["ready"] == 1
+
+
+def test_new_and_gone_objects_with_numbers_that_no_other_had(operator: ManagementClient) -> None:
+    seen = Mirror(operator).look()
+    operator.ask("declare queue", name="q")
+    publish(operator, "q")
+    number = seen.look().number("queue", "q")
+    operator.ask("delete queue", name="q")
+    operator.ask("declare queue", name="q")
+    seen.look()
+    assert seen.gone == {("queue", "q")}
+    assert seen.number("queue", "q") > number
+    assert seen.named("queue")["q"]["published"] == 0
+    # What a deleted queue has counted stays in the sums; what was in it does not.
+    sums = seen.named("vhost")["/"]
+    assert (sums["published"], sums["ready"], sums["queues"]) == (1, 0, 1)
+    operator.ask("put vhost", name="shop")
+    operator.ask("declare queue", vhost="shop", name="s")
+    publish(operator, "s", vhost="shop")
+    assert seen.look().named("vhost")["shop"]["ready"] == 1
+    operator.ask("delete vhost", name="shop")
+    assert {("vhost", "shop"), ("queue", "s")} <= seen.look().gone
+    (totals,) = seen.rows["totals"].values()
+    assert (totals["published"], totals["vhosts"], totals["queues"]) == (2, 1, 1)
+
+
+def test_connections_and_channels_come_and_go(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    seen = Mirror(operator, "connection", "channel").look()
+    assert seen.rows == {}
+    with connect(broker.url) as connection:
+        connection.channel()
+        connection.channel()
+        seen.look()
+        assert (len(seen.rows["connection"]), len(seen.rows["channel"])) == (1, 2)
+    until(lambda: not seen.look().rows["connection"], "the connection is gone")
+    assert seen.rows["channel"] == {}
+    with connect(f"{broker.url}?version=0-10") as connection, connection.session("own"):
+        seen.look()
+        (row,) = operator.items("list channels")
+        (static,) = seen.static["channel"].values()
+        assert (static["name"], static["connection"]) == (row["name"], row["connection"])
+        (static,) = seen.static["connection"].values()
+        assert static["protocol"] == "0-10"
+
+
+def test_a_user_has_what_its_lists_have(operator: ManagementClient, broker: LocalBroker) -> None:
+    for vhost in ("shop", "bank"):
+        operator.ask("put vhost", name=vhost)
+        operator.ask("declare queue", vhost=vhost, name=f"of {vhost}")
+    ada = Mirror(add_user(operator, "ada", "management", "shop")).look()
+    eve = Mirror(add_user(operator, "eve", "monitoring", "shop")).look()
+    assert set(ada.named("queue")) == {"of shop"}
+    assert set(ada.named("vhost")) == {"shop"}
+    assert {one["vhost"] for one in ada.static["exchange"].values()} == {"shop"}
+    assert "totals" not in ada.rows
+    assert set(eve.named("queue")) == {"of shop", "of bank"}
+    assert "totals" in eve.rows
+    with connect(broker.url_of("ada", PASSWORD, "shop")) as own, connect(broker.url) as other:
+        own.channel()
+        other.channel()
+        ada.look()
+        eve.look()
+        assert [one["user"] for one in ada.static["connection"].values()] == ["ada"]
+        assert [one["user"] for one in ada.static["channel"].values()] == ["ada"]
+        assert len(eve.static["connection"]) == len(eve.static["channel"]) == 2
+    for vhost in ("shop", "bank"):
+        operator.ask("delete queue", vhost=vhost, name=f"of {vhost}")
+    assert ("queue", "of shop") in ada.look().gone
+    assert ("queue", "of bank") not in ada.gone
+    assert ("queue", "of bank") in eve.look().gone
+
+
+def test_a_client_that_missed_too_much_gets_everything(
+    operator: ManagementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "GONE_MAX", 3)
+    slow, quick = Mirror(operator, "queue").look(), Mirror(operator, "queue").look()
+    for at in range(5):
+        operator.ask("declare queue", name=f"q{at}")
+        quick.look()
+        operator.ask("delete queue", name=f"q{at}")
+        assert quick.look().gone == {("queue", f"q{at}")}
+        assert not quick.done["everything"]
+    assert slow.look().done["everything"]
+    assert Mirror(operator).look().done["everything"]
+    slow.since = slow.done["epoch"] + 1_000_000  # Of no look.
+    assert slow.look().done["everything"]
+
+
+def test_many_queues_come_in_bounded_lines(operator: ManagementClient) -> None:
+    names = {f"q{at}" for at in range(150)}
+    for name in names:
+        operator.ask("declare queue", name=name, durable=False)
+    items = operator.items("sample", kinds=["queue"])
+    assert [len(item["new"]) for item in items] == [64, 64, 22]
+    assert {row[1] for item in items for row in item["new"]} == names
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"since": value} for value in (-1, "5", True, 1.5, 1 << 63)),
+        *({"kinds": value} for value in ("queue", ["queues"], [1], [["queue"]], {}, {"queue": 1})),
+    ],
+)
+def test_wrong_fields_are_refused(operator: ManagementClient, fields: dict[str, Any]) -> None:
+    assert refusal(operator, "sample", **fields) == "bad-request"
+    assert operator.items("sample", kinds=[]) == []
