@@ -42,9 +42,17 @@ CHURN = (
 
 async def show(call: HttpCall) -> object:
     """Return versions, totals of what the user sees, rates and listeners."""
-    vhosts = await call.rows("list vhosts")
+    identity = call.identity
+    vhosts = [
+        one.row for one in await call.state.vhosts.all() if identity.sees_vhost(one.row["name"])
+    ]
     status = await call.state.status()  # As the system: a user may not see all of it.
-    channels = await call.rows("list channels")
+    channels = [
+        one.row for one in await call.state.channels.all() if identity.sees_user(one.row["user"])
+    ]
+    connections = [
+        one for one in await call.state.connections.all() if identity.sees_user(one.row["user"])
+    ]
     return {
         **versions(call.settings),
         "cluster_name": await cluster_name(call),
@@ -64,7 +72,7 @@ async def show(call: HttpCall) -> object:
         "object_totals": {
             "queues": sum(one["queues"] for one in vhosts),
             "exchanges": sum(one["exchanges"] for one in vhosts),
-            "connections": sum(one["connections"] for one in vhosts),
+            "connections": len(connections),
             "channels": len(channels),
             "consumers": sum(one["consumers"] for one in channels),
         },

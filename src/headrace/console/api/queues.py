@@ -9,13 +9,13 @@ from headrace.console.api.clients import connection_names, consumer_of
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent, wanted_vhost
 from headrace.console.api.common.samples import PARAMETERS, depths, message_stats
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import Described
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.state.rings import Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.console.http.call import HttpCall
     from headrace.console.state.feed import Tracked
@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 
 SEES = "the virtual hosts that the user sees"
 ACCESS = "access to the virtual host"
+#: Columns that a list is sorted by without its rows being made.
+COLUMNS: dict[str, Callable[[Tracked], object]] = {
+    "name": lambda one: one.row["name"],
+    "vhost": lambda one: one.row["vhost"],
+    "type": lambda one: one.row["type"],
+    "durable": lambda one: one.row["durable"],
+    "consumers": lambda one: one.row["consumers"],
+    "memory": lambda one: one.row["bytes"],
+    "message_bytes": lambda one: one.row["bytes"],
+    "messages": lambda one: one.row["ready"] + one.row["unacked"],
+    "messages_ready": lambda one: one.row["ready"],
+    "messages_unacknowledged": lambda one: one.row["unacked"],
+    "message_stats.publish": lambda one: one.row["published"],
+    "message_stats.deliver_get": lambda one: one.row["delivered"],
+    "message_stats.ack": lambda one: one.row["acknowledged"],
+}
 
 
 async def list_queues(call: HttpCall) -> object:
@@ -35,7 +51,12 @@ async def list_queues(call: HttpCall) -> object:
     elif not identity.sees_all:
         found = [one for one in found if identity.sees_vhost(one.row["vhost"])]
     now_ms, query = call.state.queues.now_ms, call.query
-    return Listed([described(one.row, one.ring, now_ms, query) for one in found])
+    return Described(
+        found,
+        lambda one: described(one.row, one.ring, now_ms, query),
+        lambda one: str(one.row["name"]),
+        COLUMNS,
+    )
 
 
 async def check_exists(call: HttpCall, vhost: str) -> None:

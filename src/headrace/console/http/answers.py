@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
     from headrace.untyped import JsonObject
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,21 @@ class Text:
 class Listed:
     """A list of which the query chooses, orders and pages."""
 
-    rows: Iterable[JsonObject]
+    rows: Sequence[JsonObject]
     order: tuple[str, ...] = ("vhost", "name")  # Without ``sort``.
-    # What a row of the page gets that would be work for all of them.
-    finish: Callable[[JsonObject], JsonObject] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Described(Generic[Item]):
+    """A long list of which only the rows of a page are made.
+
+    The items are in the order that the list has without ``sort``.
+    """
+
+    items: Sequence[Item]
+    describe: Callable[[Item], JsonObject]
+    name: Callable[[Item], str]
+    columns: Mapping[str, Callable[[Item], object]]  # What sorts without ``describe``.
 
 
 @dataclass(frozen=True, slots=True)

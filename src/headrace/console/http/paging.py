@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import re2
 
+from headrace.console.http.answers import Described, Item, Listed
 from headrace.console.http.errors import HttpError, bad_request
 
 if TYPE_CHECKING:
-    from headrace.console.http.answers import Listed
     from headrace.untyped import JsonObject
 
 PAGE_SIZE = 100
@@ -23,55 +23,87 @@ NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
 Query = Mapping[str, str]
 
 
-def paged(listed: Listed, query: Query) -> object:
+def paged(listed: Listed | Described[Item], query: Query) -> object:
     """Return the rows that a query asks for, with the facts of the page where it asks for one.
 
     Raises:
         HttpError: a parameter cannot be used.
     """
-    rows = listed.rows if isinstance(listed.rows, list) else list(listed.rows)
-    total = len(rows)
+    if isinstance(listed, Described):
+        return page_of(chosen_items(listed, query), len(listed.items), listed.describe, query)
+    rows = list(listed.rows)
     if name := query.get("name"):
-        rows = list(filter(matcher(name, is_true(query.get("use_regex"))), rows))
-    rows = in_order(rows, query, listed.order)
+        matches = matcher(name, is_true(query.get("use_regex")))
+        rows = [row for row in rows if matches(str(row.get("name", "")))]
+    return page_of(in_order(rows, query, listed.order), len(listed.rows), itself, query)
+
+
+def chosen_items(listed: Described[Item], query: Query) -> list[Item]:
+    """Return the items of a long list that a query asks for, in its order."""
+    items = list(listed.items)
+    if name := query.get("name"):
+        matches = matcher(name, is_true(query.get("use_regex")))
+        items = [one for one in items if matches(listed.name(one))]
+    backwards = is_true(query.get("sort_reverse"))
+    if not (column := query.get("sort")):
+        return items[::-1] if backwards else items
+    value = listed.columns.get(column)
+    if value is None:
+        path = column.split(".")
+        describe = listed.describe
+        return sorted(
+            items, key=lambda one: comparable(found(describe(one), path)), reverse=backwards
+        )
+    known = value
+    return sorted(items, key=lambda one: comparable(known(one)), reverse=backwards)
+
+
+def itself(row: JsonObject) -> JsonObject:
+    """Return a row that is described already."""
+    return row
+
+
+def page_of(
+    items: Sequence[Item], total: int, describe: Callable[[Item], JsonObject], query: Query
+) -> object:
+    """Return items, or a page of them, with the columns that a query asks for.
+
+    Raises:
+        HttpError: there is no such page.
+    """
     columns = columns_of(query)
-    finish = listed.finish
-
-    def complete(some: Iterable[JsonObject]) -> list[object]:
-        return [chosen(one if finish is None else finish(one), columns) for one in some]
-
     if "page" not in query:
-        return complete(rows)
+        return [chosen(describe(one), columns) for one in items]
     page = whole(query, "page", 1)
     size = whole(query, "page_size", PAGE_SIZE)
     if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
         raise bad_request(
             f"page is 1 or more, page_size 1 to {PAGE_SIZE_MAX}", "invalid_pagination_parameters"
         )
-    pages = max(1, -(-len(rows) // size))
+    pages = max(1, -(-len(items) // size))
     if page > pages:
         raise bad_request(f"page out of range, page: {page} page size: {size}", "page_out_of_range")
-    some = rows[(page - 1) * size : page * size]
+    some = items[(page - 1) * size : page * size]
     return {
         "total_count": total,
         "item_count": len(some),
-        "filtered_count": len(rows),
+        "filtered_count": len(items),
         "page": page,
         "page_size": size,
         "page_count": pages,
-        "items": complete(some),
+        "items": [chosen(describe(one), columns) for one in some],
     }
 
 
-def matcher(name: str, use_regex: bool) -> Callable[[JsonObject], bool]:
-    """Return the test for rows whose name has a text in it, or matches a pattern; without case.
+def matcher(name: str, use_regex: bool) -> Callable[[str], bool]:
+    """Return the test for names that have a text in them, or match a pattern; without case.
 
     Raises:
         HttpError: the pattern is none of RE2, or too long.
     """
     if not use_regex:
         wanted = name.lower()
-        return lambda row: wanted in str(row.get("name", "")).lower()
+        return lambda text: wanted in text.lower()
     if len(name) > PATTERN_MAX:
         raise HttpError(400, f"a pattern has {PATTERN_MAX} characters at most")
     options = re2.Options()
@@ -82,7 +114,7 @@ def matcher(name: str, use_regex: bool) -> Callable[[JsonObject], bool]:
         pattern = re2.compile(name, options)
     except (re2.error, UnicodeError) as error:
         raise bad_request(f"'name' is no regular expression: {said(error)}") from None
-    return lambda row: pattern.search(searchable(row.get("name", ""))) is not None
+    return lambda text: pattern.search(searchable(text)) is not None
 
 
 def said(error: Exception) -> str:
@@ -91,9 +123,9 @@ def said(error: Exception) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
 
 
-def searchable(value: object) -> str:
+def searchable(text: str) -> str:
     """Return a text that RE2 takes: without lone surrogates."""
-    return str(value).encode("utf-8", "replace").decode()
+    return text.encode("utf-8", "replace").decode()
 
 
 def in_order(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:

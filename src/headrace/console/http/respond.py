@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import Response
 
-from headrace.console.http.answers import Answer, Listed, Streamed, Text
+from headrace.console.http.answers import Answer, Described, Listed, Streamed, Text
 from headrace.console.http.errors import WORDS, HttpError
 from headrace.console.http.paging import chosen, columns_of, paged
 
@@ -33,7 +33,7 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
         if body is not None:
             response.content_type = JSON
     else:
-        if isinstance(found, Listed):
+        if isinstance(found, Listed | Described):
             found = paged(found, request.query)
         elif isinstance(found, dict):
             found = chosen(found, columns_of(request.query))

@@ -30,9 +30,15 @@ class State:
         self._link = link
         self.queues = Feed(link, "list queues", ("vhost", "name"), TOTALS)
         self.connections = Feed(link, "list connections", ("id",), ("bytes_received", "bytes_sent"))
-        self.sums: dict[str, Ring] = {}  # Of the queues of a virtual host.
+        self.channels = Feed(link, "list channels", ("connection", "number", "name"))
+        self.vhosts = Feed(link, "list vhosts", ("name",), size=self._queue_count)
+        self.sums: dict[str, Ring] = {}  # Of the queues of a virtual host,
+        self._added_ms = 0  # as of this reading.
         self._status: JsonObject = {}
         self._status_s = 0.0
+
+    def _queue_count(self) -> int:
+        return len(self.queues.objects)
 
     async def status(self) -> JsonObject:
         """Return the broker's status, a second old at most.
@@ -51,8 +57,8 @@ class State:
         while True:
             began_s = time.monotonic()
             with contextlib.suppress(BrokerGone, OperationRefused):
-                await self.queues.refresh(within_s=SAMPLE_S / 2)
-                await self.connections.refresh(within_s=SAMPLE_S / 2)
+                await self.queues.read()
+                await self.connections.read()
                 self.add_up()
             took_s = time.monotonic() - began_s
             await asyncio.sleep(max(SAMPLE_S - took_s, COST * took_s))
@@ -72,11 +78,14 @@ class State:
 
     def forget(self) -> None:
         """Have the next request read the lists: something was changed."""
-        self.queues.forget()
-        self.connections.forget()
+        for feed in (self.queues, self.connections, self.channels, self.vhosts):
+            feed.forget()
 
     def add_up(self) -> None:
         """Add the sums of each virtual host to their samples."""
+        if self._added_ms == self.queues.now_ms:
+            return
+        self._added_ms = self.queues.now_ms
         sums: dict[str, list[int]] = {}
         for one in self.queues.objects.values():
             total = sums.setdefault(one.row["vhost"], [0] * len(TOTALS))
