@@ -41,8 +41,8 @@ async def show_user(call: HttpCall) -> object:
 async def users(call: HttpCall) -> list[JsonObject]:
     """Return the users with the hashes of their passwords, as RabbitMQ does."""
     limits = await limits_of_users(call)
-    names = [row["name"] for row in await call.rows("list users")]
-    return [user_of(await call.ask("show user", name=name), limits) for name in names]
+    found = await call.rows("list users", hashes=True)
+    return [user_of({**row, "tags": row["tags"].split()}, limits) for row in found]
 
 
 async def limits_of_users(call: HttpCall) -> JsonObject:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent, only
+from headrace.console.api.common.samples import RATES, depths, message_stats
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
 
@@ -17,40 +18,56 @@ if TYPE_CHECKING:
 
 async def list_vhosts(call: HttpCall) -> object:
     """Return the virtual hosts that the user sees."""
-    rows = await call.rows("list vhosts")
-    return Listed([await vhost_of(call, row) for row in rows], ("name",))
+    await sampled(call)
+    rows = [one.row for one in await call.state.vhosts.all()]
+    seen = [row for row in rows if call.identity.sees_vhost(row["name"])]
+    return Listed([vhost_of(call, row) for row in seen], ("name",))
 
 
 async def show_vhost(call: HttpCall) -> object:
     """Return one virtual host."""
     name = call.path["vhost"]
     with absent():
-        row = only(await call.rows("list vhosts", vhost=name), name=name)
-        return await vhost_of(call, row)
+        set_for = await call.ask("show vhost", vhost=name)
+    await sampled(call)
+    await call.state.vhosts.refresh()
+    if (name,) not in call.state.vhosts.objects:
+        await call.state.vhosts.read()
+    row = only([one.row for one in call.state.vhosts.objects.values()], name=name)
+    return vhost_of(call, {**row, **set_for})
 
 
-async def vhost_of(call: HttpCall, row: JsonObject) -> JsonObject:
+async def sampled(call: HttpCall) -> None:
+    """Have the sums of queues as of now."""
+    await call.state.queues.refresh()
+    call.state.add_up()
+
+
+def vhost_of(call: HttpCall, row: JsonObject) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
-    name = row["name"]
-    shown = await call.ask("show vhost", vhost=name)
-    ready, unacked = row["ready"], row["unacked"]
+    name, ready, unacked = row["name"], row["ready"], row["unacked"]
+    kind = row["default_queue_type"] or "classic"
+    now_ms = call.state.queues.now_ms
+    ring = call.state.sum_of([name])
+    counts = dict(zip(RATES, ring.values(now_ms)[min(RATES.values()) :], strict=True))
     return {
         "name": name,
-        "description": shown["description"],
-        "tags": shown["tags"],
+        "description": row["description"],
+        "tags": row["tags"],
         "metadata": {
-            "description": shown["description"],
-            "tags": shown["tags"],
-            "default_queue_type": shown["default_queue_type"] or "classic",
+            "description": row["description"],
+            "tags": row["tags"],
+            "default_queue_type": kind,
         },
-        "default_queue_type": shown["default_queue_type"] or "classic",
-        "protected_from_deletion": shown["protected_from_deletion"],
-        "tracing": shown["tracing"],
+        "default_queue_type": kind,
+        "protected_from_deletion": row["protected_from_deletion"],
+        "tracing": row["tracing"],
         "cluster_state": {node_name(): "running"},
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
-        "message_stats": {},
+        **depths(ring, now_ms, call.query),
+        "message_stats": message_stats(counts, ring, now_ms, call.query),
         "recv_oct": 0,
         "send_oct": 0,
     }
