@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEES = "the virtual hosts that the user sees"
 ACCESS = "access to the virtual host"
 #: Columns that a list is sorted by without its rows being made.
-COLUMNS: dict[str, Callable[[Tracked], object]] = {
+COLUMNS: dict[str, Callable[[Tracked], int] | Callable[[Tracked], str]] = {
     "name": lambda one: one.row["name"],
     "vhost": lambda one: one.row["vhost"],
     "type": lambda one: one.row["type"],

@@ -47,15 +47,14 @@ def chosen_items(listed: Described[Item], query: Query) -> list[Item]:
     backwards = is_true(query.get("sort_reverse"))
     if not (column := query.get("sort")):
         return items[::-1] if backwards else items
-    value = listed.columns.get(column)
-    if value is None:
+    known = listed.columns.get(column)
+    if known is None:
         path = column.split(".")
         describe = listed.describe
         return sorted(
             items, key=lambda one: comparable(found(describe(one), path)), reverse=backwards
         )
-    known = value
-    return sorted(items, key=lambda one: comparable(known(one)), reverse=backwards)
+    return sorted(items, key=known, reverse=backwards)
 
 
 def itself(row: JsonObject) -> JsonObject:
@@ -125,7 +124,7 @@ def said(error: Exception) -> str:
 
 def searchable(text: str) -> str:
     """Return a text that RE2 takes: without lone surrogates."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def in_order(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SHORT = 2000  # A list that looks at no more objects is read for each request;
 OLD_S = 5.0  # longer ones when they are older than this,
-SHARE = 20.0  # and than so many times what reading took: while they are read, the last one serves.
+SHARE = 4.0  # and than so many times what reading took: while they are read, the last one serves.
 
 
 class Tracked:
