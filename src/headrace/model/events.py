@@ -53,11 +53,27 @@ class Actor(Protocol):
 Listener = Callable[[Event], None]
 
 
+class Churn:
+    """How many connections, channels and queues of clients came and went."""
+
+    __slots__ = (
+        *("connections_opened", "connections_closed", "channels_opened", "channels_closed"),
+        *("queues_declared", "queues_created", "queues_deleted"),
+    )
+
+    def __init__(self) -> None:
+        self.connections_opened = self.connections_closed = 0  # With a virtual host.
+        self.channels_opened = self.channels_closed = 0  # And sessions, attached and detached.
+        self.queues_declared = 0  # Also those that existed already.
+        self.queues_created = self.queues_deleted = 0
+
+
 class Events:
-    """The listeners of one broker."""
+    """The listeners of one broker, and what is counted without any."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         """Events are dated by the clock of ``counters``."""
+        self.churn = Churn()
         self.has_listeners = False  # True if there is a listener.
         self.actor: Actor | None = None  # The user whose request is being served.
         #: Returns why no audited change may be made; "" if it may.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking import connect
+from headrace.model.events import Churn
 from headrace.server.management.sampling import sampler
 from headrace.server.management.sampling.rows import SHAPES
 from support.brokers.broker_process import until
@@ -196,6 +197,29 @@ def test_connections_and_channels_come_and_go(
         assert (static["name"], static["connection"]) == (row["name"], row["connection"])
         (static,) = seen.static["connection"].values()
         assert static["protocol"] == "0-10"
+
+
+def test_what_came_and_went_is_counted(operator: ManagementClient, broker: LocalBroker) -> None:
+    seen = Mirror(operator, "totals").look()
+    before = seen.named("totals")["totals"]
+    with connect(broker.url) as connection:
+        for _ in range(2):
+            connection.channel()
+        for _ in range(3):
+            operator.ask("declare queue", name="q")
+        operator.ask("declare queue", name="other")
+        operator.ask("delete queue", name="q")
+    until(lambda: not operator.items("list connections"), "the connection is gone")
+    after = seen.look().named("totals")["totals"]
+    assert {name: after[name] - before[name] for name in Churn.__slots__} == {
+        "connections_opened": 1,
+        "connections_closed": 1,
+        "channels_opened": 2,
+        "channels_closed": 2,
+        "queues_declared": 4,
+        "queues_created": 2,
+        "queues_deleted": 1,
+    }
 
 
 def test_a_user_has_what_its_lists_have(operator: ManagementClient, broker: LocalBroker) -> None:

@@ -34,6 +34,7 @@ class Telling:
         peer, own = addresses(connection.transport)
         self.names[number] = f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}"
         self._channels[number] = set()
+        self.events.churn.connections_opened += 1
         if self.events.has_listeners:
             user = connection.user.name
             self.events.emit(
@@ -65,7 +66,10 @@ class Telling:
         for channel in self._channels.pop(number, ()):
             self._channel_closed(connection, channel)
         name = self.names.pop(number, None)
-        if name is not None and self.events.has_listeners:
+        if name is None:
+            return
+        self.events.churn.connections_closed += 1
+        if self.events.has_listeners:
             self.events.emit(
                 "connection.closed",
                 pid=f"connection/{number}",
@@ -81,6 +85,7 @@ class Telling:
         if channels is None or channel in channels:
             return
         channels.add(channel)
+        self.events.churn.channels_opened += 1
         if self.events.has_listeners:
             name = self.names[connection.number]
             self.events.emit(
@@ -102,6 +107,7 @@ class Telling:
             self._channel_closed(connection, channel)
 
     def _channel_closed(self, connection: Client, channel: int) -> None:
+        self.events.churn.channels_closed += 1
         if self.events.has_listeners:
             self.events.emit(
                 "channel.closed",

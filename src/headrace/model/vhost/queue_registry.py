@@ -169,6 +169,7 @@ class QueueRegistry(Topology):
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
             existing.used_ms = self.counters.now_ms
+            self.events.churn.queues_declared += not is_own(name)
             return existing
         if name:
             self._check_name("queue", name)
@@ -226,6 +227,9 @@ class QueueRegistry(Topology):
         if spare:
             self.declare_queue(spare, durable=durable, user=user)
         self._changed()
+        if not is_own(name):
+            self.events.churn.queues_declared += 1
+            self.events.churn.queues_created += 1
         if self.events.has_listeners:
             self.events.emit("queue.created", **queue_facts(queue, self.name))
         return queue
@@ -573,6 +577,7 @@ class QueueRegistry(Topology):
         self._changed()
         self._leave_unused(sources)
         count = self._end(queue, user)
+        self.events.churn.queues_deleted += not is_own(queue.name)
         if self.events.has_listeners and not queue.is_hidden:
             self.events.emit("queue.deleted", name=queue.name, vhost=self.name)
         return count

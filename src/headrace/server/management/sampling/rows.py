@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import queue_type
+from headrace.model.events import Churn
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.clients import describe_connection, octets_of
@@ -46,6 +47,7 @@ SHAPES: Mapping[str, Shape] = {
             *COUNTED,
             *("received", "vhosts", "exchanges", "connections", "channels", "queues"),
             *("memory_used", "memory_max"),
+            *Churn.__slots__,
         ),
     ),
     VHOST: Shape(("name",), (*COUNTED, "queues", "exchanges", "connections")),

@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.v0_10.connection.connection import Connection010
+from headrace.model.events import Churn
 from headrace.server.management.clients import describe_channel, describe_session
 from headrace.server.management.objects import is_ours
 from headrace.server.management.sampling import rows
@@ -198,6 +199,7 @@ class Sampler:
             sum(one.queues for one in self._sums.values()),
             counters.memory_used,
             counters.memory_max,
+            *(getattr(self._broker.events.churn, name) for name in Churn.__slots__),
         )
         self._set(track, (*map(sum, zip(*sums, strict=True)), *counts))
 
