@@ -60,6 +60,13 @@ async def version(call: HttpCall) -> object:
     return call.settings.rabbitmq_version
 
 
+async def attempts(call: HttpCall) -> object:
+    """Return no attempts to log in: the audit log has them."""
+    if call.path["node"] != node_name():
+        raise not_found()
+    return Listed([])
+
+
 async def top(call: HttpCall) -> object:
     """Return the node without Erlang's processes."""
     if call.path["node"] != node_name():
@@ -100,6 +107,10 @@ ROUTES = (
         "",
         "Feature flags that clients ask about, all enabled.",
         paged=True,
+    ),
+    *(
+        Route("GET", path, attempts, MONITORING, "", "None: the audit log has logins.", paged=True)
+        for path in ("/api/auth/attempts/{node}", "/api/auth/attempts/{node}/source")
     ),
     Route("GET", "/api/version", version, MANAGEMENT, "", "The version of the API."),
     Route("GET", "/api/top/{node}", top, MONITORING, "", "No processes: there is no Erlang."),

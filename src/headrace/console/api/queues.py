@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.console.api.clients import connection_names, consumer_of
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent, wanted_vhost
-from headrace.console.api.common.samples import PARAMETERS, depths, message_stats
+from headrace.console.api.common.samples import PARAMETERS, RATES, depths, message_stats
 from headrace.console.http.answers import Described
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SEES = "the virtual hosts that the user sees"
 ACCESS = "access to the virtual host"
 #: Columns that a list is sorted by without its rows being made.
-COLUMNS: dict[str, Callable[[Tracked], int] | Callable[[Tracked], str]] = {
+COLUMNS: dict[str, Callable[[Tracked], float] | Callable[[Tracked], str]] = {
     "name": lambda one: one.row["name"],
     "vhost": lambda one: one.row["vhost"],
     "type": lambda one: one.row["type"],
@@ -55,8 +56,21 @@ async def list_queues(call: HttpCall) -> object:
         found,
         lambda one: described(one.row, one.ring, now_ms, query),
         lambda one: str(one.row["name"]),
-        COLUMNS,
+        {**COLUMNS, **rates(now_ms)},
     )
+
+
+def rates(now_ms: int) -> dict[str, Callable[[Tracked], float]]:
+    """Return the columns of rates, as of a moment."""
+    return {
+        f"message_stats.{name}_details.rate": partial(rate, at, now_ms)
+        for name, at in RATES.items()
+    }
+
+
+def rate(at: int, now_ms: int, one: Tracked) -> float:
+    """Return one rate of a queue."""
+    return one.ring.rate(at, now_ms)
 
 
 async def check_exists(call: HttpCall, vhost: str) -> None:

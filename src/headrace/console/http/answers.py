@@ -56,7 +56,7 @@ class Described(Generic[Item]):
     items: Sequence[Item]
     describe: Callable[[Item], JsonObject]
     name: Callable[[Item], str]
-    columns: Mapping[str, Callable[[Item], int] | Callable[[Item], str]]  # They sort undescribed.
+    columns: Mapping[str, Callable[[Item], float] | Callable[[Item], str]]  # They sort undescribed.
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,10 @@ class Ring:
 
     def rate(self, column: int, now_ms: int) -> float:
         """Return the change a second over the last interval."""
-        before = self.value(column, now_ms - SAMPLE_S * MS)
+        began_ms = now_ms - SAMPLE_S * MS
+        if not self._samples or self._samples[-1][0] <= began_ms:
+            return 0.0
+        before = self.value(column, began_ms)
         return (self.value(column, now_ms) - before) / SAMPLE_S
 
     def details(self, column: int, now_ms: int, window: Window | None) -> dict[str, object]:
