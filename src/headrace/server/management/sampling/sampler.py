@@ -263,7 +263,9 @@ class Sampler:
         epoch = self.epoch
         for kind in (QUEUE, EXCHANGE, CONNECTION, CHANNEL):
             tracks = self.kinds[kind]
-            for at, (key, track) in enumerate(list(tracks.items())):
+            # A list of pairs would be made in one long step, and have the garbage collector run.
+            pairs = zip(list(tracks), list(tracks.values()), strict=True)
+            for at, (key, track) in enumerate(pairs):
                 if not at % STEP:
                     yield
                 if track.seen == epoch:
