@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -23,6 +24,8 @@ from headrace.console.http.routes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from support.console import LocalConsole
 
 SECRET = "a-password-of-tests"
@@ -41,6 +44,8 @@ VALUES = {
     "unit": "days",
 }
 READ = [route for route in ROUTES if route.method == "GET"]
+WRITE = [route for route in ROUTES if route.method != "GET"]
+ABSENT = dict.fromkeys(VALUES, "absent") | {"kind": "q"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,11 +64,17 @@ def users(console: LocalConsole) -> None:
     for vhost, name in (("/", "mine"), ("other", "theirs")):
         with blocking.connect(console.broker.url_of(vhost=vhost)) as connection:
             connection.channel().declare_queue(name)
+    # One with every tag that reads, and with a permission that allows nothing.
+    console.run(link.ask("put user", name="bare", password=SECRET, tags=["monitoring"]))
+    nothing = {"configure": "", "write": "", "read": ""}
+    console.run(link.ask("put permission", user="bare", vhost="/", **nothing))
+    console.run(link.ask("declare exchange", name="made"))
+    console.run(link.ask("bind", source="amq.topic", destination="mine", routing_key="kept"))
 
 
-def path_of(route: Route) -> str:
+def path_of(route: Route, values: Mapping[str, str] = VALUES) -> str:
     """Return a path of a route."""
-    return re.sub(r"\{(\w+)\}", lambda found: VALUES.get(found[1], "none"), route.path)
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "none"), route.path)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -74,6 +85,59 @@ def test_every_route_by_every_tag(console: LocalConsole, route: Route, tag: str)
     assert (answer.status != 401) is allowed, answer.body
     if not allowed:
         assert answer.json["error"] == "not_authorised"
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("route", WRITE, ids=lambda route: f"{route.method} {route.path}")
+def test_every_write_by_every_tag(console: LocalConsole, route: Route, tag: str) -> None:
+    """Each names what does not exist, or lacks its body, so nothing is changed."""
+    path = path_of(route, ABSENT)
+    answer = console.ask(route.method, path, b"[]", user=(tag, SECRET))
+    allowed = tag in ALLOWED[route.tag] and tag != VIEWER
+    assert (answer.status != 401) is allowed, answer.body
+    if not allowed:
+        assert answer.json["error"] == "not_authorised"
+
+
+@pytest.mark.parametrize("route", WRITE, ids=lambda route: f"{route.method} {route.path}")
+def test_no_write_without_login(console: LocalConsole, route: Route) -> None:
+    assert console.ask(route.method, path_of(route, ABSENT), b"[]", user=None).status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "queues/%2F/new", {}),
+        ("DELETE", "queues/%2F/mine", None),
+        ("DELETE", "queues/%2F/mine/contents", None),
+        ("POST", "queues/%2F/mine/get", {"count": 1}),
+        ("PUT", "exchanges/%2F/new", {}),
+        ("DELETE", "exchanges/%2F/made", None),
+        ("POST", "exchanges/%2F/amq.topic/publish", {"routing_key": "k", "payload": ""}),
+        ("POST", "bindings/%2F/e/amq.topic/q/mine", {"routing_key": "k"}),
+        ("DELETE", "bindings/%2F/e/amq.topic/q/mine/kept", None),
+    ],
+)
+def test_tags_do_not_stand_in_for_permissions(console: LocalConsole, method, path, body) -> None:
+    answer = console.ask(method, f"/api/{path}", body, user=("bare", SECRET))
+    assert (answer.status, answer.json["error"]) == (401, "not_authorised"), answer.body
+    assert "bare" in answer.json["reason"]
+
+
+@pytest.mark.parametrize("path", ["queues/other/theirs", "vhost-limits/other/max-queues"])
+def test_what_a_user_does_not_see_it_does_not_change(console: LocalConsole, path) -> None:
+    answer = console.ask("DELETE", f"/api/{path}", user=(MANAGEMENT, SECRET))
+    assert answer.status in (401, 404)
+    assert console.get("/api/queues/other/theirs")["name"] == "theirs"
+
+
+def test_only_owner_and_administrator_close_a_connection(console: LocalConsole) -> None:
+    with blocking.connect(console.broker.url):
+        (row,) = console.get("/api/connections")
+        path = f"/api/connections/{quote(row['name'], safe='')}"
+        for tag, status in ((MANAGEMENT, 404), (MONITORING, 401), (VIEWER, 401)):
+            assert console.ask("DELETE", path, user=(tag, SECRET)).status == status, tag
+        assert len(console.get("/api/connections")) == 1
 
 
 @pytest.mark.parametrize("route", READ, ids=lambda route: route.path)

@@ -211,7 +211,7 @@ MADE_OF_EVERYTHING = {
     "permissions": {"made": 2},
     "topic_permissions": {"made": 1},
     "parameters": {"made": 2, "no equivalent": 1},
-    "global_parameters": {"no equivalent": 1},
+    "global_parameters": {"made": 1},
     "policies": {"made": 1},
     "exchanges": {"made": 2, "no equivalent": 1},
     "queues": {"made": 2, "no equivalent": 1},

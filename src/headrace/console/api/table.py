@@ -15,6 +15,14 @@ from headrace.console.api import (
     users,
     vhosts,
 )
+from headrace.console.api.writes import clients as closing
+from headrace.console.api.writes import definitions as imports
+from headrace.console.api.writes import exchanges as exchange_writes
+from headrace.console.api.writes import messages
+from headrace.console.api.writes import queues as queue_writes
+from headrace.console.api.writes import rules as rule_writes
+from headrace.console.api.writes import users as user_writes
+from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.openapi import manual as page_of
 from headrace.console.http.routes import Route
 
@@ -31,6 +39,14 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *definitions.ROUTES,
         *health.ROUTES,
         *others.ROUTES,
+        *queue_writes.ROUTES,
+        *exchange_writes.ROUTES,
+        *messages.ROUTES,
+        *user_writes.ROUTES,
+        *vhost_writes.ROUTES,
+        *rule_writes.ROUTES,
+        *closing.ROUTES,
+        *imports.ROUTES,
     )
 )
 

@@ -12,11 +12,13 @@ operator_policy     of the policy likewise
 vhost-limits        limits        {"max-connections": 100, …}
 vhost-metadata      metadata      {"default_queue_type": "quorum", …}
 user-limits         of the user   as vhost-limits; a parameter of the whole broker
+global              any           any; a parameter of the whole broker that clients keep there
 ==================  ============  ======================================================
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -32,6 +34,11 @@ log = logging.getLogger(__name__)
 VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
+GLOBAL = "global"  # No code reads these parameters,
+CLUSTER_NAME = "cluster_name"  # but this one, which clients are told.
+CLUSTER_NAME_OCTETS_MAX = 255
+GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
+GLOBALS_MAX = 1000
 
 NUMBER_MAX = (1 << 53) - 1  # Integers that every JSON reader keeps exact.
 DESCRIPTION_CHARACTERS_MAX = 4096
@@ -204,3 +211,23 @@ def check_parameter(component: str, name: str, value: object) -> None:
         read_limits(value, of_user=component == USER_LIMITS)
     elif component == METADATA:
         read_metadata(value)
+    elif component == GLOBAL:
+        check_global(name, value)
+
+
+def check_global(name: str, value: object) -> None:
+    """Refuse a value that a parameter of the whole broker cannot have.
+
+    Raises:
+        InvalidArgument: it is too long, or no name of a cluster.
+    """
+    if len(json.dumps(value)) > GLOBAL_CHARACTERS_MAX:
+        raise InvalidArgument(f"'value' has more than {GLOBAL_CHARACTERS_MAX} characters")
+    if name == CLUSTER_NAME and not (
+        isinstance(value, str)
+        and value.isprintable()
+        and 0 < len(value.encode()) <= CLUSTER_NAME_OCTETS_MAX
+    ):
+        raise InvalidArgument(
+            f"the name of a cluster is a text of {CLUSTER_NAME_OCTETS_MAX} bytes at most"
+        )

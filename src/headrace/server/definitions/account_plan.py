@@ -12,7 +12,13 @@ from headrace.model.policy.accounts import AccountError, Permission, TopicPermis
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.policy import POLICIES_MAX
-from headrace.model.policy.rules import METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.policy.rules import (
+    GLOBAL,
+    GLOBALS_MAX,
+    METADATA,
+    METADATA_NAME,
+    USER_LIMITS,
+)
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element, as_object, read_account
 from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, NoEquivalent
@@ -166,7 +172,15 @@ class AccountPlan:
     def _global_parameters(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "parameter")
         self._once(element, "name", "global parameter", name)
-        raise NoEquivalent(name, "parameters of a whole cluster")
+        if "value" not in element.value:
+            raise element.fail("value", "it is missing")
+        key, value = Key(EVERYWHERE, GLOBAL, name), as_object(element.value["value"])
+        self._check_rule(element, key, value)
+        known = {one for one in self._now.parameters if one.component == GLOBAL}
+        new = {one for one in self.changes.parameters if one.component == GLOBAL}
+        if len(known | new | {key}) > GLOBALS_MAX:
+            raise element.fail("name", f"there are {GLOBALS_MAX} global parameters already")
+        return name, self._parameter(key, value), ""
 
     def _policies(self, element: Element) -> tuple[str, str, str]:
         name, vhost = element.name("name", "policy"), self._known_vhost(element)

@@ -13,7 +13,7 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.exchange.exchange import Exchange
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
-from headrace.model.policy.rules import METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.policy.rules import GLOBAL, METADATA, METADATA_NAME, USER_LIMITS
 from headrace.model.vhost.effective_arguments import is_own
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.server.config.json_values import as_json
@@ -67,6 +67,9 @@ def export(
         for (user, where, exchange), topics in now.topic_permissions.items():
             value = {"exchange": exchange, "write": topics.write, "read": topics.read}
             yield "topic_permissions", {"user": user, "vhost": where, **value}
+        for key, value in now.parameters.items():
+            if key.component == GLOBAL:
+                yield "global_parameters", {"name": key.name, "value": value}
     for key, value in now.parameters.items():
         if key.vhost == EVERYWHERE or key.component == METADATA or vhost not in (None, key.vhost):
             continue

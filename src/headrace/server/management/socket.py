@@ -70,7 +70,8 @@ STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.003  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
-WITH_LINES = frozenset(("import definitions",))  # Operations with lines behind the request.
+# Operations with lines behind the request; others have them where it says so by ``lines``.
+WITH_LINES = frozenset(("import definitions",))
 # Fields that the audit log has elsewhere, or must not have.
 UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
@@ -228,7 +229,8 @@ class Client:
         """Run a request, and answer it."""
         what = request.get("do")
         self.doing = request
-        self.owes_lines = isinstance(what, str) and what in WITH_LINES
+        follow = request.get("lines") is True
+        self.owes_lines = follow or (isinstance(what, str) and what in WITH_LINES)
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
         if operation is None:
             await self.fail("bad-request", f"there is no operation {what!r}")

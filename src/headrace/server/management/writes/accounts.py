@@ -29,6 +29,7 @@ VHOST_FIELDS = (
     *("description", "tags", "default_queue_type", "unknown_arguments"),
     "protected_from_deletion",
 )
+EMPTY_METADATA: tuple[object, ...] = ("", [], "classic")  # The last is the type without a default.
 
 
 async def put(call: Call, section: str, value: dict[str, object]) -> bool:
@@ -187,6 +188,9 @@ async def put_vhost(call: Call) -> Answered:
     tracing = call.flag("tracing") if "tracing" in call.request else None
     metadata = fields_of(call, *VHOST_FIELDS)
     is_new = await put(call, "vhosts", {"name": name, "metadata": metadata})
+    emptied = [field for field, value in metadata.items() if value in EMPTY_METADATA]
+    if emptied and not is_new:
+        await empty_metadata(call, Key(name, METADATA, METADATA_NAME), emptied)
     vhost = call.broker.vhosts.get(name)
     if tracing is not None and vhost is not None:
         with call.acting():
@@ -195,6 +199,18 @@ async def put_vhost(call: Call) -> Answered:
             else:
                 vhost.trace_no_more()
     return {"created": is_new}
+
+
+async def empty_metadata(call: Call, key: Key, fields: list[str]) -> None:
+    """Set metadata of a virtual host to what they are when they were never set."""
+
+    def work(users: UserDirectory) -> None:
+        known = users.parameters.all().get(key, {})
+        left = {field: value for field, value in known.items() if field not in fields}
+        if left != known:
+            users.parameters.change({key: left})
+
+    await call.broker.accounts.perform(work, call.actor)
 
 
 async def delete_vhost(call: Call) -> Answered:

@@ -33,6 +33,8 @@ from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.gateway.messages.route import Route
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 BASIC = 60  # Class of the messages.
 FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
-PAYLOAD_OCTETS_MAX = 1 << 20  # A line has no more.
+PAYLOAD_OCTETS_MAX = 16 << 20
 STRING, BASE64 = "string", "base64"
 TEXT_PROPERTIES = (
     *(name for name in PROPERTIES if name != "priority"),
@@ -88,11 +90,11 @@ async def publish(call: Call) -> Answered:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
     ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
-    ``payload_encoding``.
+    ``payload_encoding``. With ``lines`` the payload goes on in the lines that follow.
     """
     vhost = call.vhost()
     exchange, key = name_of(call, "exchange", ""), name_of(call, "routing_key", "")
-    properties, body = properties_of(call), payload_of(call)
+    properties, body = properties_of(call), await payload_of(call)
     if reason := call.broker.alarms.reason(vhost):
         call.refuse("limit", f"publishers of vhost '{vhost.name}' are blocked: {reason}")
     call.broker.events.require()
@@ -177,19 +179,32 @@ def properties_of(call: Call) -> BasicProperties:
     return properties
 
 
-def payload_of(call: Call) -> bytes:
-    """Return the body of a message."""
-    payload = call.text("payload", "", octets_max=2 * PAYLOAD_OCTETS_MAX)
+async def payload_of(call: Call) -> bytes:
+    """Return the body of a message, with that of the lines that follow."""
     encoding = call.text("payload_encoding", STRING)
-    if encoding == STRING:
-        try:
-            return payload.encode()
-        except UnicodeEncodeError:
-            call.refuse("bad-request", "'payload' has half of a surrogate pair")
-    if encoding != BASE64:
+    if encoding not in (STRING, BASE64):
         call.refuse("bad-request", f"'payload_encoding' is {STRING} or {BASE64}")
+    found = piece_of(call, call.request, encoding)
+    if not call.flag("lines"):
+        return found
+    pieces, size = [found], len(found)
+    while (line := await call.receive()) is not None:
+        pieces.append(piece_of(call, line, encoding))
+        size += len(pieces[-1])
+        if size > PAYLOAD_OCTETS_MAX:
+            call.refuse("limit", f"a payload has {PAYLOAD_OCTETS_MAX} bytes at most")
+    return b"".join(pieces)
+
+
+def piece_of(call: Call, line: Mapping[str, object], encoding: str) -> bytes:
+    """Return the part of a payload that a line has."""
+    payload = line.get("payload", "")
+    if not isinstance(payload, str):
+        call.refuse("bad-request", "'payload' is no text")
     try:
-        return base64.b64decode(payload, validate=True)
+        return base64.b64decode(payload, validate=True) if encoding == BASE64 else payload.encode()
+    except UnicodeEncodeError:
+        call.refuse("bad-request", "'payload' has half of a surrogate pair")
     except (binascii.Error, ValueError):
         call.refuse("bad-request", "'payload' is no base64")
 

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.policy import OPERATOR_COMPONENT as OPERATOR_POLICY
-from headrace.model.policy.rules import LIMITS_NAME, USER_LIMITS, VHOST_LIMITS, check_parameter
+from headrace.model.policy.rules import (
+    CLUSTER_NAME,
+    GLOBAL,
+    GLOBALS_MAX,
+    LIMITS_NAME,
+    USER_LIMITS,
+    VHOST_LIMITS,
+    check_global,
+    check_parameter,
+)
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import check_nested
 from headrace.server.definitions.rules import COMPONENTS
@@ -21,12 +29,6 @@ if TYPE_CHECKING:
 
     from headrace.server.management.call import Answered, Call, Operation, Steps
     from headrace.store.catalog.users import UserDirectory
-
-GLOBAL = "global"  # Component of parameters of the whole broker that no code reads,
-CLUSTER_NAME = "cluster_name"  # but this one.
-CLUSTER_NAME_OCTETS_MAX = 255
-GLOBAL_CHARACTERS_MAX = 65536
-GLOBALS_MAX = 1000
 
 
 # --- Policies -------------------------------------------------------------------------------------
@@ -167,31 +169,21 @@ async def put_global_parameter(call: Call) -> Answered:
     """Set a parameter of the whole broker: any value of JSON, kept for clients."""
     name, value = call.text("name", octets_max=255), call.request.get("value")
     check_nested(value, "value")
-    if len(json.dumps(value)) > GLOBAL_CHARACTERS_MAX:
-        call.refuse("bad-request", f"'value' has more than {GLOBAL_CHARACTERS_MAX} characters")
-    if name == CLUSTER_NAME:
-        check_cluster_name(call, value)
     return {"created": await set_global(call, name, value)}
 
 
 async def put_name(call: Call) -> Answered:
     """Set the name of the cluster that clients are told."""
-    name = call.text("name")
-    check_cluster_name(call, name)
-    await set_global(call, CLUSTER_NAME, name)
+    await set_global(call, CLUSTER_NAME, call.text("name"))
     return {}
-
-
-def check_cluster_name(call: Call, name: object) -> None:
-    """Refuse a value that is no name of a cluster."""
-    fits = isinstance(name, str) and name and name.isprintable()
-    if not fits or len(str(name).encode()) > CLUSTER_NAME_OCTETS_MAX:
-        text = f"the name of a cluster is a text of {CLUSTER_NAME_OCTETS_MAX} bytes at most"
-        call.refuse("bad-request", text)
 
 
 async def set_global(call: Call, name: str, value: object) -> bool:
     """Set a parameter of the whole broker; return True if it is new."""
+    try:
+        check_global(name, value)
+    except InvalidArgument as error:
+        call.refuse("bad-request", error.text)
     key = Key(EVERYWHERE, GLOBAL, name)
     known = call.broker.access.snapshot.parameters
     if key not in known and sum(one.component == GLOBAL for one in known) >= GLOBALS_MAX:

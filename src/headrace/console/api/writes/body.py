@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of request bodies, as loosely typed as RabbitMQ takes them.
+
+Booleans and numbers may be strings, an empty list may stand for an empty object. Unknown fields
+are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+from headrace.console.http.errors import bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+BOOLEANS = {True: True, False: False, "true": True, "false": False}
+NUMBER = re.compile(r"-?[0-9]{1,18}")
+BOOLEAN: JsonObject = {"type": ["boolean", "string"]}
+INTEGER: JsonObject = {"type": ["integer", "string"]}
+STRING: JsonObject = {"type": "string"}
+TABLE: JsonObject = {"type": ["object", "array"], "maxItems": 0}
+
+
+def schema(required: tuple[str, ...] = (), **fields: JsonObject) -> JsonObject:
+    """Return the JSON Schema of a body."""
+    found: JsonObject = {"type": "object", "properties": fields}
+    if required:
+        found["required"] = list(required)
+    return found
+
+
+class Body:
+    """The fields of a body. Methods raise HttpError for a value of another type."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.values = values
+
+    @classmethod
+    async def of(cls, call: HttpCall, *required: str) -> Body:
+        """Return the body of a request.
+
+        Raises:
+            HttpError: it is no JSON object, or lacks a required field.
+        """
+        values = await call.body()
+        for name in required:
+            if values.get(name) is None:
+                raise bad_request(f"'{name}' is missing")
+        return cls(values)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        return value if isinstance(value, str) else self._refuse(name, "a string")
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean; None without the field."""
+        value = self.values.get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, str | bool):
+            found = BOOLEANS.get(value)
+            if found is not None:
+                return found
+        return self._refuse(name, "true or false")
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number; None without the field."""
+        value = self.values.get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if isinstance(value, str) and NUMBER.fullmatch(value):
+            return int(value)
+        return self._refuse(name, "a whole number")
+
+    def table(self, name: str) -> JsonObject:
+        """Return an object; an empty one for an empty list, as clients in PHP and pyrabbit send."""
+        value = self.values.get(name)
+        if value is None or value == [] or value == "":
+            return {}
+        return value if isinstance(value, dict) else self._refuse(name, "an object")
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return a list of texts, or of those that commas separate; None without the field."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            self._refuse(name, "a list of strings, or a string with commas")
+        return [one.strip() for one in value if one.strip()]
+
+    def _refuse(self, name: str, expected: str) -> NoReturn:
+        raise bad_request(f"'{name}' is not {expected}")
+
+
+def asked(call: HttpCall, name: str) -> bool:
+    """Return True where the query has a flag that is true.
+
+    Raises:
+        HttpError: it is neither true nor false.
+    """
+    value = call.query.get(name, "false")
+    if value not in ("true", "false"):
+        raise bad_request(f"'{name}' is not true or false")
+    return value == "true"

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closing connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.clients import OWN, find_connection
+from headrace.console.api.common.rows import absent
+from headrace.console.http.answers import no_content
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import MANAGEMENT, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+REASON = "Closed via management plugin"  # RabbitMQ's words.
+REASON_MAX = 255  # Bytes of a reply text.
+
+
+async def close_connection(call: HttpCall) -> object:
+    """Close a connection; header ``X-Reason`` is the text that its client gets."""
+    reason = reason_of(call)
+    one = await find_connection(call, call.path["name"])
+    with absent():
+        await call.ask("close connection", id=one.row["id"], reason=reason)
+    return no_content()
+
+
+async def close_connections_of_user(call: HttpCall) -> object:
+    """Close all connections of a user, which are the request's own unless it administers."""
+    reason, user = reason_of(call), call.path["username"]
+    for one in await call.state.connections.all():
+        if one.row["user"] == user and call.identity.sees_user(user):
+            with absent():
+                await call.ask("close connection", id=one.row["id"], reason=reason)
+    return no_content()
+
+
+def reason_of(call: HttpCall) -> str:
+    """Return the text for the client.
+
+    Raises:
+        HttpError: it is too long.
+    """
+    reason = call.request.headers.get("X-Reason") or REASON
+    if len(reason.encode(errors="replace")) > REASON_MAX:
+        raise bad_request(f"X-Reason has more than {REASON_MAX} bytes")
+    return reason
+
+
+ROUTES = (
+    Route(
+        "DELETE",
+        "/api/connections/{name}",
+        close_connection,
+        MANAGEMENT,
+        OWN,
+        "Close a connection; `X-Reason` is told its client.",
+    ),
+    Route(
+        "DELETE",
+        "/api/connections/username/{username}",
+        close_connections_of_user,
+        MANAGEMENT,
+        OWN,
+        "Close the connections of a user.",
+    ),
+)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing a message, and getting messages from a queue."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import absent
+from headrace.console.api.exchanges import exchange_in
+from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
+from headrace.console.http.answers import Answer
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import MANAGEMENT, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+AUTO, BASE64, TEXT = "auto", "base64", "string"
+ENCODINGS = (AUTO, BASE64)
+ACK_MODES = (
+    *("ack_requeue_true", "ack_requeue_false"),
+    *("reject_requeue_true", "reject_requeue_false"),
+)
+SHOWN_BYTES_MAX = 1 << 20  # Of a payload that is got; ``payload_bytes`` tells all.
+BODY_BYTES_MAX = 24 << 20  # A payload of 16 MiB in base64, and the rest.
+PIECE = 80_000  # Characters of a line to the broker, at most 12 bytes each; 4 divides it.
+# Properties that RabbitMQ tells of a message, by our names of them.
+SHOWN = (
+    *("content_type", "content_encoding", "correlation_id", "reply_to", "message_id"),
+    *("type", "user_id", "app_id", "cluster_id", "priority", "expiration"),
+)
+PERSISTENT, TRANSIENT = 2, 1
+
+
+async def publish(call: HttpCall) -> object:
+    """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
+    body = await Body.of(call)
+    encoding, payload = body.text("payload_encoding", TEXT), body.text("payload")
+    pieces: list[JsonObject] = [
+        {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
+    ]
+    with absent():
+        done = await call.ask(
+            "publish",
+            pieces,
+            lines=True,
+            vhost=call.path["vhost"],
+            exchange=exchange_in(call, "exchange"),
+            routing_key=body.text("routing_key"),
+            properties=body.table("properties"),
+            payload_encoding=encoding,
+        )
+    return Answer(200, {"routed": done["routed"]})
+
+
+async def get(call: HttpCall) -> object:
+    """Take messages from a queue, and settle or requeue them."""
+    body = await Body.of(call)
+    mode, encoding = body.text("ackmode", ACK_MODES[0]), body.text("encoding", AUTO)
+    if mode not in ACK_MODES:
+        raise bad_request(f"'ackmode' is not one of {', '.join(ACK_MODES)}")
+    if encoding not in ENCODINGS:
+        raise bad_request(f"'encoding' is not one of {', '.join(ENCODINGS)}")
+    count, truncate = body.number("count"), body.number("truncate")
+    if count is not None and count < 1:
+        raise bad_request("'count' is not a positive number")
+    if truncate is not None and truncate < 0:
+        raise bad_request("'truncate' is not a number of bytes")
+    with absent():
+        rows = await call.rows(
+            "get",
+            vhost=call.path["vhost"],
+            queue=call.path["queue"],
+            count=1 if count is None else count,
+            ackmode=mode,
+            truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
+        )
+    return Answer(200, [message_of(row, encoding) for row in rows])
+
+
+def message_of(row: JsonObject, encoding: str) -> JsonObject:
+    """Return a message as RabbitMQ describes it."""
+    text, coded = row.get("body"), row.get("body_base64")
+    if encoding == BASE64 and text is not None:
+        coded, text = base64.b64encode(text.encode()).decode(), None
+    return {
+        "payload_bytes": row["bytes"],
+        "redelivered": row["redelivered"],
+        "exchange": row["exchange"],
+        "routing_key": row["routing_key"],
+        "message_count": row["left"],
+        "properties": properties_of(row),
+        "payload": coded if text is None else text,
+        "payload_encoding": BASE64 if text is None else TEXT,
+    }
+
+
+def properties_of(row: JsonObject) -> JsonObject:
+    """Return the properties of a message."""
+    found = {name: row[name] for name in SHOWN if row.get(name) is not None}
+    if row.get("persistent") is not None:
+        found["delivery_mode"] = PERSISTENT if row["persistent"] else TRANSIENT
+    if row.get("timestamp") is not None:
+        found["timestamp"] = int(datetime.fromisoformat(row["timestamp"]).timestamp())
+    if row.get("headers"):
+        found["headers"] = row["headers"]
+    return found
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/exchanges/{vhost}/{exchange}/publish",
+        publish,
+        MANAGEMENT,
+        "write on the exchange",
+        "Publish a message; answered when it is durable.",
+        body=schema(properties=TABLE, routing_key=STRING, payload=STRING, payload_encoding=STRING),
+        body_max=BODY_BYTES_MAX,
+    ),
+    Route(
+        "POST",
+        "/api/queues/{vhost}/{queue}/get",
+        get,
+        MANAGEMENT,
+        "read on the queue",
+        "Get messages, and settle or requeue them; browsing leaves no trace, this does.",
+        body=schema(count=INTEGER, ackmode=STRING, encoding=STRING, truncate=INTEGER),
+    ),
+)

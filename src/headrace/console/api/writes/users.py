@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users and their permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import absent
+from headrace.console.api.writes.body import STRING, Body, schema
+from headrace.console.http.answers import no_content, written
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import ADMINISTRATOR, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+USER = "/api/users/{user}"
+PERMISSION = "/api/permissions/{vhost}/{user}"
+TOPIC = "/api/topic-permissions/{vhost}/{user}"
+BULK_MAX = 10_000  # Users deleted by one request.
+TAGS: JsonObject = {"type": ["string", "array"], "items": STRING}
+
+
+async def put_user(call: HttpCall) -> object:
+    """Add or change a user. Without a password, or with its hash "", there is no login by one."""
+    body = await Body.of(call, "tags")
+    with absent():
+        done = await call.ask(
+            "put user",
+            name=call.path["user"],
+            tags=body.texts("tags"),
+            password=body.text("password") or None,
+            password_hash=body.text("password_hash") or None,
+            hashing_algorithm=body.text("hashing_algorithm") or None,
+        )
+    return written(done)
+
+
+async def delete_user(call: HttpCall) -> object:
+    """Delete a user."""
+    with absent():
+        await call.ask("delete user", name=call.path["user"])
+    return no_content()
+
+
+async def delete_users(call: HttpCall) -> object:
+    """Delete several users; those that do not exist are passed over."""
+    names = (await Body.of(call, "users")).texts("users") or []
+    if len(names) > BULK_MAX:
+        raise bad_request(f"'users' has more than {BULK_MAX} names")
+    known = {row["name"] for row in await call.rows("list users")}
+    for name in names:
+        if name in known:
+            with absent():
+                await call.ask("delete user", name=name)
+    return no_content()
+
+
+async def put_permission(call: HttpCall) -> object:
+    """Set the permissions of a user in a virtual host."""
+    body = await Body.of(call, "configure", "write", "read")
+    given: JsonObject = {name: body.text(name) for name in ("configure", "write", "read")}
+    with absent():
+        done = await call.ask("put permission", **of_both(call), **given)
+    return written(done)
+
+
+async def delete_permission(call: HttpCall) -> object:
+    """Remove the permissions of a user in a virtual host."""
+    with absent():
+        await call.ask("delete permission", **of_both(call))
+    return no_content()
+
+
+async def put_topic_permission(call: HttpCall) -> object:
+    """Restrict the routing keys of a user at a topic exchange."""
+    body = await Body.of(call, "exchange", "write", "read")
+    given: JsonObject = {name: body.text(name) for name in ("exchange", "write", "read")}
+    with absent():
+        done = await call.ask("put topic permission", **of_both(call), **given)
+    return written(done)
+
+
+async def delete_topic_permission(call: HttpCall) -> object:
+    """Remove such restrictions, of one exchange or of all."""
+    with absent():
+        await call.ask(
+            "delete topic permission", **of_both(call), exchange=call.path.get("exchange")
+        )
+    return no_content()
+
+
+def of_both(call: HttpCall) -> JsonObject:
+    """Return the virtual host and the user of a path."""
+    return {"vhost": call.path["vhost"], "user": call.path["user"]}
+
+
+ROUTES = (
+    Route(
+        "PUT",
+        USER,
+        put_user,
+        ADMINISTRATOR,
+        "",
+        "Add or change a user: 201 or 204.",
+        body=schema(
+            ("tags",), password=STRING, password_hash=STRING, hashing_algorithm=STRING, tags=TAGS
+        ),
+    ),
+    Route("DELETE", USER, delete_user, ADMINISTRATOR, "", "Delete a user."),
+    Route(
+        "POST",
+        "/api/users/bulk-delete",
+        delete_users,
+        ADMINISTRATOR,
+        "",
+        "Delete several users.",
+        body=schema(("users",), users={"type": "array", "items": STRING}),
+    ),
+    Route(
+        "PUT",
+        PERMISSION,
+        put_permission,
+        ADMINISTRATOR,
+        "",
+        "Set the permissions of a user in a virtual host.",
+        body=schema(("configure", "write", "read"), configure=STRING, write=STRING, read=STRING),
+    ),
+    Route("DELETE", PERMISSION, delete_permission, ADMINISTRATOR, "", "Remove them."),
+    Route(
+        "PUT",
+        TOPIC,
+        put_topic_permission,
+        ADMINISTRATOR,
+        "",
+        "Restrict a user's routing keys at a topic exchange.",
+        body=schema(("exchange", "write", "read"), exchange=STRING, write=STRING, read=STRING),
+    ),
+    *(
+        Route("DELETE", path, delete_topic_permission, ADMINISTRATOR, "", summary)
+        for path, summary in (
+            (TOPIC, "Remove all such restrictions of a user in a virtual host."),
+            (f"{TOPIC}/{{exchange}}", "Remove that of one exchange."),
+        )
+    ),
+)
