@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,8 @@ class Mirror:
         kind = item["kind"]
         static, rows = self.static.setdefault(kind, {}), self.rows.setdefault(kind, {})
         for number, *values in item["new"]:
-            assert number not in static
-            static[number] = dict(zip(SHAPES[kind].static, values, strict=True))
+            assert tuple(item["fields"]) == SHAPES[kind].static
+            static[number] = dict(zip(item["fields"], values, strict=True))
         columns = {name: unpacked(text) for name, text in item["columns"].items()}
         for at, number in enumerate(unpacked(item["ids"])):
             rows[number] = {name: column[at] for name, column in columns.items()}
@@ -113,6 +114,11 @@ def test_rows_have_the_numbers_of_real_clients(
             "auto_delete": False,
             "exclusive": False,
             "arguments": {"x-max-length": 9},
+            "owner": 0,
+            "single": False,
+            "user": f"system user {os.getuid()}",
+            "policy": "",
+            "operator_policy": "",
         }
         counts = {"queues": 1, "connections": 1}
         assert seen.named("vhost")["/"].items() >= {**wanted, **counts}.items()
@@ -176,6 +182,19 @@ def test_new_and_gone_objects_with_numbers_that_no_other_had(operator: Managemen
     assert {("vhost", "shop"), ("queue", "s")} <= seen.look().gone
     (totals,) = seen.rows["totals"].values()
     assert (totals["published"], totals["vhosts"], totals["queues"]) == (2, 1, 1)
+
+
+def test_a_queue_is_told_again_when_its_policies_change(operator: ManagementClient) -> None:
+    operator.ask("declare queue", name="orders")
+    operator.ask("declare queue", name="other")
+    seen = Mirror(operator, "queue").look()
+    policy = {"name": "short", "pattern": "^orders$", "definition": {"max-length": 5}}
+    operator.ask("put policy", vhost="/", **policy)
+    assert seen.look().changed == {("queue", "orders")}
+    assert seen.static["queue"][seen.number("queue", "orders")]["policy"] == "short"
+    operator.ask("delete policy", vhost="/", name="short")
+    assert seen.look().changed == {("queue", "orders")}
+    assert seen.static["queue"][seen.number("queue", "orders")]["policy"] == ""
 
 
 def test_connections_and_channels_come_and_go(

@@ -91,13 +91,15 @@ def sees(call: Call, kind: str, track: Track) -> bool:
 
 def line(kind: str, tracks: list[Track], since: int) -> Answered:
     """Return the line of some rows."""
-    names = SHAPES[kind].columns
+    fields, names = SHAPES[kind]
+    new = [[track.number, *track.static] for track in tracks if track.told > since]
     columns = zip(*[track.values for track in tracks], strict=True) if tracks else ()
     return {
         "kind": kind,
         "ids": packed([track.number for track in tracks]),
         "columns": {name: packed(column) for name, column in zip(names, columns, strict=False)},
-        "new": [[track.number, *track.static] for track in tracks if track.born > since],
+        "fields": fields if new else (),
+        "new": new,
         "gone": [],
     }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
 
 Values = tuple[int, ...]
@@ -52,19 +53,29 @@ SHAPES: Mapping[str, Shape] = {
     ),
     VHOST: Shape(("name",), (*COUNTED, "queues", "exchanges", "connections")),
     QUEUE: Shape(
-        ("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"), COUNTED
+        (
+            *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
+            *("owner", "single", "user", "policy", "operator_policy"),
+        ),
+        COUNTED,
     ),
     EXCHANGE: Shape(
-        ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
+        (
+            *("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
+            "alternate",
+        ),
         ("bindings",),
     ),
     CONNECTION: Shape(
-        ("number", "name", "vhost", "user", "host", "port", "protocol"),
+        (
+            *("number", "name", "vhost", "user", "host", "port", "protocol"),
+            *("tls", "mechanism", "client", "heartbeat_s", "frame_max"),
+        ),
         ("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
     ),
     CHANNEL: Shape(
         ("number", "name", "vhost", "user", "connection"),
-        ("consumers", "unacked", "prefetch", "flow"),
+        ("consumers", "unacked", "prefetch", "flow", "confirms", "transactional"),
     ),
 }
 
@@ -72,16 +83,20 @@ SHAPES: Mapping[str, Shape] = {
 # --- Queues and exchanges ------------------------------------------------------------------------
 
 
-def queue_static(queue: Queue, vhost: str) -> Static:
-    """Return what stays the same of a queue."""
+def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
+    """Return what stays the same of a queue; the names of its policies seldom change."""
     return (
         queue.name,
-        vhost,
+        vhost.name,
         queue_type(queue.arguments),
         bool(queue.durable),
         bool(queue.auto_delete),
         queue.exclusive_owner is not None,
         as_json(queue.arguments),
+        getattr(queue.exclusive_owner, "number", 0),
+        bool(queue.single_active),
+        vhost.declared_by.get(queue, ""),
+        *vhost.policies_of(queue),
     )
 
 
@@ -119,6 +134,7 @@ def exchange_static(exchange: Exchange, vhost: str) -> Static:
         exchange.auto_delete,
         exchange.internal,
         as_json(exchange.arguments),
+        exchange.alternate or "",
     )
 
 
@@ -141,7 +157,8 @@ def connection_static(connection: ClientConnection) -> Static:
     row = describe_connection(connection)
     return (
         *(row["id"], row["name"], row["vhost"], row["user"]),
-        *(row["host"], row["port"], row["protocol"]),
+        *(row["host"], row["port"], row["protocol"], row["tls"], row["mechanism"]),
+        *(row["client"], row["heartbeat_s"], row["frame_max"]),
     )
 
 
@@ -164,4 +181,7 @@ def channel_static(row: ChannelRow) -> Static:
 
 def channel_values(row: ChannelRow) -> Values:
     """Return the numbers of a channel or session."""
-    return row["consumers"], row["unacked"], row["prefetch"], int(row["flow"])
+    return (
+        *(row["consumers"], row["unacked"], row["prefetch"], int(row["flow"])),
+        *(int(row["confirms"]), int(row["transactional"])),
+    )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
@@ -53,7 +54,9 @@ NOTHING = (0,) * len(COUNTED)
 class Track:
     """An object that was seen, and its numbers."""
 
-    __slots__ = ("born", "changed", "number", "seen", "static", "sums", "user", "values", "vhost")
+    __slots__ = (
+        *("born", "changed", "number", "seen", "static", "sums", "told", "user", "values", "vhost"),
+    )
 
     def __init__(self, number: int, static: Static, vhost: str, user: User | None) -> None:
         """``number`` is never given again; 0: the object is the broker's own, and not shown.
@@ -67,6 +70,7 @@ class Track:
         self.sums: Sums | None = None  # To which a queue adds.
         self.values: Values = ()
         self.born = self.changed = self.seen = 0  # In which looks.
+        self.told = 0  # In which look its static fields were new, at birth and seldom later.
 
 
 class Sums:
@@ -108,6 +112,7 @@ class Sampler:
         """Drop all objects; every client gets everything the next time."""
         self.kinds: dict[str, dict[Hashable, Track]] = {kind: {} for kind in SHAPES}
         self._sums: dict[VirtualHost, Sums] = {}
+        self._policies: dict[VirtualHost, Policies] = {}  # Which the static fields are by.
         self._past = Sums()  # What was counted in deleted virtual hosts.
         self.gone: deque[tuple[int, str, Track]] = deque()
         self.epoch += 1
@@ -147,6 +152,7 @@ class Sampler:
             self._vhost(vhost)
             yield
         for gone in self._sums.keys() - set(vhosts):
+            self._policies.pop(gone, None)
             self._past.change(NOTHING, tuple(self._sums.pop(gone).values))
             if (track := self.kinds[VHOST].pop(gone, None)) is not None:
                 self._end(VHOST, track)
@@ -154,15 +160,20 @@ class Sampler:
 
     def _queues(self, vhost: VirtualHost, sums: Sums) -> Iterator[None]:
         tracks, epoch = self.kinds[QUEUE], self.epoch
+        policies = vhost.rules.policies
+        ruled_anew = policies is not self._policies.get(vhost, policies)
+        self._policies[vhost] = policies
         for at, queue in enumerate(list(vhost.queues.values())):
             if not at % STEP:
                 yield
             track = tracks.get(queue)
             if track is None:
-                static = () if is_ours(queue) else rows.queue_static(queue, vhost.name)
+                static = () if is_ours(queue) else rows.queue_static(queue, vhost)
                 track = self._new(QUEUE, queue, static, vhost.name)
                 track.values, track.sums = NOTHING, sums
                 sums.queues += track.number > 0
+            elif ruled_anew and track.number:
+                self._tell_anew(track, rows.queue_static(queue, vhost))
             track.seen = epoch
             values = rows.queue_values(queue)
             if values != track.values and track.number:
@@ -249,9 +260,13 @@ class Sampler:
     ) -> Track:
         self._last_number += bool(static)
         track = Track(self._last_number if static else 0, static, vhost, user)
-        track.born = track.changed = self.epoch
+        track.born = track.changed = track.told = self.epoch
         self.kinds[kind][key] = track
         return track
+
+    def _tell_anew(self, track: Track, static: Static) -> None:
+        if static != track.static:
+            track.static, track.told, track.changed = static, self.epoch, self.epoch
 
     def _set(self, track: Track, values: Values) -> None:
         track.seen = self.epoch
