@@ -44,7 +44,7 @@ VALUES = {
     "unit": "days",
 }
 READ = [route for route in ROUTES if route.method == "GET"]
-WRITE = [route for route in ROUTES if route.method != "GET"]
+WRITE = [route for route in ROUTES if route.method != "GET" and route.tag != NOBODY]
 ABSENT = dict.fromkeys(VALUES, "absent") | {"kind": "q"}
 
 

@@ -18,6 +18,7 @@ from headrace.console.broker.link import BrokerLink
 from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
+from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Console:
         self.link = BrokerLink(settings.socket)
         self.state = State(self.link)
         self._authentication = Authentication(self.link)
+        self.sessions = Sessions(self.link)
         self._ports: list[Port] = []
         self._listening: list[asyncio.Server] = []
         self._chores: list[asyncio.Task[None]] = []
@@ -84,6 +86,7 @@ class Console:
             state=self.state,
             settings=self.settings,
             authentication=self._authentication,
+            sessions=self.sessions,
         )
         self._ports.append(port)
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.limits import BODY_S
+from headrace.console.sessions.forms import FormError, parse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.console.broker.logins import Identity
     from headrace.console.http.routes import Route
+    from headrace.console.sessions.forms import Form
+    from headrace.console.sessions.store import Session, Sessions
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.state import State
     from headrace.untyped import Json, JsonObject
@@ -40,6 +43,8 @@ class HttpCall:
         link: BrokerLink,
         state: State,
         settings: ConsoleSettings,
+        sessions: Sessions,
+        session: Session | None = None,
     ) -> None:
         self.request = request
         self.route = route
@@ -48,8 +53,11 @@ class HttpCall:
         self.link = link
         self.state = state
         self.settings = settings
+        self.sessions = sessions
+        self.session = session  # That of a browser; None for Basic and Bearer.
         self._identity = identity
         self._body: bytes | None = None
+        self._form: Form | None = None
 
     def act_as(self, identity: Identity) -> None:
         """Go on with another ticket of the user."""
@@ -60,6 +68,20 @@ class HttpCall:
         """The user; only routes without login have none."""
         assert self._identity is not None, f"{self.route.path} has no user"
         return self._identity
+
+    @property
+    def csrf(self) -> str:
+        """The token that forms and scripts send back; empty without a session."""
+        return "" if self.session is None else self.session.csrf
+
+    def notice(self, text: str) -> None:
+        """Have the next page tell something."""
+        if self.session is not None:
+            self.session.notices.append(text)
+
+    def notices(self) -> list[str]:
+        """Return what a page has to tell; once."""
+        return [] if self.session is None else self.session.take_notices()
 
     # --- The broker ------------------------------------------------------------------------------
 
@@ -100,6 +122,20 @@ class HttpCall:
         if not isinstance(value, dict):
             raise bad_request("the body is no JSON object", "not_json")
         return value
+
+    async def form(self) -> Form:
+        """Return the fields of an HTML form.
+
+        Raises:
+            HttpError: the body is too long, too slow, or no form.
+        """
+        if self._form is None:
+            try:
+                kind = self.request.headers.get("Content-Type", "")
+                self._form = parse(await self.raw_body(), kind)
+            except FormError as error:
+                raise bad_request(str(error)) from None
+        return self._form
 
     async def raw_body(self) -> bytes:
         """Return the body.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 WORDS = {  # What `error` says, by status.
+    303: "see_other",
     400: "bad_request",
     401: "not_authorised",
     403: "forbidden",

@@ -64,6 +64,7 @@ class Route:
     body_max: int = BODY_BYTES_MAX
     paged: bool = False  # The answer is a list with filters, order and pages.
     aliases: tuple[str, ...] = ()
+    page: bool = False  # For a person with a browser: HTML, and a session instead of a password.
 
     def allows(self, tags: Iterable[str]) -> bool:
         """Return True if a user with these tags may ask for it.

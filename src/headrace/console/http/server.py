@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One port of the console: checks every request in the same order, then runs its route's handler.
 
-The order: host, size of the header, route, origin, login, rights, number of requests. The body is
-read last, by the handler that needs it.
+The order: host, size of the header, route, origin, login, rights, token, number of requests. The
+body is read last, by the handler that needs it, or for the token of a form.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from aiohttp.web_response import Response
 
@@ -35,9 +36,16 @@ from headrace.console.http.routes import (
     Route,
     Router,
 )
+from headrace.console.sessions.origin import (
+    TOKEN_FIELD,
+    TOKEN_HEADER,
+    cookie_of,
+    is_own,
+    local_path,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.console.broker.logins import Identity
     from headrace.console.http.authentication import Authentication
+    from headrace.console.sessions.store import Session, Sessions
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.state import State
 
@@ -56,6 +65,7 @@ LACKS = {  # RabbitMQ's words.
     MONITORING: "Not monitor user",
     ADMINISTRATOR: "Not administrator user",
 }
+RETRY = {"Retry-After": "2"}
 FOREIGN = frozenset(("cross-site", "same-site"))  # Values of Sec-Fetch-Site.
 
 
@@ -70,12 +80,17 @@ class Port:
         state: State,
         settings: ConsoleSettings,
         authentication: Authentication,
+        sessions: Sessions,
+        error_page: Callable[[HttpError], bytes] | None = None,
     ) -> None:
+        """``error_page`` makes the HTML of errors; None where there are no pages."""
         self.router = Router(routes)
         self._link = link
         self._state = state
         self._settings = settings
         self._authentication = authentication
+        self._sessions = sessions
+        self._error_page = error_page
         self._hosts = AllowedHosts((*settings.names, *settings.hosts))
         self._of_peer = Running(REQUESTS_OF_PEER_MAX)
         self._of_user = Running(REQUESTS_OF_USER_MAX)
@@ -90,19 +105,28 @@ class Port:
             with self._of_peer.one(request.remote or ""):
                 return await self._answer(request)
         except HttpError as error:
-            return of_error(error)
+            return self._told(request, error)
         except OperationRefused as error:
-            return of_error(of_operation(error))
+            return self._told(request, of_operation(error))
         except BrokerGone as error:
-            return of_error(HttpError(503, str(error)))
+            return self._told(request, HttpError(503, str(error), headers=RETRY))
         except ConnectionError:
             raise  # The client has gone.
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             reason = "internal error; the console's log says more"
-            return of_error(HttpError(500, reason, closes=True))
+            return self._told(request, HttpError(500, reason, closes=True))
         finally:
             self.server.wait(connection)
+
+    def _told(self, request: BaseRequest, error: HttpError) -> Response:
+        """Return the answer for an error: JSON, or a page where a browser asks for one."""
+        answer = of_error(error)
+        path = request.rel_url.raw_path
+        if self._error_page is not None and not path.startswith("/api"):
+            answer.body = self._error_page(error)
+            answer.content_type, answer.charset = "text/html", "utf-8"
+        return answer
 
     async def _run(self, call: HttpCall) -> object:
         """Run the handler; once more when the ticket ended, as with the broker's restart."""
@@ -111,6 +135,9 @@ class Port:
         except OperationRefused as error:
             if error.text != ENDED or call.route.tag == NOBODY:
                 raise
+        if call.session is not None:
+            self._sessions.end(cookie_of(call.request))
+            raise logged_out(call.request, call.route)
         self._authentication.forget(call.identity)
         call.act_as(await self._authentication.identify(call.request))
         return await call.route.handler(call)
@@ -124,17 +151,18 @@ class Port:
         path = request.rel_url.raw_path
         if request.method == "OPTIONS":
             return Response(headers={"Allow": self.router.methods(path)})
-        identity: Identity | None = None
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
             if path.startswith("/api"):  # Who has not logged in is not told what there is.
-                await self._authentication.identify(request)
+                await self._identify(request, None)
             raise
         if request.method not in SAFE and request.headers.get("Sec-Fetch-Site") in FOREIGN:
             raise HttpError(403, "a page of another site may not change anything here")
+        identity: Identity | None = None
+        session: Session | None = None
         if route.tag != NOBODY:
-            identity = await self._authentication.identify(request)
+            identity, session = await self._identify(request, route)
             if not route.allows(identity.tags):
                 raise HttpError(401, LACKS[route.tag])
         call = HttpCall(
@@ -145,10 +173,55 @@ class Port:
             link=self._link,
             state=self._state,
             settings=self._settings,
+            sessions=self._sessions,
+            session=session,
         )
+        if session is not None and request.method not in SAFE:
+            await check_own(call, session)
         with self._of_user.one("" if identity is None else identity.name):
             try:
                 return await respond(await self._run(call), request)
             finally:
                 if request.method not in SAFE:
                     self._state.forget()
+
+    async def _identify(
+        self, request: BaseRequest, route: Route | None
+    ) -> tuple[Identity, Session | None]:
+        """Return the user of a request, and the session where it is a browser's.
+
+        Raises:
+            HttpError: the request has no login, or a wrong one.
+        """
+        is_page = route is not None and route.page
+        mark = cookie_of(request)
+        if not is_page and (mark is None or "Authorization" in request.headers):
+            return await self._authentication.identify(request), None
+        session = await self._sessions.find(mark)
+        if session is None:
+            raise logged_out(request, route)
+        return session.identity, session
+
+
+def logged_out(request: BaseRequest, route: Route | None) -> HttpError:
+    """Return the error for a request without a session: a page leads to the login."""
+    if route is None or not route.page:  # No challenge: a browser would ask for a password itself.
+        return HttpError(401, "the session has ended", error="not_authorized")
+    wanted = request.rel_url.raw_path_qs if request.method in SAFE else "/"
+    path = f"/login?next={quote(local_path(wanted), safe='/')}"
+    return HttpError(303, "log in first", headers={"Location": path})
+
+
+async def check_own(call: HttpCall, session: Session) -> None:
+    """Refuse a change that none of the console's own pages asks for.
+
+    Raises:
+        HttpError: the browser does not say so, or the session's token is missing.
+    """
+    if not is_own(call.request):
+        raise HttpError(403, "only the console's own pages may change anything with a session")
+    token = call.request.headers.get(TOKEN_HEADER)
+    if token is None and call.route.page:
+        token = (await call.form()).get(TOKEN_FIELD)
+    if not session.proves(token or ""):
+        raise HttpError(403, f"the token is missing or wrong: {TOKEN_HEADER}, or a form's field")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from email.message import Message
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
@@ -14,6 +13,7 @@ from headrace.console.http.answers import no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import ADMINISTRATOR, Route
+from headrace.console.sessions.forms import MULTIPART
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
 LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
-MULTIPART = "multipart/form-data"
 FILE = "file"  # The field of a form that has the document.
-BOUNDARY_MAX = 70  # Characters: RFC 2046, section 5.1.1.
 
 
 async def import_definitions(call: HttpCall) -> object:
     """Import definitions of all, or of one virtual host; if one is wrong, none."""
     raw = await call.raw_body()
-    kind = call.request.headers.get("Content-Type", "")
-    if kind.lower().startswith(MULTIPART):
-        raw = file_of(raw, kind)
+    if call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART):
+        raw = (await call.form()).files.get(FILE, b"")
     rows = await asyncio.to_thread(lines_of, raw)
     with absent():
         await call.ask("import definitions", rows, vhost=call.path.get("vhost"))
@@ -68,25 +65,6 @@ def lines_of(raw: bytes) -> list[JsonObject]:
         if some:
             lines.append({"section": section, "first": first, "values": some})
     return lines
-
-
-def file_of(raw: bytes, kind: str) -> bytes:
-    """Return the field ``file`` of a form.
-
-    Raises:
-        HttpError: the body is no such form.
-    """
-    header = Message()
-    header["Content-Type"] = kind
-    boundary = header.get_param("boundary")
-    if not isinstance(boundary, str) or not 0 < len(boundary) <= BOUNDARY_MAX:
-        raise bad_request("the form has no boundary")
-    mark = b"--" + boundary.encode("ascii", "replace")
-    for part in raw.split(mark)[1:]:
-        head, found, content = part.partition(b"\r\n\r\n")
-        if found and f'name="{FILE}"'.encode() in head:
-            return content.removesuffix(b"\r\n")
-    raise bad_request(f"the form has no field '{FILE}'")
 
 
 ROUTES = tuple(

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/login``: a session for scripts of a browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.logins import LoginFailed, log_in
+from headrace.console.http.answers import Answer
+from headrace.console.http.authentication import wrong
+from headrace.console.http.call import peer_of
+from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.routes import NOBODY, Route
+from headrace.console.sessions.forms import URLENCODED
+from headrace.console.sessions.origin import TOKEN_HEADER, cookie_of, is_own, set_cookie
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+SECRET_MAX = 65536  # Characters of a password.
+
+
+async def log_in_by_body(call: HttpCall) -> object:
+    """Begin a session: its cookie, and its token in a header."""
+    username, password = await credentials(call)
+    mark = await begin(call, username, password)
+    session = call.sessions.peek(mark)
+    assert session is not None
+    headers = {**set_cookie(call.request, mark), TOKEN_HEADER: session.csrf}
+    return Answer(204, headers=headers)
+
+
+async def begin(call: HttpCall, username: str, password: str) -> str:
+    """Begin a session of a user; the browser's earlier one ends. Return its identifier.
+
+    Raises:
+        HttpError: the broker does not let the user in.
+    """
+    request = call.request
+    try:
+        identity = await log_in(
+            call.link,
+            peer=peer_of(request),
+            encrypted=request.secure,
+            username=username,
+            password=password,
+        )
+    except LoginFailed as error:
+        if error.is_known:
+            raise HttpError(401, "Not management user") from None
+        raise wrong() from None
+    call.sessions.end(cookie_of(request))
+    return call.sessions.begin(identity)
+
+
+async def credentials(call: HttpCall) -> tuple[str, str]:
+    """Return the user's name and password of a body.
+
+    Raises:
+        HttpError: it has none.
+    """
+    if call.request.headers.get("Content-Type", "").lower().startswith(URLENCODED):
+        form = await call.form()
+        given: JsonObject = {name: form.get(name) for name in ("username", "password")}
+    else:
+        given = await call.body()
+    username, password = given.get("username"), given.get("password")
+    if not isinstance(username, str) or not isinstance(password, str) or not username:
+        raise bad_request("'username' and 'password' are two strings")
+    if len(username) + len(password) > SECRET_MAX:
+        raise bad_request("'username' and 'password' are too long")
+    return username, password
+
+
+async def log_out(call: HttpCall) -> object:
+    """End the session, and the broker's ticket with it."""
+    if not is_own(call.request):
+        raise HttpError(403, "only the console's own pages may end a session")
+    await end(call)
+    return Answer(204, headers=set_cookie(call.request, ""))
+
+
+async def end(call: HttpCall) -> None:
+    """End the session of a request, and its ticket."""
+    session = call.sessions.end(cookie_of(call.request))
+    if session is not None:
+        await call.link.ask("logout", ticket=session.identity.ticket)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/login",
+        log_in_by_body,
+        NOBODY,
+        "",
+        "Begin a session: 204 with a cookie, and the token for changes in `X-CSRF-Token`.",
+        body={
+            "type": "object",
+            "properties": {"username": {"type": "string"}, "password": {"type": "string"}},
+            "required": ["username", "password"],
+        },
+    ),
+    Route("DELETE", "/api/login", log_out, NOBODY, "", "End the session."),
+)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of HTML forms."""
+
+from __future__ import annotations
+
+from email.message import Message
+from urllib.parse import parse_qsl
+
+FIELDS_MAX = 1000
+BOUNDARY_MAX = 70  # Characters: RFC 2046, section 5.1.1.
+MULTIPART = "multipart/form-data"
+URLENCODED = "application/x-www-form-urlencoded"
+
+
+class FormError(ValueError):
+    """The body is no form; the text says why."""
+
+
+class Form:
+    """The fields of a form, by name. A name that comes several times has its first value."""
+
+    def __init__(self, fields: list[tuple[str, str]], files: dict[str, bytes]) -> None:
+        self.fields = fields
+        self.files = files
+        self._first = dict(reversed(fields))
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return a field."""
+        return self._first.get(name, default)
+
+    def all(self, name: str) -> list[str]:
+        """Return the values of a field that comes several times."""
+        return [value for field, value in self.fields if field == name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._first
+
+
+def parse(raw: bytes, content_type: str) -> Form:
+    """Return the form of a body.
+
+    Raises:
+        FormError: it is none.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == MULTIPART:
+        return parse_multipart(raw, content_type)
+    if kind not in ("", URLENCODED):
+        raise FormError(f"a form is {URLENCODED} or {MULTIPART}")
+    try:
+        fields = parse_qsl(
+            raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
+        )
+    except ValueError:
+        raise FormError(f"the form is no UTF-8, or has more than {FIELDS_MAX} fields") from None
+    return Form(fields, {})
+
+
+def parse_multipart(raw: bytes, content_type: str) -> Form:
+    """Return the form of a body in parts.
+
+    Raises:
+        FormError: it is none.
+    """
+    header = Message()
+    header["Content-Type"] = content_type
+    boundary = header.get_param("boundary")
+    if not isinstance(boundary, str) or not 0 < len(boundary) <= BOUNDARY_MAX:
+        raise FormError("the form has no boundary")
+    parts = (b"\r\n" + raw).split(b"\r\n--" + boundary.encode("ascii", "replace"))[1:-1]
+    if not 0 < len(parts) <= FIELDS_MAX:
+        raise FormError(f"the form has no parts, or more than {FIELDS_MAX}")
+    fields: list[tuple[str, str]] = []
+    files: dict[str, bytes] = {}
+    for part in parts:
+        head, found, content = part.partition(b"\r\n\r\n")
+        name, is_file = name_of(head.decode(errors="replace"))
+        if not found or name is None:
+            raise FormError("a part of the form has no name")
+        if is_file:
+            files.setdefault(name, content)
+            continue
+        try:
+            fields.append((name, content.decode()))
+        except UnicodeDecodeError:
+            raise FormError(f"the field '{name[:80]}' is no UTF-8") from None
+    return Form(fields, files)
+
+
+def name_of(head: str) -> tuple[str | None, bool]:
+    """Return the name of a part by its header, and whether it is a file."""
+    for line in head.split("\r\n"):
+        field, _, value = line.partition(":")
+        if field.strip().lower() == "content-disposition":
+            header = Message()
+            header["Content-Disposition"] = value.strip()
+            name = header.get_param("name", header="Content-Disposition")
+            filename = header.get_param("filename", header="Content-Disposition")
+            return name if isinstance(name, str) else None, filename is not None
+    return None, False
