@@ -6,8 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import node_name
-from headrace.console.api.common.rows import absent, check_vhost, only, rows_of
-from headrace.console.api.common.samples import octets
+from headrace.console.api.common.rows import (
+    absent,
+    check_exists,
+    check_vhost,
+    only,
+    rows_of,
+    wanted_vhost,
+)
+from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
@@ -16,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.feed import Tracked
+    from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"
 ACCESS = "access to the virtual host"
-STATES = {"open": "running", "authenticating": "starting", "connected": "starting"}
 Names = dict[int, "JsonObject"]  # What channels and consumers say of their connection, by id.
 
 
@@ -34,19 +40,19 @@ async def list_connections(call: HttpCall) -> object:
     listens = await listens_of(call)
     rows = []
     for one in await call.state.connections.all():
-        row = one.row
-        wanted = vhost in (None, row["vhost"]) and user in (None, row["user"])
-        if wanted and call.identity.sees_user(row["user"]):
-            rows.append(connection_of(one, call, listens))
+        owner = one.text("user")
+        wanted = vhost in (None, one.text("vhost")) and user in (None, owner)
+        if wanted and call.identity.sees_user(owner):
+            rows.append(connection_of(one, call.query, listens))
     return Listed(rows, ("name",))
 
 
 async def show_connection(call: HttpCall) -> object:
     """Return one connection, with the properties that its client sent."""
     one = await find_connection(call, call.path["name"])
+    row = connection_of(one, call.query, await listens_of(call))
     with absent():
-        shown = await call.ask("show connection", id=one.row["id"])
-    row = connection_of(one, call, await listens_of(call))
+        shown = await call.ask("show connection", id=one.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
 
 
@@ -58,7 +64,7 @@ async def find_connection(call: HttpCall, name: str) -> Tracked:
     """
     listens = await listens_of(call)
     for one in await call.state.connections.all():
-        if call.identity.sees_user(one.row["user"]) and name_of(one.row, listens) == name:
+        if call.identity.sees_user(one.text("user")) and name_of(one.row, listens) == name:
             return one
     raise not_found()
 
@@ -75,7 +81,7 @@ def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
     return f"{row['host']}:{row['port']} -> {here.rpartition('/')[2]}"
 
 
-def connection_of(one: Tracked, call: HttpCall, listens: Mapping[str, str]) -> JsonObject:
+def connection_of(one: Tracked, query: Mapping[str, str], listens: Mapping[str, str]) -> JsonObject:
     """Return a connection as RabbitMQ describes it."""
     row = one.row
     name = name_of(row, listens)
@@ -97,33 +103,34 @@ def connection_of(one: Tracked, call: HttpCall, listens: Mapping[str, str]) -> J
         "ssl": bool(row["tls"]),
         "ssl_protocol": row["tls"] or None,
         "auth_mechanism": row["mechanism"],
-        "state": STATES.get(row["state"], row["state"]),
+        "state": "blocked" if row["blocked"] else "running",
         "channels": row["channels"],
         "channel_max": 0,
         "frame_max": row["frame_max"],
         "timeout": row["heartbeat_s"],
-        "connected_at": one.seen_ms,
+        "connected_at": row.get("connected_ms") or one.born_ms,
         "client_properties": {key: value for key, value in given.items() if value},
         "send_pend": row["pending"],
         "recv_cnt": 0,
         "send_cnt": 0,
         "reductions": 0,
         "reductions_details": {"rate": 0.0},
-        **octets(one, call.state.connections, call.query),
+        **octets(one, query),
     }
 
 
 async def connection_names(call: HttpCall) -> Names:
     """Return what channels and consumers say of their connection, by its id."""
     listens = await listens_of(call)
-    return {
-        one.row["id"]: {
-            "name": name_of(one.row, listens),
-            "peer_host": one.row["host"],
-            "peer_port": one.row["port"],
+    found = {}
+    for one in await call.state.connections.all():
+        row = one.row
+        found[row["number"]] = {
+            "name": name_of(row, listens),
+            "peer_host": row["host"],
+            "peer_port": row["port"],
         }
-        for one in await call.state.connections.all()
-    }
+    return found
 
 
 # --- Channels ------------------------------------------------------------------------------------
@@ -149,9 +156,20 @@ async def channels_of_connection(call: HttpCall) -> object:
 
 
 async def channels(call: HttpCall) -> list[JsonObject]:
-    """Return the channels that the user sees."""
+    """Return the channels that the user sees, of the virtual host in the path where there is one.
+
+    Raises:
+        HttpError: there is no such virtual host, or the user does not see it.
+    """
+    vhost = wanted_vhost(call)
+    if vhost is not None:
+        await check_exists(call, vhost)
     names = await connection_names(call)
-    return [channel_of(row, names) for row in await rows_of(call, "list channels")]
+    return [
+        channel_of(one, names, call.query)
+        for one in await call.state.channels.all()
+        if vhost in (None, one.text("vhost")) and call.identity.sees_user(one.text("user"))
+    ]
 
 
 def details_of(connection: int, names: Names) -> JsonObject:
@@ -159,8 +177,9 @@ def details_of(connection: int, names: Names) -> JsonObject:
     return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}
 
 
-def channel_of(row: JsonObject, names: Names) -> JsonObject:
+def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
+    row = one.row
     connection = details_of(row["connection"], names)
     return {
         "name": row["name"] or f"{connection['name']} ({row['number']})",
@@ -173,15 +192,15 @@ def channel_of(row: JsonObject, names: Names) -> JsonObject:
         "state": "running" if row["flow"] else "flow",
         "idle_since": None,
         "consumer_count": row["consumers"],
-        "confirm": row["confirms"],
-        "transactional": row["transactional"],
+        "confirm": bool(row["confirms"]),
+        "transactional": bool(row["transactional"]),
         "prefetch_count": row["prefetch"],
         "global_prefetch_count": 0,
         "messages_unacknowledged": row["unacked"],
-        "messages_unconfirmed": 0,
+        "messages_unconfirmed": one.number("unconfirmed"),
         "messages_uncommitted": 0,
         "acks_uncommitted": 0,
-        "message_stats": {},
+        "message_stats": message_stats(one, query),
     }
 
 

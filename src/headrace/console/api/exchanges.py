@@ -9,13 +9,23 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from headrace.console.api.common.rows import absent, check_vhost, rows_of
+from headrace.console.api.common.rows import (
+    absent,
+    check_exists,
+    check_vhost,
+    rows_of,
+    wanted_vhost,
+)
+from headrace.console.api.common.samples import message_stats
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
@@ -31,16 +41,29 @@ DESTINATIONS = {"q": "queue", "e": "exchange"}
 
 async def list_exchanges(call: HttpCall) -> object:
     """Return the exchanges of the virtual host, or of all that the user sees."""
-    return Listed([exchange_of(row) for row in await rows_of(call, "list exchanges")])
+    vhost = wanted_vhost(call)
+    if vhost is not None:
+        await check_exists(call, vhost)
+    rows = [
+        exchange_of(one, call.query)
+        for one in await call.state.exchanges.all()
+        if vhost in (None, one.text("vhost")) and call.identity.sees_vhost(one.text("vhost"))
+    ]
+    return Listed(rows)
 
 
 async def show_exchange(call: HttpCall) -> object:
     """Return one exchange."""
-    with absent():
-        row = await call.ask(
-            "show exchange", vhost=call.path["vhost"], name=exchange_in(call, "exchange")
-        )
-    return {**exchange_of(row), "incoming": [], "outgoing": []}
+    vhost, name = call.path["vhost"], exchange_in(call, "exchange")
+    if not call.identity.sees_vhost(vhost):
+        raise not_found()
+    one = await call.state.exchanges.find(vhost, name)
+    if one is None:  # It may be new, and the sample older.
+        call.state.forget()
+        one = await call.state.exchanges.find(vhost, name)
+    if one is None:
+        raise not_found()
+    return {**exchange_of(one, call.query), "incoming": [], "outgoing": []}
 
 
 def exchange_in(call: HttpCall, parameter: str) -> str:
@@ -49,8 +72,9 @@ def exchange_in(call: HttpCall, parameter: str) -> str:
     return "" if name == DEFAULT else name
 
 
-def exchange_of(row: JsonObject) -> JsonObject:
+def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
     """Return an exchange as RabbitMQ describes it."""
+    row = one.row
     return {
         "name": row["name"],
         "vhost": row["vhost"],
@@ -59,9 +83,9 @@ def exchange_of(row: JsonObject) -> JsonObject:
         "auto_delete": row["auto_delete"],
         "internal": row["internal"],
         "arguments": row["arguments"] or {},
-        "policy": None,
-        "user_who_performed_action": "",
-        "message_stats": {},
+        "policy": row.get("policy") or None,
+        "user_who_performed_action": row.get("user") or "",
+        "message_stats": message_stats(one, query),
     }
 
 
@@ -97,15 +121,15 @@ def binding_of(row: JsonObject) -> JsonObject:
     }
 
 
-def default_binding(queue: JsonObject) -> JsonObject:
+def default_binding(vhost: str, queue: str) -> JsonObject:
     """Return the binding of a queue to the default exchange."""
     return binding_of(
         {
             "source": "",
-            "vhost": queue["vhost"],
+            "vhost": vhost,
             "kind": "queue",
-            "destination": queue["name"],
-            "routing_key": queue["name"],
+            "destination": queue,
+            "routing_key": queue,
             "arguments": {},
         }
     )
@@ -115,9 +139,11 @@ async def bindings(call: HttpCall) -> list[JsonObject]:
     """Return the bindings that the user sees, those of the default exchange included."""
     vhost = check_vhost(call)
     found = [binding_of(row) for row in await rows_of(call, "list bindings")]
-    queues = [one.row for one in await call.state.queues.all()]
-    seen = [row for row in queues if call.identity.sees_vhost(row["vhost"])]
-    return found + [default_binding(row) for row in seen if vhost in (None, row["vhost"])]
+    for one in await call.state.queues.all():
+        of = one.text("vhost")
+        if vhost in (None, of) and call.identity.sees_vhost(of):
+            found.append(default_binding(of, one.text("name")))
+    return found
 
 
 async def list_bindings(call: HttpCall) -> object:

@@ -4,16 +4,30 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.node import cluster_name, node_name
-from headrace.console.api.common.samples import NO_RATE, PARAMETERS, RATES, depths, message_stats
+from headrace.console.api.common.samples import (
+    DEPTHS,
+    NO_RATE,
+    NODE,
+    PARAMETERS,
+    counted,
+    depths,
+    message_stats,
+    summed,
+    window,
+)
 from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
+from headrace.console.state.table import Tracked
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.settings import ConsoleSettings
+    from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
 EXCHANGE_TYPES = (
@@ -28,31 +42,29 @@ EXCHANGE_TYPES = (
     "x-recent-history",
 )
 PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
-RETENTION = {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]}
-CHURN = (
-    "channel_closed",
-    "channel_created",
-    "connection_closed",
-    "connection_created",
-    "queue_created",
-    "queue_declared",
-    "queue_deleted",
-)
+RETENTION = {
+    name: [tier.kept_s - tier.kept_s % tier.step_s for tier in tiers]
+    for name, tiers in (("global", GLOBAL), ("basic", BASIC), ("detailed", DETAILED))
+}
+#: What came and went, by the columns of the totals.
+CHURN: Mapping[str, tuple[str, ...]] = {
+    "channel_closed": ("channels_closed",),
+    "channel_created": ("channels_opened",),
+    "connection_closed": ("connections_closed",),
+    "connection_created": ("connections_opened",),
+    "queue_created": ("queues_created",),
+    "queue_declared": ("queues_declared",),
+    "queue_deleted": ("queues_deleted",),
+}
+NO_TOTALS = {
+    key: value for name in DEPTHS for key, value in ((name, 0), (f"{name}_details", NO_RATE))
+}
 
 
 async def show(call: HttpCall) -> object:
     """Return versions, totals of what the user sees, rates and listeners."""
-    identity = call.identity
-    vhosts = [
-        one.row for one in await call.state.vhosts.all() if identity.sees_vhost(one.row["name"])
-    ]
+    await call.state.refresh()
     status = await call.state.status()  # As the system: a user may not see all of it.
-    channels = [
-        one.row for one in await call.state.channels.all() if identity.sees_user(one.row["user"])
-    ]
-    connections = [
-        one for one in await call.state.connections.all() if identity.sees_user(one.row["user"])
-    ]
     return {
         **versions(call.settings),
         "cluster_name": await cluster_name(call),
@@ -68,42 +80,59 @@ async def show(call: HttpCall) -> object:
         "exchange_types": [
             {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
         ],
-        **await totals(call, vhosts),
-        "object_totals": {
-            "queues": sum(one["queues"] for one in vhosts),
-            "exchanges": sum(one["exchanges"] for one in vhosts),
-            "connections": len(connections),
-            "channels": len(channels),
-            "consumers": sum(one["consumers"] for one in channels),
-        },
-        "churn_rates": {
-            **dict.fromkeys(CHURN, 0),
-            **{f"{name}_details": NO_RATE for name in CHURN},
-        },
+        **totals(call),
+        "object_totals": objects(call),
+        "churn_rates": churn(call),
         "listeners": [listener(protocol, url) for protocol, url in status["listens"].items()],
         "contexts": [context(call)],
     }
 
 
-async def totals(call: HttpCall, vhosts: list[JsonObject]) -> JsonObject:
+def seen_sums(call: HttpCall) -> list[Tracked]:
+    """Return the sums that a user sees: those of the broker, or of virtual hosts."""
+    if call.identity.sees_all:
+        return every(call.state.totals)
+    vhosts = every(call.state.vhosts)
+    return [one for one in vhosts if call.identity.sees_vhost(one.text("name"))]
+
+
+def every(kind: Kind) -> list[Tracked]:
+    """Return the objects of a kind."""
+    table = kind.table
+    return [Tracked(table, slot) for slot in table.ordered()]
+
+
+def totals(call: HttpCall) -> JsonObject:
     """Return the sums of the queues that the user sees, with their rates."""
-    queues = call.state.queues
-    await queues.refresh()
-    call.state.add_up()
-    ready = sum(one["ready"] for one in vhosts)
-    unacked = sum(one["unacked"] for one in vhosts)
-    ring = call.state.sum_of([one["name"] for one in vhosts])
-    now = ring.values(queues.now_ms)
-    counts = {name: now[at] for name, at in RATES.items()}
+    seen = seen_sums(call)
     return {
-        "queue_totals": {
-            "messages": ready + unacked,
-            "messages_ready": ready,
-            "messages_unacknowledged": unacked,
-            **depths(ring, queues.now_ms, call.query),
-        },
-        "message_stats": message_stats(counts, ring, queues.now_ms, call.query),
+        "queue_totals": summed([depths(one, call.query) for one in seen]) or NO_TOTALS,
+        "message_stats": summed([message_stats(one, call.query) for one in seen]),
     }
+
+
+def objects(call: HttpCall) -> JsonObject:
+    """Return how many objects the user sees."""
+    seen, state, identity = seen_sums(call), call.state, call.identity
+    found = {
+        name: sum(one.number(name) for one in seen) for name in ("queues", "exchanges", "consumers")
+    }
+    for name, kind in (("connections", state.connections), ("channels", state.channels)):
+        table = kind.table
+        found[name] = (
+            len(table)
+            if identity.sees_all
+            else sum(identity.sees_user(table.text("user", slot)) for slot in table.ordered())
+        )
+    return found
+
+
+def churn(call: HttpCall) -> JsonObject:
+    """Return what came and went; users that do not see everything see none of it."""
+    if not call.identity.sees_all:
+        return {**dict.fromkeys(CHURN, 0), **{f"{name}_details": NO_RATE for name in CHURN}}
+    (one,) = every(call.state.totals)
+    return counted(one, CHURN, window(call.query, NODE))
 
 
 def versions(settings: ConsoleSettings) -> JsonObject:

@@ -3,87 +3,105 @@
 
 from __future__ import annotations
 
-from functools import partial
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.clients import connection_names, consumer_of
 from headrace.console.api.common.node import node_name
-from headrace.console.api.common.rows import absent, wanted_vhost
-from headrace.console.api.common.samples import PARAMETERS, RATES, depths, message_stats
+from headrace.console.api.common.policies import policies_of
+from headrace.console.api.common.rows import absent, check_exists, wanted_vhost
+from headrace.console.api.common.samples import (
+    DEPTHS,
+    PARAMETERS,
+    counters_of,
+    depths,
+    message_stats,
+)
 from headrace.console.http.answers import Described
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
-from headrace.console.state.rings import Ring
+from headrace.console.state.frames import MS, SAMPLE_S
+from headrace.console.state.table import Tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headrace.console.api.common.policies import Policies
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.feed import Tracked
+    from headrace.console.state.table import Table
     from headrace.untyped import JsonObject
 
 SEES = "the virtual hosts that the user sees"
 ACCESS = "access to the virtual host"
-#: Columns that a list is sorted by without its rows being made.
-COLUMNS: dict[str, Callable[[Tracked], float] | Callable[[Tracked], str]] = {
-    "name": lambda one: one.row["name"],
-    "vhost": lambda one: one.row["vhost"],
-    "type": lambda one: one.row["type"],
-    "durable": lambda one: one.row["durable"],
-    "consumers": lambda one: one.row["consumers"],
-    "memory": lambda one: one.row["bytes"],
-    "message_bytes": lambda one: one.row["bytes"],
-    "messages": lambda one: one.row["ready"] + one.row["unacked"],
-    "messages_ready": lambda one: one.row["ready"],
-    "messages_unacknowledged": lambda one: one.row["unacked"],
-    "message_stats.publish": lambda one: one.row["published"],
-    "message_stats.deliver_get": lambda one: one.row["delivered"],
-    "message_stats.ack": lambda one: one.row["acknowledged"],
+#: Numbers of a queue, by their columns. Messages are in memory unless their queue pages out.
+NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "consumers": ("consumers",),
+    "memory": ("ready_bytes", "unacked_bytes"),
+    "message_bytes": ("ready_bytes", "unacked_bytes"),
+    "message_bytes_ready": ("ready_bytes",),
+    "message_bytes_unacknowledged": ("unacked_bytes",),
+    "message_bytes_ram": ("ready_bytes", "unacked_bytes"),
 }
+#: What stays the same of a queue; the other columns of a row are the same for all queues.
+FIELDS = frozenset(
+    (
+        *("name", "vhost", "type", "durable", "auto_delete", "exclusive"),
+        *("policy", "operator_policy"),
+    )
+)
+RATE = "_details.rate"
 
 
 async def list_queues(call: HttpCall) -> object:
     """Return the queues of the virtual host in the path, or of all that the user sees."""
-    found = await call.state.queues.all()
     vhost, identity = wanted_vhost(call), call.identity
     if vhost is not None:
         await check_exists(call, vhost)
-        found = [one for one in found if one.row["vhost"] == vhost]
-    elif not identity.sees_all:
-        found = [one for one in found if identity.sees_vhost(one.row["vhost"])]
-    now_ms, query = call.state.queues.now_ms, call.query
+    table = await call.state.queues.fresh()
+    policies = await policies_of(call, table)
+    slots = table.ordered()
+    if vhost is not None or not identity.sees_all:
+        of = table.fields["vhost"] if slots else []
+        seen = {one for one in set(of) if isinstance(one, str) and identity.sees_vhost(one)}
+        seen = seen if vhost is None else seen & {vhost}
+        slots = [slot for slot in slots if of[slot] in seen]
     return Described(
-        found,
-        lambda one: described(one.row, one.ring, now_ms, query),
-        lambda one: str(one.row["name"]),
-        {**COLUMNS, **rates(now_ms)},
+        slots,
+        lambda slot: described(Tracked(table, slot), policies, call.query),
+        lambda slot: table.text("name", slot),
+        lambda column: key_of(table, policies, column),
     )
 
 
-def rates(now_ms: int) -> dict[str, Callable[[Tracked], float]]:
-    """Return the columns of rates, as of a moment."""
-    return {
-        f"message_stats.{name}_details.rate": partial(rate, at, now_ms)
-        for name, at in RATES.items()
-    }
+def key_of(table: Table, policies: Policies, column: str) -> Callable[[int], object]:
+    """Return what queues are sorted by, without their rows being made; a missing field is 0."""
+    first, _, rest = column.partition(".")
+    if column in FIELDS:
+        return lambda slot: table.field(column, slot)
+    if column == "idle_since":
+        return table.moved_ms.__getitem__
+    if first == "arguments":
+        return lambda slot: inner(table.field("arguments", slot), rest)
+    if first == "effective_policy_definition":
+        return lambda slot: inner(policies.of(Tracked(table, slot)), rest)
+    numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS}
+    if first == "message_stats":
+        column, numbers = rest, counters_of(table)
+    if column in numbers:
+        return table.totals(numbers[column]).__getitem__
+    if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
+        return table.rates(numbers[column.removesuffix(RATE)]).__getitem__
+    return nothing
 
 
-def rate(at: int, now_ms: int, one: Tracked) -> float:
-    """Return one rate of a queue."""
-    return one.ring.rate(at, now_ms)
+def nothing(_: int) -> int:
+    """Return what queues without a column are sorted by."""
+    return 0
 
 
-async def check_exists(call: HttpCall, vhost: str) -> None:
-    """Refuse a virtual host that does not exist, or that the user does not see.
-
-    Raises:
-        HttpError: it is so.
-    """
-    if not call.identity.sees_vhost(vhost):
-        raise not_found()
-    if vhost not in call.identity.vhosts:  # It may be new, or one that the user only sees.
-        with absent():
-            await call.ask("show vhost", vhost=vhost)
+def inner(value: object, path: str) -> object:
+    """Return a value in an object; its name may have dots."""
+    return value.get(path, 0) if isinstance(value, dict) else 0
 
 
 async def show_queue(call: HttpCall) -> object:
@@ -91,67 +109,64 @@ async def show_queue(call: HttpCall) -> object:
     vhost, name = call.path["vhost"], call.path["queue"]
     with absent():
         row = await call.ask("show queue", vhost=vhost, name=name)
-    one: Tracked | None = call.state.queues.objects.get((vhost, name))
-    ring = Ring() if one is None else one.ring
+    one = await call.state.queues.find(vhost, name)
+    if one is None:  # It is new, and there are so many that the sample is older.
+        call.state.forget()
+        one = await call.state.queues.find(vhost, name)
+    if one is None:
+        raise not_found()
     names = await connection_names(call)
-    shown = described(row, ring, call.state.queues.now_ms, call.query)
+    shown = described(one, await policies_of(call, one.table), call.query)
     return {
         **shown,
-        "effective_policy_definition": {},
-        "user_who_performed_action": row["user"],
         "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
         "incoming": [],
         "deliveries": [],
     }
 
 
-def described(row: JsonObject, ring: Ring, now_ms: int, query: Mapping[str, str]) -> JsonObject:
+def described(one: Tracked, policies: Policies, query: Mapping[str, str]) -> JsonObject:
     """Return a queue as RabbitMQ describes it."""
-    ready, unacked = row["ready"], row["unacked"]
-    node = node_name()
-    counts = {
-        "publish": row["published"],
-        "deliver_get": row["delivered"],
-        "ack": row["acknowledged"],
-    }
+    table, slot, node = one.table, one.slot, node_name()
     shown = {
-        "name": row["name"],
-        "vhost": row["vhost"],
-        "type": row["type"],
+        "name": table.field("name", slot),
+        "vhost": table.field("vhost", slot),
+        "type": table.field("type", slot),
         "node": node,
         "leader": node,
         "members": [node],
         "online": [node],
         "state": "running",
-        "durable": row["durable"],
-        "auto_delete": row["auto_delete"],
-        "exclusive": row["exclusive"],
-        "arguments": row["arguments"] or {},
-        "policy": row["policy"] or None,
-        "operator_policy": row["operator_policy"] or None,
-        "effective_policy_definition": {},
-        "consumers": row["consumers"],
+        "durable": table.field("durable", slot),
+        "auto_delete": table.field("auto_delete", slot),
+        "exclusive": table.field("exclusive", slot),
+        "arguments": table.field("arguments", slot) or {},
+        "policy": table.field("policy", slot) or None,
+        "operator_policy": table.field("operator_policy", slot) or None,
+        "effective_policy_definition": policies.of(one),
+        "user_who_performed_action": table.field("user", slot) or "",
         "consumer_capacity": 0,
         "consumer_utilisation": 0,
         "exclusive_consumer_tag": None,
         "single_active_consumer_tag": None,
-        "idle_since": None,
+        "idle_since": idle_since(one),
         "head_message_timestamp": None,
-        "memory": row["bytes"],
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-        "message_bytes": row["bytes"],
-        "message_bytes_ready": row["bytes"],
-        "message_bytes_unacknowledged": 0,
-        "message_bytes_ram": row["bytes"],
-        "message_bytes_persistent": row["bytes"] if row["durable"] else 0,
+        **{name: one.number(*columns) for name, columns in NUMBERS.items()},
     }
+    shown["message_bytes_persistent"] = shown["message_bytes"] if shown["durable"] else 0
     if query.get("disable_stats") == "true":
-        return shown
-    shown.update(depths(ring, now_ms, query))
-    shown["message_stats"] = message_stats(counts, ring, now_ms, query)
+        return {**shown, **{name: one.number(*columns) for name, columns in DEPTHS.items()}}
+    shown.update(depths(one, query))
+    shown["message_stats"] = message_stats(one, query)
     return shown
+
+
+def idle_since(one: Tracked) -> str | None:
+    """Return when a queue was last seen to change; None where that is now, or unknown."""
+    at_ms = one.moved_ms
+    if not at_ms or one.table.now_ms - at_ms < SAMPLE_S * MS:
+        return None
+    return datetime.fromtimestamp(at_ms / MS, UTC).isoformat(timespec="milliseconds")
 
 
 ROUTES = (

@@ -6,52 +6,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import node_name
-from headrace.console.api.common.rows import absent, only
-from headrace.console.api.common.samples import RATES, depths, message_stats
+from headrace.console.api.common.rows import absent
+from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
+from headrace.console.http.errors import not_found
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
 
 async def list_vhosts(call: HttpCall) -> object:
     """Return the virtual hosts that the user sees."""
-    await sampled(call)
-    rows = [one.row for one in await call.state.vhosts.all()]
-    seen = [row for row in rows if call.identity.sees_vhost(row["name"])]
-    return Listed([vhost_of(call, row) for row in seen], ("name",))
+    found = await call.state.vhosts.all()
+    seen = [one for one in found if call.identity.sees_vhost(one.text("name"))]
+    return Listed([vhost_of(call, one) for one in seen], ("name",))
 
 
 async def show_vhost(call: HttpCall) -> object:
     """Return one virtual host."""
     name = call.path["vhost"]
-    with absent():
-        set_for = await call.ask("show vhost", vhost=name)
-    await sampled(call)
-    await call.state.vhosts.refresh()
-    if (name,) not in call.state.vhosts.objects:
-        await call.state.vhosts.read()
-    row = only([one.row for one in call.state.vhosts.objects.values()], name=name)
-    return vhost_of(call, {**row, **set_for})
+    if not call.identity.sees_vhost(name):
+        raise not_found()
+    one = await call.state.vhosts.find(name)
+    if one is None:  # It may be new, and the sample older.
+        call.state.forget()
+        one = await call.state.vhosts.find(name)
+    if one is None:
+        raise not_found()
+    return vhost_of(call, one)
 
 
-async def sampled(call: HttpCall) -> None:
-    """Have the sums of queues as of now."""
-    await call.state.queues.refresh()
-    call.state.add_up()
-
-
-def vhost_of(call: HttpCall, row: JsonObject) -> JsonObject:
+def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
-    name, ready, unacked = row["name"], row["ready"], row["unacked"]
+    row = one.row
     kind = row["default_queue_type"] or "classic"
-    now_ms = call.state.queues.now_ms
-    ring = call.state.sum_of([name])
-    counts = dict(zip(RATES, ring.values(now_ms)[min(RATES.values()) :], strict=True))
     return {
-        "name": name,
+        "name": row["name"],
         "description": row["description"],
         "tags": row["tags"],
         "metadata": {
@@ -63,13 +56,9 @@ def vhost_of(call: HttpCall, row: JsonObject) -> JsonObject:
         "protected_from_deletion": row["protected_from_deletion"],
         "tracing": row["tracing"],
         "cluster_state": {node_name(): "running"},
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-        **depths(ring, now_ms, call.query),
-        "message_stats": message_stats(counts, ring, now_ms, call.query),
-        "recv_oct": 0,
-        "send_oct": 0,
+        **depths(one, call.query),
+        "message_stats": message_stats(one, call.query),
+        **octets(one, call.query),
     }
 
 

@@ -55,6 +55,14 @@ class BrokerLink:
                 if "item" in line:
                     yield line["item"]
 
+    async def lines(
+        self, do: str, *, ticket: str | None = None, **fields: object
+    ) -> AsyncGenerator[JsonObject, None]:
+        """Run an operation; yield its items and its last line. Raises as :meth:`ask`."""
+        async with contextlib.aclosing(self._lines(do, ticket, None, fields)) as lines:
+            async for line in lines:
+                yield line
+
     async def answer(
         self, do: str, *, ticket: str | None = None, **fields: object
     ) -> tuple[list[JsonObject], JsonObject]:

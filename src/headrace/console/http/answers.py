@@ -56,7 +56,7 @@ class Described(Generic[Item]):
     items: Sequence[Item]
     describe: Callable[[Item], JsonObject]
     name: Callable[[Item], str]
-    columns: Mapping[str, Callable[[Item], float] | Callable[[Item], str]]  # They sort undescribed.
+    key: Callable[[str], Callable[[Item], object]]  # Of a column: what the items are sorted by.
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,19 @@ def chosen_items(listed: Described[Item], query: Query) -> list[Item]:
     backwards = is_true(query.get("sort_reverse"))
     if not (column := query.get("sort")):
         return items[::-1] if backwards else items
-    known = listed.columns.get(column)
-    if known is None:
-        path = column.split(".")
-        describe = listed.describe
-        return sorted(
-            items, key=lambda one: comparable(found(describe(one), path)), reverse=backwards
-        )
-    return sorted(items, key=known, reverse=backwards)
+    return in_order_of(items, listed.key(column), backwards=backwards)
+
+
+def in_order_of(items: list[Item], key: Callable[[Item], object], *, backwards: bool) -> list[Item]:
+    """Return items in the order of a column; values of several types in the order of those."""
+    values = [key(one) for one in items]
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) == len(values):
+        order = sorted(range(len(items)), key=numbers.__getitem__, reverse=backwards)
+    else:
+        texts = [comparable(value) for value in values]
+        order = sorted(range(len(items)), key=texts.__getitem__, reverse=backwards)
+    return [items[place] for place in order]
 
 
 def itself(row: JsonObject) -> JsonObject:

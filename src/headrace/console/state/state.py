@@ -5,91 +5,177 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.state.feed import Feed
-from headrace.console.state.rings import SAMPLE_S, Ring
+from headrace.console.state import sampling
+from headrace.console.state.frames import SAMPLE_S
+from headrace.console.state.sampling import Sample
+from headrace.console.state.table import Table, Tracked
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.untyped import JsonObject
 
-log = logging.getLogger(__name__)
+FEW = 2000  # So many objects are sampled for each request; more of them every five seconds.
+LATE_S = 3.0 * SAMPLE_S  # A sample as old as that is of no use: the broker does not answer.
+STATUS_S = 1.0  # How old the status may be.
+CLUSTER_NAME = "cluster_name"  # The global parameter that has it.
 
-COST = 50.0  # Reading lists takes one part in so many of the broker's time.
-TOTALS = ("ready", "unacked", "published", "delivered", "acknowledged")
+
+class Short:
+    """A short list that requests share."""
+
+    def __init__(self, link: BrokerLink, do: str, old_s: float) -> None:
+        self._link = link
+        self._do = do
+        self._old_s = old_s
+        self._rows: list[JsonObject] = []
+        self._until_s = 0.0
+
+    async def rows(self) -> list[JsonObject]:
+        """Return the rows.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        if time.monotonic() > self._until_s:
+            self._rows, _ = await self._link.answer(self._do)
+            self._until_s = time.monotonic() + self._old_s
+        return self._rows
+
+    def forget(self) -> None:
+        """Have the next request read the list."""
+        self._until_s = 0.0
+
+
+class Kind:
+    """The objects of one kind, as of the last sample."""
+
+    def __init__(self, state: State, name: str) -> None:
+        self._state = state
+        self._name = name
+
+    @property
+    def table(self) -> Table:
+        """The objects as of the last sample; another table after a restart of the broker."""
+        return self._state.sample.tables[self._name]
+
+    @property
+    def now_ms(self) -> int:
+        """When the last sample was taken, in Unix time."""
+        return self.table.now_ms
+
+    async def fresh(self) -> Table:
+        """Return the objects, as new as requests get them.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        await self._state.refresh()
+        return self.table
+
+    async def all(self) -> list[Tracked]:
+        """Return the objects in the order of their keys. Raises as :meth:`fresh`."""
+        table = await self.fresh()
+        return [Tracked(table, slot) for slot in table.ordered()]
+
+    async def find(self, *key: object) -> Tracked | None:
+        """Return the object with a key; None without one. Raises as :meth:`fresh`."""
+        table = await self.fresh()
+        slot = table.find(*key)
+        return None if slot is None else Tracked(table, slot)
 
 
 class State:
-    """The shared lists, and the samples of their sums."""
+    """The broker's objects with their samples, and what it says of itself."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
-        self.queues = Feed(link, "list queues", ("vhost", "name"), TOTALS)
-        self.connections = Feed(link, "list connections", ("id",), ("bytes_received", "bytes_sent"))
-        self.channels = Feed(link, "list channels", ("connection", "number", "name"))
-        self.vhosts = Feed(link, "list vhosts", ("name",), size=self._queue_count)
-        self.sums: dict[str, Ring] = {}  # Of the queues of a virtual host,
-        self._added_ms = 0  # as of this reading.
+        self.sample = Sample(link)
+        self.totals = Kind(self, sampling.TOTALS)
+        self.vhosts = Kind(self, sampling.VHOST)
+        self.queues = Kind(self, sampling.QUEUE)
+        self.exchanges = Kind(self, sampling.EXCHANGE)
+        self.connections = Kind(self, sampling.CONNECTION)
+        self.channels = Kind(self, sampling.CHANNEL)
+        self._reading = asyncio.Lock()
+        self._begun = self._complete = 0  # Samples, by number,
+        self._needed = 1  # of which requests need this one: something was changed before.
+        self._read_s = 0.0  # When the last one was complete, by the monotonic clock.
+        self._policies = Short(link, "list policies", SAMPLE_S)
+        self._named = Short(link, "list global parameters", STATUS_S)
         self._status: JsonObject = {}
         self._status_s = 0.0
 
-    def _queue_count(self) -> int:
-        return len(self.queues.objects)
-
     async def status(self) -> JsonObject:
-        """Return the broker's status, a second old at most.
+        """Return the broker's status without its counts, a second old at most.
 
         Raises:
             BrokerGone: the broker does not answer.
         """
         now_s = time.monotonic()
-        if not self._status or now_s - self._status_s > 1.0:
-            self._status = await self._link.ask("status")
+        if not self._status or now_s - self._status_s > STATUS_S:
+            self._status = await self._link.ask("status", counts=False)
             self._status_s = now_s
         return self._status
 
+    async def cluster_name(self) -> str:
+        """Return the name that an operator gave the cluster; empty for none. As old as the status.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        rows = await self._named.rows()
+        return next((str(row["value"]) for row in rows if row["name"] == CLUSTER_NAME), "")
+
+    async def policies(self) -> list[JsonObject]:
+        """Return the policies of all virtual hosts, as old as a sample at most.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        return await self._policies.rows()
+
+    # --- Samples ---------------------------------------------------------------------------------
+
     async def keep(self) -> None:
-        """Read the lists every few seconds, so that there are samples; runs until cancelled."""
+        """Sample the broker every five seconds; runs until cancelled."""
         while True:
             began_s = time.monotonic()
             with contextlib.suppress(BrokerGone, OperationRefused):
-                await self.queues.read()
-                await self.connections.read()
-                self.add_up()
-            took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(SAMPLE_S - took_s, COST * took_s))
+                await self._read(self._begun + 1)
+            await asyncio.sleep(max(SAMPLE_S / 10, SAMPLE_S - (time.monotonic() - began_s)))
 
-    def sum_of(self, vhosts: list[str]) -> Ring:
-        """Return the samples of the queues of some virtual hosts together."""
-        rings = [self.sums[name] for name in vhosts if name in self.sums]
-        if len(rings) == 1:
-            return rings[0]
-        total = Ring()
-        for at_ms in sorted({at_ms for ring in rings for at_ms in ring.moments()}):
-            values = zip(*(ring.values(at_ms) for ring in rings), strict=True)
-            total.add(at_ms, tuple(map(sum, values)))
-        if not rings:
-            total.add(self.queues.now_ms, (0,) * len(TOTALS))
-        return total
+    async def refresh(self) -> None:
+        """Have a sample that is new enough for a request.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        needed = self._needed
+        objects = sum(len(table) for table in self.sample.tables.values())
+        if objects <= FEW or time.monotonic() - self._read_s > LATE_S:
+            needed = self._begun + 1
+        await self._read(needed)
 
     def forget(self) -> None:
-        """Have the next request read the lists: something was changed."""
-        for feed in (self.queues, self.connections, self.channels, self.vhosts):
-            feed.forget()
+        """Have the next request wait for a new sample: something was changed."""
+        self._needed = self._begun + 1
+        self._status_s = 0.0
+        self._policies.forget()
+        self._named.forget()
 
-    def add_up(self) -> None:
-        """Add the sums of each virtual host to their samples."""
-        if self._added_ms == self.queues.now_ms:
+    async def _read(self, needed: int) -> None:
+        """Read a sample, unless one that began as late as needed is complete."""
+        if needed <= self._complete:
             return
-        self._added_ms = self.queues.now_ms
-        sums: dict[str, list[int]] = {}
-        for one in self.queues.objects.values():
-            total = sums.setdefault(one.row["vhost"], [0] * len(TOTALS))
-            for place, field in enumerate(TOTALS):
-                total[place] += one.row[field]
-        for vhost, values in sums.items():
-            self.sums.setdefault(vhost, Ring()).add(self.queues.now_ms, tuple(values))
+        async with self._reading:
+            if needed <= self._complete:
+                return
+            self._begun += 1
+            begun = self._begun
+            await self.sample.read()
+            self._complete = begun
+            self._read_s = time.monotonic()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.managed_broker import ManagedBroker
 
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
 Thing = TypeVar("Thing")
@@ -320,15 +321,15 @@ def list_vhosts(call: Call) -> Steps:
             "exchanges": len(vhost.exchanges),
             "definitions_bytes": vhost.definition_octets,
             "full": bool(vhost.store.full),
-            **metadata_of(call, vhost),
+            **metadata_of(call.broker, vhost),
         }
     return {"items": count}
 
 
-def metadata_of(call: Call, vhost: VirtualHost) -> Row:
+def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     """Return what operators have set for a virtual host."""
     key = Key(vhost.name, METADATA, METADATA_NAME)
-    said = call.broker.access.snapshot.parameters.get(key, {})
+    said = broker.access.snapshot.parameters.get(key, {})
     return {
         "description": said.get("description", ""),
         "tags": said.get("tags", []),
@@ -341,7 +342,7 @@ def metadata_of(call: Call, vhost: VirtualHost) -> Row:
 def show_vhost(call: Call) -> Answered:
     """Return what is set for a virtual host."""
     vhost = call.vhost()
-    return {"name": vhost.name, **metadata_of(call, vhost)}
+    return {"name": vhost.name, **metadata_of(call.broker, vhost)}
 
 
 def list_users(call: Call) -> Steps:

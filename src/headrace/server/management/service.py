@@ -27,11 +27,11 @@ NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 def status(call: Call) -> Steps:
-    """Return version, addresses, and counts."""
+    """Return version, addresses, and counts; without ``counts`` those that take no time."""
     broker = call.broker
     counters = broker.counters
     delivered, acknowledged = counters.delivered, counters.acknowledged
-    for vhost in list(broker.vhosts.values()):
+    for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
         for queue in list(vhost.queues.values()):  # A step each: there may be many.
             for one in (queue, *(queue.lanes or {}).values()):
                 delivered += one.delivered

@@ -12,13 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.errors import OperationRefused
-
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-CLUSTER_NAME = "cluster_name"  # The global parameter that has it.
 PAGE = resource.getpagesize()
 MS = 1000
 
@@ -30,12 +27,7 @@ def node_name() -> str:
 
 async def cluster_name(call: HttpCall) -> str:
     """Return the name that an operator set, or the node's."""
-    with contextlib.suppress(OperationRefused):
-        rows, _ = await call.link.answer("list global parameters")
-        for row in rows:
-            if row["name"] == CLUSTER_NAME:
-                return str(row["value"])
-    return node_name()
+    return await call.state.cluster_name() or node_name()
 
 
 class Machine:

@@ -54,6 +54,19 @@ def check_vhost(call: HttpCall) -> str | None:
     return vhost
 
 
+async def check_exists(call: HttpCall, vhost: str) -> None:
+    """Refuse a virtual host that does not exist, or that the user does not see.
+
+    Raises:
+        HttpError: it is so.
+    """
+    if not call.identity.sees_vhost(vhost):
+        raise not_found()
+    if vhost not in call.identity.vhosts:  # It may be new, or one that the user only sees.
+        with absent():
+            await call.ask("show vhost", vhost=vhost)
+
+
 def only(rows: list[JsonObject], **wanted: object) -> JsonObject:
     """Return the one row with these values.
 

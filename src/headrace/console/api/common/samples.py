@@ -8,18 +8,44 @@ from typing import TYPE_CHECKING
 
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Parameter
-from headrace.console.state.rings import POINTS_MAX, Window
+from headrace.console.state.table import POINTS_MAX, Window
 
 if TYPE_CHECKING:
-    from headrace.console.state.feed import Feed, Tracked
-    from headrace.console.state.rings import Ring
+    from headrace.console.state.table import Table, Tracked
     from headrace.untyped import JsonObject
 
 LENGTHS, MESSAGE_RATES, DATA_RATES, NODE = "lengths", "msg_rates", "data_rates", "node_stats"
 NO_RATE: Mapping[str, object] = {"rate": 0.0}
-# Places of a queue's samples, by the name of the API.
-DEPTHS = {"messages_ready": 0, "messages_unacknowledged": 1}
-RATES = {"publish": 2, "deliver_get": 3, "ack": 4}
+Columns = tuple[str, ...]
+READY, UNACKED = ("ready",), ("unacked",)
+DEPTHS: Mapping[str, Columns] = {
+    "messages": READY + UNACKED,
+    "messages_ready": READY,
+    "messages_unacknowledged": UNACKED,
+}
+#: The columns of counters of messages, by the name of the API.
+COUNTERS: Mapping[str, Columns] = {
+    "publish": ("publish",),
+    "publish_in": ("publish_in",),
+    "publish_out": ("publish_out",),
+    "confirm": ("confirm",),
+    "return_unroutable": ("return_unroutable",),
+    "drop_unroutable": ("drop_unroutable",),
+    "deliver": ("deliver",),
+    "deliver_no_ack": ("deliver_no_ack",),
+    "get": ("get",),
+    "get_no_ack": ("get_no_ack",),
+    "get_empty": ("get_empty",),
+    "deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack"),
+    "redeliver": ("redeliver",),
+    "ack": ("ack",),
+}
+DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
+OLDER: Mapping[str, Columns] = {
+    "publish": ("published",),
+    "deliver_get": ("delivered",),
+    "ack": ("acknowledged",),
+}
 PARAMETERS = tuple(
     Parameter(f"{kind}_{what}", about, "integer")
     for kind in (LENGTHS, MESSAGE_RATES)
@@ -28,6 +54,16 @@ PARAMETERS = tuple(
         ("incr", "Seconds between two samples."),
     )
 )
+
+
+def counters_of(table: Table) -> dict[str, Columns]:
+    """Return the counters of messages that a kind of objects has, with their columns."""
+    known = table.columns.keys()
+    found = {name: columns for name, columns in COUNTERS.items() if known >= set(columns)}
+    for name, columns in OLDER.items():
+        if name not in found and known >= set(columns):
+            found[name] = columns
+    return found
 
 
 def window(query: Mapping[str, str], kind: str) -> Window | None:
@@ -46,13 +82,42 @@ def window(query: Mapping[str, str], kind: str) -> Window | None:
     return Window(int(age), int(incr))
 
 
-def depths(ring: Ring, now_ms: int, query: Mapping[str, str]) -> JsonObject:
-    """Return the details of a queue's lengths."""
-    wanted = window(query, LENGTHS)
-    found = {f"{name}_details": ring.details(at, now_ms, wanted) for name, at in DEPTHS.items()}
-    ready, unacked = found.values()
-    found["messages_details"] = added(ready, unacked)
-    return dict(found)
+def depths(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+    """Return the lengths of a queue, or of several, with their details."""
+    return counted(one, DEPTHS, window(query, LENGTHS))
+
+
+def message_stats(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+    """Return the counters of messages with their rates."""
+    return counted(one, counters_of(one.table), window(query, MESSAGE_RATES))
+
+
+def octets(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+    """Return the bytes of connections with their rates."""
+    return counted(one, DATA, window(query, DATA_RATES))
+
+
+def counted(one: Tracked, columns: Mapping[str, Columns], wanted: Window | None) -> JsonObject:
+    """Return numbers by the name of the API, with their details."""
+    found: JsonObject = {}
+    for name, some in columns.items():
+        found[name] = one.number(*some)
+        found[f"{name}_details"] = one.details(some, wanted)
+    return found
+
+
+def summed(several: list[JsonObject]) -> JsonObject:
+    """Return the sum of such numbers, which have the same windows."""
+    found: JsonObject = {}
+    for one in several:
+        for name, value in one.items():
+            if name not in found:
+                found[name] = value
+            elif isinstance(value, Mapping):
+                found[name] = added(found[name], value)
+            else:
+                found[name] += value
+    return found
 
 
 def added(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
@@ -80,26 +145,3 @@ def number(value: object) -> float:
     """Return a value that is a number."""
     assert isinstance(value, int | float)
     return value
-
-
-def message_stats(
-    counts: Mapping[str, int], ring: Ring, now_ms: int, query: Mapping[str, str]
-) -> JsonObject:
-    """Return the counters of messages with their rates; ``counts`` has them by name."""
-    wanted = window(query, MESSAGE_RATES)
-    found: JsonObject = {}
-    for name, at in RATES.items():
-        found[name] = counts[name]
-        found[f"{name}_details"] = ring.details(at, now_ms, wanted)
-    return found
-
-
-def octets(one: Tracked, feed: Feed, query: Mapping[str, str]) -> JsonObject:
-    """Return the bytes of a connection with their rates."""
-    wanted = window(query, DATA_RATES)
-    return {
-        "recv_oct": one.row["bytes_received"],
-        "recv_oct_details": one.ring.details(0, feed.now_ms, wanted),
-        "send_oct": one.row["bytes_sent"],
-        "send_oct_details": one.ring.details(1, feed.now_ms, wanted),
-    }

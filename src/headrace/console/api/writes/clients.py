@@ -23,7 +23,7 @@ async def close_connection(call: HttpCall) -> object:
     reason = reason_of(call)
     one = await find_connection(call, call.path["name"])
     with absent():
-        await call.ask("close connection", id=one.row["id"], reason=reason)
+        await call.ask("close connection", id=one.row["number"], reason=reason)
     return no_content()
 
 
@@ -33,7 +33,7 @@ async def close_connections_of_user(call: HttpCall) -> object:
     for one in await call.state.connections.all():
         if one.row["user"] == user and call.identity.sees_user(user):
             with absent():
-                await call.ask("close connection", id=one.row["id"], reason=reason)
+                await call.ask("close connection", id=one.row["number"], reason=reason)
     return no_content()
 
 

@@ -10,6 +10,7 @@ from headrace.model.events import Churn
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.clients import describe_connection, octets_of
+from headrace.server.management.objects import metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
+    from headrace.server.management.managed_broker import ManagedBroker
 
 Values = tuple[int, ...]
 Static = tuple[object, ...]
@@ -51,7 +53,13 @@ SHAPES: Mapping[str, Shape] = {
             *Churn.__slots__,
         ),
     ),
-    VHOST: Shape(("name",), (*COUNTED, "queues", "exchanges", "connections")),
+    VHOST: Shape(
+        (
+            *("name", "description", "tags", "default_queue_type"),
+            *("protected_from_deletion", "tracing"),
+        ),
+        (*COUNTED, "queues", "exchanges", "connections"),
+    ),
     QUEUE: Shape(
         (
             *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
@@ -136,6 +144,12 @@ def exchange_static(exchange: Exchange, vhost: str) -> Static:
         as_json(exchange.arguments),
         exchange.alternate or "",
     )
+
+
+def vhost_static(broker: ManagedBroker, vhost: VirtualHost) -> Static:
+    """Return what operators have set for a virtual host, which seldom changes."""
+    said = metadata_of(broker, vhost)
+    return vhost.name, *(said[name] for name in SHAPES[VHOST].static[1:])
 
 
 # --- Clients -------------------------------------------------------------------------------------

@@ -193,8 +193,10 @@ class Sampler:
 
     def _vhost(self, vhost: VirtualHost) -> None:
         track, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]
+        static = rows.vhost_static(self._broker, vhost)
         if track is None:
-            track = self._new(VHOST, vhost, (vhost.name,), vhost.name)
+            track = self._new(VHOST, vhost, static, vhost.name)
+        self._tell_anew(track, static)
         counts = sums.queues, len(vhost.exchanges), sums.connections
         self._set(track, (*sums.values, *counts))
 

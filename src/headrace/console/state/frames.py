@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changed of many objects over the last minutes, in columns.
+
+A frame has the objects that changed between two moments, and by how much; values of the past are
+those of now less the changes since. Objects that do not change take no memory, nor do columns.
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from collections import deque
+from operator import le
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SAMPLE_S = 5  # Between two samples.
+MS = 1000
+EARLY_MS = 500  # A sample may be so much early.
+WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the others.
+
+
+class Tier(NamedTuple):
+    """How long frames of a width are kept."""
+
+    step_s: int
+    kept_s: int
+
+
+DETAILED = (Tier(SAMPLE_S, 605),)
+BASIC = (*DETAILED, Tier(60, 3660))
+GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # RabbitMQ's names of retentions.
+
+
+class Frame:
+    """What changed between two moments."""
+
+    __slots__ = ("began_ms", "changes", "ended_ms", "ids", "size")
+
+    def __init__(
+        self, began_ms: int, ended_ms: int, ids: array[int], changes: dict[str, array[int]]
+    ) -> None:
+        """``ids`` are in order; each column of ``changes`` has a value for each of them."""
+        self.began_ms = began_ms
+        self.ended_ms = ended_ms
+        self.ids = ids
+        self.changes = {name: narrow(column) for name, column in changes.items() if any(column)}
+        self.size = sum(len(one) * one.itemsize for one in (ids, *self.changes.values()))
+
+    def place(self, number: int) -> int:
+        """Return the place of an object; -1 when it did not change."""
+        place = bisect.bisect_left(self.ids, number)
+        return place if place < len(self.ids) and self.ids[place] == number else -1
+
+    def change(self, place: int, columns: Sequence[str]) -> int:
+        """Return the change of some columns together, at an object's place."""
+        changes = self.changes
+        return sum(changes[name][place] for name in columns if name in changes)
+
+
+def narrow(column: array[int]) -> array[int]:
+    """Return a column in the fewest bytes."""
+    least, most = min(column), max(column)
+    for width in WIDTHS:
+        limit = 1 << (8 * array(width).itemsize - 1)
+        if -limit <= least and most < limit:
+            return array(width, column)
+    return column
+
+
+def made(
+    began_ms: int,
+    ended_ms: int,
+    parts: Sequence[tuple[Sequence[int], dict[str, Sequence[int]]]],
+) -> Frame:
+    """Return the frame of changes that were found in parts; no object is in two of them."""
+    ids = array("q")
+    for some, _ in parts:
+        ids.extend(some)
+    changes: dict[str, array[int]] = {}
+    for name in {name for _, columns in parts for name in columns}:
+        column = changes[name] = array("q")
+        for some, columns in parts:
+            found = columns.get(name)
+            column.extend(bytes(len(some)) if found is None else found)
+    if not all(map(le, ids, ids[1:])):
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        ids = array("q", map(ids.__getitem__, order))
+        changes = {
+            name: array("q", map(column.__getitem__, order)) for name, column in changes.items()
+        }
+    return Frame(began_ms, ended_ms, ids, changes)
+
+
+def joined(frames: Sequence[Frame]) -> Frame:
+    """Return one frame for several that follow each other."""
+    if len(frames) == 1:
+        return frames[0]
+    ids = array("q", sorted({number for frame in frames for number in frame.ids}))
+    places = {number: place for place, number in enumerate(ids)}
+    changes: dict[str, array[int]] = {}
+    for frame in frames:
+        where = [places[number] for number in frame.ids]
+        for name, column in frame.changes.items():
+            total = changes.setdefault(name, array("q", bytes(8 * len(ids))))
+            for place, change in zip(where, column, strict=True):
+                total[place] += change
+    return Frame(frames[0].began_ms, frames[-1].ended_ms, ids, changes)
+
+
+class Frames:
+    """The frames of one kind of objects, the oldest first; wider ones before narrower ones."""
+
+    def __init__(self, tiers: Sequence[Tier], bytes_max: int) -> None:
+        """``bytes_max`` bounds their columns: the oldest are dropped before their time."""
+        self._tiers = tuple(tiers)
+        self._kept: list[deque[Frame]] = [deque() for _ in tiers]
+        self._bytes_max = bytes_max
+        self.size = 0
+
+    def add(self, frame: Frame) -> None:
+        """Add the latest frame; frames within one interval become one."""
+        latest = self._kept[0]
+        if latest:
+            span_ms = frame.ended_ms - latest[-1].began_ms
+            if span_ms <= SAMPLE_S * MS + EARLY_MS:
+                frame = joined((self._drop(latest, last=True), frame))
+        self._push(latest, frame)
+        for place, tier in enumerate(self._tiers):
+            self._age(place, tier, frame.ended_ms)
+        while self.size > self._bytes_max and len(latest) > 1:
+            self._drop(next(kept for kept in reversed(self._kept) if kept))
+
+    def _age(self, place: int, tier: Tier, now_ms: int) -> None:
+        """Join frames that are too old for a tier into one of the next; drop those of the last."""
+        kept = self._kept[place]
+        is_last = place + 1 == len(self._tiers)
+        step_ms = (tier if is_last else self._tiers[place + 1]).step_s * MS
+        while kept and now_ms - kept[0].ended_ms > tier.kept_s * MS:
+            if is_last:
+                self._drop(kept)
+                continue
+            until_ms = kept[0].began_ms + step_ms + EARLY_MS
+            if kept[-1].ended_ms < until_ms:
+                return
+            some = []
+            while kept and kept[0].ended_ms <= until_ms:
+                some.append(self._drop(kept))
+            if not some:
+                some.append(self._drop(kept))
+            self._push(self._kept[place + 1], joined(some))
+
+    def _push(self, kept: deque[Frame], frame: Frame) -> None:
+        kept.append(frame)
+        self.size += frame.size
+
+    def _drop(self, kept: deque[Frame], *, last: bool = False) -> Frame:
+        frame = kept.pop() if last else kept.popleft()
+        self.size -= frame.size
+        return frame
+
+    def back(self) -> Iterator[Frame]:
+        """Yield the frames, the latest first."""
+        for kept in self._kept:
+            yield from reversed(kept)
+
+    def recent(self, now_ms: int) -> list[Frame]:
+        """Return the frames of the last interval."""
+        found = []
+        for frame in self.back():
+            if frame.ended_ms <= now_ms - SAMPLE_S * MS + EARLY_MS:
+                break
+            found.append(frame)
+        return found

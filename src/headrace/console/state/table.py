@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of one kind: what stays the same as lists, numbers as columns.
+
+An object has a slot, its place in all of them. A slot is used again when its object has ended;
+numbers (ids) of objects are not.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from operator import itemgetter, sub
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, Frames, Tier, made
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.untyped import JsonObject
+
+NUMBER_BYTES = 8
+POINTS_MAX = 500  # Samples of an answer.
+NEVER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which samples a request asks for."""
+
+    age_s: int
+    incr_s: int
+
+
+class Part(NamedTuple):
+    """A part of a sample: some objects of a kind that changed."""
+
+    ids: array[int]
+    columns: Mapping[str, array[int]]
+    fields: Sequence[str]
+    new: Sequence[Sequence[object]]  # The id of an object, then the values of its fields.
+    gone: Sequence[int]
+
+
+class Table:
+    """The objects of one kind."""
+
+    def __init__(self, key: Sequence[str], tiers: Sequence[Tier], bytes_max: int) -> None:
+        """``key`` are the fields that name an object."""
+        self._key = tuple(key)
+        self.frames = Frames(tiers, bytes_max)
+        self.slots: dict[int, int] = {}  # By id.
+        self.ids = array("q")  # By slot; 0 where there is no object.
+        self.fields: dict[str, list[object]] = {}
+        self.columns: dict[str, array[int]] = {}
+        self.keys: list[str] = []
+        self.by_key: dict[str, int] = {}
+        self.born_ms = array("q")
+        self.moved_ms = array("q")  # When a number changed, as far as is known.
+        self.now_ms = 0  # When the last sample was taken, in Unix time.
+        self._free: list[int] = []
+        self._ordered: list[int] | None = None
+        self._parts: list[tuple[Sequence[int], dict[str, Sequence[int]]]] = []
+        self._ended: list[int] = []
+        self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Until the next sample.
+        self._rates: dict[tuple[str, ...], Sequence[float]] = {}
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    # --- What a sample changes -------------------------------------------------------------------
+
+    def take(self, part: Part, now_ms: int) -> None:
+        """Take the changes of a part."""
+        new = self._take_new(part, now_ms) if part.new else set()
+        slots = [self.slots.get(number, -1) for number in part.ids]
+        if -1 in slots or not slots:
+            self._take_gone(part.gone)
+            return
+        changes: dict[str, Sequence[int]] = {}
+        for name, values in part.columns.items():
+            column = self.columns.get(name)
+            if column is None:
+                column = self.columns[name] = array("q", bytes(NUMBER_BYTES * len(self.ids)))
+            before = values_at(column, slots)
+            after = tuple(values)
+            if before == after:
+                continue
+            changes[name] = list(map(sub, after, before))
+            for slot, value in zip(slots, after, strict=True):
+                column[slot] = value
+        for slot in slots:
+            self.moved_ms[slot] = now_ms
+        if not self.now_ms:
+            for slot in new:  # How long they have not changed is unknown.
+                self.moved_ms[slot] = NEVER
+        if changes:
+            self._parts.append((part.ids, changes))
+        self._take_gone(part.gone)
+
+    def _take_new(self, part: Part, now_ms: int) -> set[int]:
+        found = set()
+        for name in part.fields:
+            if name not in self.fields:
+                self.fields[name] = [None] * len(self.ids)
+        lists = [self.fields[name] for name in part.fields]
+        for row in part.new:
+            number = int_of(row[0])
+            slot = self.slots.get(number)
+            if slot is None:
+                slot = self._slot(number)
+                self.born_ms[slot] = self.now_ms or now_ms
+                found.add(slot)
+            else:
+                self.by_key.pop(self.keys[slot], None)
+            for values, value in zip(lists, row[1:], strict=False):
+                values[slot] = value or None if isinstance(value, dict) else value
+            key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
+            self.by_key[key] = slot
+        self._forget_derived()
+        return found
+
+    def _slot(self, number: int) -> int:
+        if self._free:
+            slot = self._free.pop()
+            self.ids[slot] = number
+            for column in self.columns.values():
+                column[slot] = 0
+        else:
+            slot = len(self.ids)
+            self.ids.append(number)
+            self.keys.append("")
+            for known in (self.born_ms, self.moved_ms, *self.columns.values()):
+                known.append(0)
+            for values in self.fields.values():
+                values.append(None)
+        self.slots[number] = slot
+        return slot
+
+    def _take_gone(self, gone: Sequence[int]) -> None:
+        for number in gone:
+            slot = self.slots.pop(number, None)
+            if slot is None:
+                continue
+            self.ids[slot] = 0
+            if self.by_key.get(self.keys[slot]) == slot:
+                del self.by_key[self.keys[slot]]
+            self._ended.append(slot)
+            self._forget_derived()
+
+    def _forget_derived(self) -> None:
+        self._ordered = None
+        self._totals.clear()
+        self._rates.clear()
+
+    def complete(self, now_ms: int) -> None:
+        """Note that all parts of a sample have been taken."""
+        if self.now_ms:
+            self.frames.add(made(self.now_ms, now_ms, self._parts))
+        self._parts = []
+        self._free += self._ended  # From the next sample on: a frame has an id once.
+        self._ended = []
+        self.now_ms = now_ms
+        self._totals.clear()
+        self._rates.clear()
+
+    # --- What requests ask -----------------------------------------------------------------------
+
+    def ordered(self) -> list[int]:
+        """Return the slots of all objects in the order of their keys; it is not to be changed."""
+        if self._ordered is None:
+            self._ordered = sorted(self.slots.values(), key=self.keys.__getitem__)
+        return self._ordered
+
+    def find(self, *key: object) -> int | None:
+        """Return the slot of the object with a key; None without one."""
+        return self.by_key.get(key_of(key))
+
+    def field(self, name: str, slot: int) -> object:
+        """Return what stays the same of an object; None where the broker does not tell it."""
+        values = self.fields.get(name)
+        return None if values is None else values[slot]
+
+    def text(self, name: str, slot: int) -> str:
+        """Return a field that is text."""
+        value = self.field(name, slot)
+        return value if isinstance(value, str) else ""
+
+    def number(self, slot: int, *columns: str) -> int:
+        """Return the sum of columns; those that the broker does not tell are zero."""
+        return sum(self.columns[name][slot] for name in columns if name in self.columns)
+
+    def totals(self, columns: tuple[str, ...]) -> Sequence[float]:
+        """Return the sum of columns for every slot."""
+        found = self._totals.get(columns)
+        if found is None:
+            found = self._totals[columns] = self._add_up(columns)
+        return found
+
+    def _add_up(self, columns: tuple[str, ...]) -> array[int]:
+        known = [self.columns[name] for name in columns if name in self.columns]
+        if len(known) == 1:
+            return known[0]
+        if not known:
+            return array("q", bytes(NUMBER_BYTES * len(self.ids)))
+        return array("q", map(sum, zip(*known, strict=True)))
+
+    def rates(self, columns: tuple[str, ...]) -> Sequence[float]:
+        """Return the change a second of columns together, for every slot."""
+        found = self._rates.get(columns)
+        if found is None:
+            found = self._rates[columns] = self._count_rates(columns)
+        return found
+
+    def _count_rates(self, columns: tuple[str, ...]) -> array[float]:
+        found = array("d", bytes(NUMBER_BYTES * len(self.ids)))
+        frames = self.recent()
+        seconds = span_s(frames, self.now_ms)
+        for frame in frames:
+            for name in columns:
+                for number, change in zip(frame.ids, frame.changes.get(name, ()), strict=False):
+                    slot = self.slots.get(number)
+                    if slot is not None:
+                        found[slot] += change / seconds
+        return found
+
+    def recent(self) -> list[Frame]:
+        """Return the frames by which rates are told."""
+        return self.frames.recent(self.now_ms)
+
+    def at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
+        """Return the sum of columns at moments, the latest first.
+
+        Before its birth, and before what is kept, an object has the first number known.
+        """
+        number, born_ms = self.ids[slot], self.born_ms[slot]
+        value = self.number(slot, *columns)
+        frames = self.frames.back()
+        frame = next(frames, None)
+        found = []
+        for moment in moments_ms:
+            while frame is not None and frame.ended_ms > max(moment, born_ms):
+                place = frame.place(number)
+                if place >= 0:
+                    value -= frame.change(place, columns)
+                frame = next(frames, None)
+            found.append(value)
+        return found
+
+
+class Tracked:
+    """One object, as of the last sample."""
+
+    __slots__ = ("_recent", "slot", "table")
+
+    def __init__(self, table: Table, slot: int) -> None:
+        self.table = table
+        self.slot = slot
+        self._recent: list[tuple[Frame, int]] | None = None
+
+    @property
+    def row(self) -> JsonObject:
+        """What stays the same and the numbers, by the names of the operation ``sample``."""
+        table, slot = self.table, self.slot
+        found: JsonObject = {name: values[slot] for name, values in table.fields.items()}
+        found.update((name, column[slot]) for name, column in table.columns.items())
+        return found
+
+    @property
+    def moved_ms(self) -> int:
+        """When one of its numbers changed, in Unix time; 0 if not since the console knows it."""
+        return self.table.moved_ms[self.slot]
+
+    @property
+    def born_ms(self) -> int:
+        """When the console saw it first, in Unix time."""
+        return self.table.born_ms[self.slot]
+
+    def text(self, name: str) -> str:
+        """Return a field that is text; empty where the broker does not tell it."""
+        return self.table.text(name, self.slot)
+
+    def number(self, *columns: str) -> int:
+        """Return the sum of columns; those that the broker does not tell are zero."""
+        return self.table.number(self.slot, *columns)
+
+    def rate(self, *columns: str) -> float:
+        """Return the change a second of columns together, over the last interval."""
+        table = self.table
+        if self._recent is None:
+            number = table.ids[self.slot]
+            found = [(frame, frame.place(number)) for frame in table.recent()]
+            self._recent = [(frame, place) for frame, place in found if place >= 0]
+        if not self._recent:
+            return 0.0
+        change = sum(frame.change(place, columns) for frame, place in self._recent)
+        return change / span_s(table.recent(), table.now_ms) if change else 0.0
+
+    def details(self, columns: Sequence[str], window: Window | None) -> dict[str, object]:
+        """Return the rate, and with a window average and samples, the newest first."""
+        found: dict[str, object] = {"rate": self.rate(*columns)}
+        if window is None:
+            return found
+        step = window.incr_s * MS
+        latest = self.table.now_ms - self.table.now_ms % (SAMPLE_S * MS)
+        moments = [latest - step * place for place in range(window.age_s // window.incr_s + 1)]
+        values = self.table.at(self.slot, columns, moments)
+        seconds = (moments[0] - moments[-1]) / MS
+        found["avg"] = sum(values) / len(values)
+        found["avg_rate"] = (values[0] - values[-1]) / seconds if seconds else 0.0
+        found["samples"] = [
+            {"sample": value, "timestamp": at} for value, at in zip(values, moments, strict=True)
+        ]
+        return found
+
+
+def values_at(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
+    """Return the values of some slots."""
+    if len(slots) == 1:
+        return (column[slots[0]],)
+    found: tuple[int, ...] = itemgetter(*slots)(column)
+    return found
+
+
+def span_s(frames: Sequence[Frame], now_ms: int) -> float:
+    """Return how long some frames took, the latest first; an interval at least."""
+    return max((now_ms - frames[-1].began_ms) / MS, SAMPLE_S) if frames else SAMPLE_S
+
+
+def key_of(values: Sequence[object]) -> str:
+    """Return a text by which objects are found and ordered; numbers are in their order."""
+    return "\0".join(f"{one:020d}" if isinstance(one, int) else str(one) for one in values)
+
+
+def int_of(value: object) -> int:
+    """Return a value that is an integer."""
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r:.64} is no integer")
+    return value
