@@ -7,12 +7,17 @@
 # client for Java with Eclipse's compiler, for there may be no other (into build/interop/java), PHP
 # with two clients (into build/interop/php), and Ruby's bunny, Go's amqp091-go, rabbitmq-c as a
 # library, RabbitMQ's client for .NET and Perl's AnyEvent::RabbitMQ, with what runs or compiles them
-# (into folders of theirs).
+# (into folders of theirs). And clients of RabbitMQ's HTTP API: rabbitmqadmin, Nagios' plugins, Ansible
+# with its modules for RabbitMQ, three of npm, rabbitmq-admin, and an MCP server in a venv of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
-amqplib=2.3.1
-rabbitmq_client=5.0.8
+npm_packages=(amqplib@2.3.1 rabbitmq-client@5.0.8
+    rabbitmq-stats@1.2.4 amqp-stats@0.0.14 http-rabbitmq-manager@0.0.4)
+mcp_server=4.0.0
+rabbitmq_admin=0.2
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
 folder=build/interop
 
 missing=()
@@ -34,15 +39,16 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 installed() {
-    node -p "require('./$folder/node_modules/$1/package.json').version" 2>/dev/null || true
+    [ "$(node -p "require('./$folder/node_modules/${1%@*}/package.json').version" 2>/dev/null)" = "${1#*@}" ]
 }
-if [ "$(installed amqplib)" != "$amqplib" ] || [ "$(installed rabbitmq-client)" != "$rabbitmq_client" ]; then
-    echo "== installing amqplib $amqplib and rabbitmq-client $rabbitmq_client into $folder"
+for package in "${npm_packages[@]}"; do
+    installed "$package" && continue
+    echo "== installing ${npm_packages[*]} into $folder"
     mkdir -p "$folder"
     [ -e "$folder/package.json" ] || echo '{"private": true}' > "$folder/package.json"
-    npm install --prefix "$folder" --no-audit --no-fund --no-progress --silent \
-        "amqplib@$amqplib" "rabbitmq-client@$rabbitmq_client"
-fi
+    npm install --prefix "$folder" --no-audit --no-fund --no-progress --silent "${npm_packages[@]}"
+    break
+done
 
 # unpack FOLDER WHAT PACKAGE… has Debian's packages in build/interop/FOLDER; WHAT says what they are.
 # The folder is there only when it is complete. LEFT_OUT are patterns of files that are not needed,
@@ -163,3 +169,26 @@ compiled_go() {
 LEFT_OUT="./usr/share/go-1.19/test ./usr/share/go-1.19/api */testdata */pkg/linux_amd64/cmd" \
     AFTER=compiled_go unpack go "Go and amqp091-go" golang-1.19-go golang-1.19-src \
     golang-github-rabbitmq-amqp091-go-dev golang-uber-goleak-dev
+
+# --- Clients of the HTTP API ----------------------------------------------------------------------
+LEFT_OUT="./usr/lib ./usr/share ./usr/sbin ./etc ./var ./lib" unpack rabbitmqadmin "rabbitmqadmin" rabbitmq-server
+unpack nagios "Nagios' plugins for RabbitMQ" nagios-plugins-rabbitmq libmonitoring-plugin-perl libwww-perl libjson-perl \
+    liburi-perl libclass-accessor-perl libclone-perl libconfig-tiny-perl libencode-locale-perl libfile-listing-perl \
+    libhtml-parser-perl libhtml-tagset-perl libhttp-cookies-perl libhttp-date-perl libhttp-message-perl \
+    libhttp-negotiate-perl libio-html-perl liblwp-mediatypes-perl libmath-calc-units-perl libmodule-implementation-perl \
+    libmodule-runtime-perl libnet-http-perl libparams-validate-perl libregexp-ipv6-perl libsub-name-perl libtimedate-perl \
+    libtry-tiny-perl libwww-robotrules-perl
+# Of Ansible's hundreds of collections only that for RabbitMQ.
+collections=./usr/lib/python3/dist-packages/ansible_collections
+LEFT_OUT="$collections/[!c]* $collections/c[!o]* $collections/community/[!r]* $collections/community/ro*" \
+    unpack ansible "Ansible" ansible ansible-core python3-resolvelib
+
+if [ ! -d "$folder/rabbitmq-admin" ]; then
+    echo "== installing rabbitmq-admin $rabbitmq_admin into $folder/rabbitmq-admin"
+    "$python" -m pip install --quiet --no-deps --target "$folder/rabbitmq-admin" "rabbitmq-admin==$rabbitmq_admin"
+fi
+if [ ! -x "$folder/mcp/bin/amq-mcp-server-rabbitmq" ]; then
+    echo "== installing amq-mcp-server-rabbitmq $mcp_server into $folder/mcp"
+    "$python" -m venv "$folder/mcp"
+    "$folder/mcp/bin/python" -m pip install --quiet "amq-mcp-server-rabbitmq==$mcp_server"
+fi

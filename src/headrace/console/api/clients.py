@@ -217,6 +217,8 @@ async def list_consumers(call: HttpCall) -> object:
 def consumer_of(row: JsonObject, names: Names) -> JsonObject:
     """Return a consumer as RabbitMQ describes it."""
     connection = details_of(row["connection"], names)
+    arguments = row["arguments"] or {}
+    timeout = arguments.get("x-consumer-timeout")
     return {
         "consumer_tag": row["tag"],
         "queue": {"name": row["queue"], "vhost": row["vhost"]},
@@ -225,8 +227,8 @@ def consumer_of(row: JsonObject, names: Names) -> JsonObject:
         "activity_status": "up" if row["active"] else "waiting",
         "exclusive": row["exclusive"],
         "prefetch_count": row["prefetch"],
-        "consumer_timeout": None,
-        "arguments": row["arguments"] or {},
+        "consumer_timeout": timeout if isinstance(timeout, int) else 0,
+        "arguments": arguments,
         "channel_details": {
             "name": f"{connection['name']} ({row['channel']})",
             "connection_name": connection["name"],

@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-SECTIONS = (
-    "users",
+SECTIONS = (  # In the order in which the broker imports them.
     "vhosts",
+    "users",
     "permissions",
     "topic_permissions",
     "parameters",
     "global_parameters",
     "policies",
-    "queues",
     "exchanges",
+    "queues",
     "bindings",
 )
-OF_VHOST = ("parameters", "policies", "queues", "exchanges", "bindings")
+OF_VHOST = ("parameters", "policies", "exchanges", "queues", "bindings")
+FOR_RABBITMQ = "for_rabbitmq"
 NAME_MAX = 255  # Characters of a file's name.
 
 
@@ -42,7 +43,9 @@ async def export(call: HttpCall) -> object:
         **{section: [] for section in (SECTIONS if vhost is None else OF_VHOST)},
     }
     with absent():
-        async for item in call.items("export definitions", vhost=vhost, for_rabbitmq=True):
+        async for item in call.items(
+            "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
+        ):
             document.setdefault(item["section"], []).append(item["value"])
     name = call.query.get("download")
     if not name:
@@ -53,6 +56,10 @@ async def export(call: HttpCall) -> object:
     return Answer(200, document, {"Content-Disposition": f'attachment; filename="{shown}"'})
 
 
+PARAMETERS = (
+    Parameter("download", "Name of the file that browsers save."),
+    Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
+)
 ROUTES = (
     Route(
         "GET",
@@ -61,7 +68,7 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "All definitions as one document.",
-        (Parameter("download", "Name of the file that browsers save."),),
+        PARAMETERS,
         aliases=("/api/all-configuration",),
     ),
     Route(
@@ -71,6 +78,6 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "The definitions of one virtual host.",
-        (Parameter("download", "Name of the file that browsers save."),),
+        PARAMETERS,
     ),
 )

@@ -180,7 +180,7 @@ CONSUMER = record(
     prefetch_count=SHORT,
     exclusive=FLAG,
     arguments=OBJECT,
-    consumer_timeout={"type": ["integer", "null"]},
+    consumer_timeout=WHOLE,
     queue=record(name=TEXT, vhost=TEXT),
     channel_details=OBJECT,
 )

@@ -31,8 +31,8 @@ PIECE = 80_000  # Characters of a line to the broker, at most 12 bytes each; 4 d
 SHOWN = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "message_id"),
     *("type", "user_id", "app_id", "cluster_id", "priority", "expiration"),
+    "delivery_mode",
 )
-PERSISTENT, TRANSIENT = 2, 1
 
 
 async def publish(call: HttpCall) -> object:
@@ -101,8 +101,6 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
 def properties_of(row: JsonObject) -> JsonObject:
     """Return the properties of a message."""
     found = {name: row[name] for name in SHOWN if row.get(name) is not None}
-    if row.get("persistent") is not None:
-        found["delivery_mode"] = PERSISTENT if row["persistent"] else TRANSIENT
     if row.get("timestamp") is not None:
         found["timestamp"] = int(datetime.fromisoformat(row["timestamp"]).timestamp())
     if row.get("headers"):

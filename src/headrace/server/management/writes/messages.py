@@ -11,6 +11,7 @@ import base64
 import binascii
 from typing import TYPE_CHECKING, cast
 
+from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
 from headrace.gateway.messages.route import will_last
@@ -234,7 +235,11 @@ async def get(call: Call) -> Answered:
     with call.acting():
         got = take(queue, min(count, GOT_MAX), mode)
         rows = [
-            {**describe(host.vhost, PeekedMessage(one, 0), octets_max), "left": left}
+            {
+                **describe(host.vhost, PeekedMessage(one, 0), octets_max),
+                **as_sent(host.vhost, one),
+                "left": left,
+            }
             for one, left in got
         ]
         settle(queue, [one for one, _ in got], mode)
@@ -243,6 +248,13 @@ async def get(call: Call) -> Answered:
     for row in rows:
         await call.tell(row)
     return {"items": len(rows), "left": queue.message_count()}
+
+
+def as_sent(vhost: VirtualHost, message: Message) -> Answered:
+    """Return properties with the values that the publisher set, None without one."""
+    assert isinstance(vhost.contents, Contents)
+    values = vhost.contents.values(message)
+    return {name: values.property(name) for name in ("delivery_mode", "expiration")}
 
 
 def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
