@@ -42,7 +42,7 @@ class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self.link = BrokerLink(settings.socket)
-        self.state = State(self.link)
+        self.state = State(self.link, settings.history_path)
         self._authentication = Authentication(self.link)
         self.sessions = Sessions(self.link)
         self._ports: list[Port] = []
@@ -116,6 +116,7 @@ class Console:
         for port in self._ports:
             port.server.pre_shutdown()
         await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
+        await self.state.stop()
         self.link.close()
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 HTTP_PORT = 15672  # RabbitMQ's port of its management plug-in,
 METRICS_PORT = 15692  # and of its Prometheus plug-in.
 RABBITMQ_VERSION = "4.1.0"  # The level of the API, by which clients choose what they ask for.
+HISTORY = Path("console") / "history.sqlite"
+NO_HISTORY = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +26,16 @@ class ConsoleSettings:
     tls_key: Path | None = None
     plain_ok: bool = False  # Serve HTTP without TLS on other addresses than loopback.
     rabbitmq_version: str = RABBITMQ_VERSION
+    history: str = ""  # Path of the history's file; empty: beside the socket; "none": no file.
 
     @property
     def hosts(self) -> list[str]:
         """The addresses to listen on."""
         return [one.strip() for one in self.host.split(",") if one.strip()]
+
+    @property
+    def history_path(self) -> Path | None:
+        """The file of the history; None for none."""
+        if self.history == NO_HISTORY:
+            return None
+        return Path(self.history) if self.history else self.socket.parent / HISTORY

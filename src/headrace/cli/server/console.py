@@ -53,6 +53,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     "--console-plain-ok", "plain_ok", is_flag=True, help="Serve without TLS beyond this machine."
 )
 @click.option(
+    "--console-history",
+    "history",
+    default="",
+    help="File of the history; empty: beside the socket; none: no file.",
+)
+@click.option(
     "--rabbitmq-version", default=DEFAULTS.rabbitmq_version, show_default=True, hidden=True
 )
 @click.option("--with-parent", is_flag=True, hidden=True, help="End with standard input.")
@@ -66,6 +72,7 @@ def console(
     tls_cert: Path | None,
     tls_key: Path | None,
     plain_ok: bool,
+    history: str,
     rabbitmq_version: str,
     with_parent: bool,
 ) -> None:
@@ -89,6 +96,7 @@ def console(
         tls_cert=tls_cert,
         tls_key=tls_key,
         plain_ok=plain_ok,
+        history=history,
         rabbitmq_version=rabbitmq_version,
     )
 

@@ -102,6 +102,7 @@ class ConsoleChild:
             f"--console-port={port}",
             f"--metrics-port={self._ports.get('metrics', metrics)}",
             f"--console-names={settings.console_names}",
+            f"--console-history={settings.console_history}",
             f"--rabbitmq-version={settings.rabbitmq_version}",
         ]
         if settings.console_plain_ok:

@@ -8,10 +8,14 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.node import Machine, cluster_name, node_name
+from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.samples import NO_RATE, NODE, window
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
+from headrace.console.state.machine import Machine
+from headrace.console.state.sampling import NODE as NODE_TABLE
+from headrace.console.state.table import Tracked
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -81,7 +85,14 @@ async def node(call: HttpCall) -> JsonObject:
         "config_files": [],
         "metrics_gc_queue_length": {},
     }
-    return {**found, **{f"{name}_details": {"rate": 0.0} for name in SAMPLED}}
+    wanted = window(call.query, NODE)
+    table = call.state.node.table
+    slot = table.find(NODE_TABLE)
+    for name in SAMPLED:
+        found[f"{name}_details"] = (
+            NO_RATE if slot is None else Tracked(table, slot).details((name,), wanted)
+        )
+    return found
 
 
 async def show_memory(call: HttpCall) -> object:

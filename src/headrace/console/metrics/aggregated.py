@@ -9,9 +9,10 @@ from array import array
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.node import Machine, cluster_name, node_name
+from headrace.console.api.common.node import cluster_name, node_name
 from headrace.console.http.answers import Text
 from headrace.console.metrics.exposition import CONTENT_TYPE, Exposition
+from headrace.console.state.machine import Machine
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

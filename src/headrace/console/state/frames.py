@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
 SAMPLE_S = 5  # Between two samples.
 MS = 1000
@@ -53,6 +54,16 @@ class Frame:
         """Return the place of an object; -1 when it did not change."""
         place = bisect.bisect_left(self.ids, number)
         return place if place < len(self.ids) and self.ids[place] == number else -1
+
+    def only(self, chosen: AbstractSet[int]) -> Frame:
+        """Return the frame of some of its objects."""
+        places = [place for place, number in enumerate(self.ids) if number in chosen]
+        ids = array("q", map(self.ids.__getitem__, places))
+        changes = {
+            name: array("q", map(column.__getitem__, places))
+            for name, column in self.changes.items()
+        }
+        return Frame(self.began_ms, self.ended_ms, ids, changes)
 
     def change(self, place: int, columns: Sequence[str]) -> int:
         """Return the change of some columns together, at an object's place."""

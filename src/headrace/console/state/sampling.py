@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
+from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame
 from headrace.console.state.table import Part, Table
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
+    from headrace.console.state.machine import Machine
     from headrace.untyped import JsonObject
 
 MIB = 1 << 20
@@ -24,6 +25,7 @@ SLICE_S = 0.002  # Of work on a sample, then requests are served.
 
 TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
+NODE = "node"  # What the system knows of the broker's process, which the console asks itself.
 Tables = Mapping[str, Table]
 
 
@@ -59,10 +61,11 @@ class Sample:
         self._link = link
         self._epoch = 0
         self.run = ""  # Of the broker; another after its restart.
-        self.tables: Tables = tables()
+        self.now_ms = 0  # When it was taken, in Unix time.
+        self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
 
-    async def read(self) -> bool:
-        """Read what changed; return True if the broker was started anew, or is new.
+    async def read(self) -> dict[str, Frame]:
+        """Read what changed; return the changes by kind, none of them when all is new.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -77,18 +80,33 @@ class Sample:
             done = line.get("done", done)
             await slices.step()
         now_ms = time.time_ns() // 1_000_000
-        everything = bool(done["everything"])
-        into = tables() if everything else self.tables
+        into = self.tables
+        if done["everything"]:
+            into = {**tables(), NODE: self.tables[NODE]}
         for kind, part in parts:
-            if kind in into:
+            if kind in into and kind != NODE:
                 into[kind].take(part, now_ms)
                 await slices.step()
-        for table in into.values():
-            table.complete(now_ms)
+        found: dict[str, Frame] = {}
+        for kind in into.keys() - {NODE}:
+            table = into[kind]
+            frame = table.complete(now_ms)
+            if frame is not None:
+                found[kind] = frame
             await slices.step()
-        is_new = bool(self.run != done["run"])
         self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
-        return is_new
+        self.now_ms = now_ms
+        return found
+
+    def take_node(self, machine: Machine) -> dict[str, Frame]:
+        """Take the numbers of the broker's process as a sample of the node."""
+        table = self.tables[NODE]
+        new = () if table.now_ms else ((1, NODE),)
+        columns = {name: array("q", (value,)) for name, value in machine.numbers().items()}
+        now_ms = time.time_ns() // 1_000_000
+        table.take(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
+        frame = table.complete(now_ms)
+        return {} if frame is None else {NODE: frame}
 
 
 def part_of(item: JsonObject) -> tuple[str, Part]:

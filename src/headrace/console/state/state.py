@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.state import sampling
 from headrace.console.state.frames import SAMPLE_S
+from headrace.console.state.history import History
+from headrace.console.state.machine import Machine
 from headrace.console.state.sampling import Sample
 from headrace.console.state.table import Table, Tracked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from headrace.console.broker.link import BrokerLink
+    from headrace.console.state.frames import Frame
     from headrace.untyped import JsonObject
 
 FEW = 2000  # So many objects are sampled for each request; more of them every five seconds.
@@ -91,9 +97,12 @@ class Kind:
 class State:
     """The broker's objects with their samples, and what it says of itself."""
 
-    def __init__(self, link: BrokerLink) -> None:
+    def __init__(self, link: BrokerLink, history: Path | None = None) -> None:
+        """``history`` is the path of the history's file; None: the last hour is all."""
         self._link = link
         self.sample = Sample(link)
+        self.history = History(history)
+        self.node = Kind(self, sampling.NODE)
         self.totals = Kind(self, sampling.TOTALS)
         self.vhosts = Kind(self, sampling.VHOST)
         self.queues = Kind(self, sampling.QUEUE)
@@ -142,11 +151,20 @@ class State:
 
     async def keep(self) -> None:
         """Sample the broker every five seconds; runs until cancelled."""
+        await self.history.start()
         while True:
-            began_s = time.monotonic()
             with contextlib.suppress(BrokerGone, OperationRefused):
                 await self._read(self._begun + 1)
-            await asyncio.sleep(max(SAMPLE_S / 10, SAMPLE_S - (time.monotonic() - began_s)))
+                machine = await asyncio.to_thread(Machine, await self.status())
+                self._collect(self.sample.take_node(machine))
+            await asyncio.sleep(SAMPLE_S - time.time() % SAMPLE_S)
+
+    async def stop(self) -> None:
+        """Write the history and close its file; samples are not read any more."""
+        await self.history.stop()
+
+    def _collect(self, frames: Mapping[str, Frame]) -> None:
+        self.history.add(self.sample.tables, frames, self.sample.now_ms)
 
     async def refresh(self) -> None:
         """Have a sample that is new enough for a request.
@@ -176,6 +194,6 @@ class State:
                 return
             self._begun += 1
             begun = self._begun
-            await self.sample.read()
+            self._collect(await self.sample.read())
             self._complete = begun
             self._read_s = time.monotonic()

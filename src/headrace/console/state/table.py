@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NUMBER_BYTES = 8
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
+LATE_MS = 1000  # So much later a sample may be than its moment.
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +154,19 @@ class Table:
         self._totals.clear()
         self._rates.clear()
 
-    def complete(self, now_ms: int) -> None:
-        """Note that all parts of a sample have been taken."""
+    def complete(self, now_ms: int) -> Frame | None:
+        """Note that all parts of a sample have been taken; return the changes since the last."""
+        frame = None
         if self.now_ms:
-            self.frames.add(made(self.now_ms, now_ms, self._parts))
+            frame = made(self.now_ms, now_ms, self._parts)
+            self.frames.add(frame)
         self._parts = []
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []
         self.now_ms = now_ms
         self._totals.clear()
         self._rates.clear()
+        return frame
 
     # --- What requests ask -----------------------------------------------------------------------
 
@@ -228,10 +232,15 @@ class Table:
         """Return the frames by which rates are told."""
         return self.frames.recent(self.now_ms)
 
+    def since_ms(self) -> int:
+        """Return since when changes are kept."""
+        return min((frame.began_ms for frame in self.frames.back()), default=self.now_ms)
+
     def at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
         """Return the sum of columns at moments, the latest first.
 
-        Before its birth, and before what is kept, an object has the first number known.
+        Before its birth, and before what is kept, an object has the first number known. A sample
+        counts for a moment shortly before it.
         """
         number, born_ms = self.ids[slot], self.born_ms[slot]
         value = self.number(slot, *columns)
@@ -239,7 +248,7 @@ class Table:
         frame = next(frames, None)
         found = []
         for moment in moments_ms:
-            while frame is not None and frame.ended_ms > max(moment, born_ms):
+            while frame is not None and frame.ended_ms > max(moment + LATE_MS, born_ms):
                 place = frame.place(number)
                 if place >= 0:
                     value -= frame.change(place, columns)

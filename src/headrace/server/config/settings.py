@@ -473,6 +473,11 @@ class Settings:
     console_plain_ok: bool = setting(
         False, "Serve the console without TLS on other addresses than loopback."
     )
+    console_history: str = setting(
+        "",
+        "File of the console's history, of 256 MiB at most; empty: `console/history.sqlite` "
+        "beside the management socket; `none`: no file, so only the last hour.",
+    )
     rabbitmq_version: str = setting(
         "4.1.0", "Version of RabbitMQ that the console tells clients, who choose their requests by."
     )
@@ -504,6 +509,7 @@ NEEDS_RESTART = {
     "console_names": "the console is a process of its own",
     "console_tls": "the console is a process of its own",
     "console_plain_ok": "the console is a process of its own",
+    "console_history": "the console is a process of its own",
     "rabbitmq_version": "the console is a process of its own",
 }
 

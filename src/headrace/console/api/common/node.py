@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API says of the one node."""
+"""The names of the one node and its cluster."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import platform
-import resource
-import time
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.untyped import JsonObject
-
-PAGE = resource.getpagesize()
-MS = 1000
 
 
 def node_name() -> str:
@@ -28,36 +18,3 @@ def node_name() -> str:
 async def cluster_name(call: HttpCall) -> str:
     """Return the name that an operator set, or the node's."""
     return await call.state.cluster_name() or node_name()
-
-
-class Machine:
-    """What the system knows of the broker's process."""
-
-    def __init__(self, status: JsonObject) -> None:
-        place = Path("/proc") / str(status["pid"])
-        self.pid = str(status["pid"])
-        self.resident = status["memory_used"]
-        self.open_files = self.open_files_max = self.sockets = self.threads = 0
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            self.resident = int((place / "statm").read_text().split()[1]) * PAGE
-            names = [target_of(entry) for entry in (place / "fd").iterdir()]
-            self.open_files = len(names)
-            self.sockets = sum(name.startswith("socket:") for name in names)
-            self.threads = len(list((place / "task").iterdir()))
-            for line in (place / "limits").read_text().splitlines():
-                if line.startswith("Max open files"):
-                    self.open_files_max = int(line.split()[3])
-        self.disk_free = 0
-        with contextlib.suppress(OSError, TypeError):
-            found = os.statvfs(status["data"])
-            self.disk_free = found.f_bavail * found.f_frsize
-        began = datetime.fromisoformat(status["since"]).timestamp()
-        self.uptime_ms = max(0, int((time.time() - began) * MS))
-
-
-def target_of(entry: Path) -> str:
-    """Return what a descriptor is of; empty when it was closed meanwhile."""
-    try:
-        return str(entry.readlink())
-    except OSError:
-        return ""

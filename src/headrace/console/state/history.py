@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of the past: five seconds for an hour in memory, minutes and more in a file.
+
+The file has the broker's totals, its virtual hosts, and the queues that moved, with a point for
+each minute of two days, and for ten minutes of 30 days. Without the file the rest works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, joined
+from headrace.console.state.history_file import (
+    GAUGES,
+    MINUTE_S,
+    TEN_MINUTES_S,
+    HistoryDamaged,
+    HistoryFile,
+    Numbers,
+    Point,
+    together,
+)
+from headrace.console.state.sampling import NODE, QUEUE, TOTALS, VHOST
+from headrace.console.state.table import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.console.state.sampling import Tables
+    from headrace.console.state.table import Table
+
+log = logging.getLogger(__name__)
+
+KEPT = (TOTALS, NODE, VHOST, QUEUE)  # The kinds of which there is a history.
+MOVED_MAX = 1000  # Queues of a minute: those that moved the most messages.
+
+Column = list[float | None]  # None: not known.
+Found = TypeVar("Found")
+
+
+class Span(NamedTuple):
+    """A period until now."""
+
+    seconds: int
+    step_s: int  # Of an answer,
+    kept_s: int  # and of the points that it is made of.
+
+
+SPANS: Mapping[str, Span] = {
+    "1m": Span(60, SAMPLE_S, SAMPLE_S),
+    "1h": Span(3600, MINUTE_S, MINUTE_S),
+    "1d": Span(86_400, 5 * MINUTE_S, MINUTE_S),
+    "30d": Span(30 * 86_400, 12 * TEN_MINUTES_S, TEN_MINUTES_S),
+}
+
+
+class History:
+    """Collects samples, and tells series."""
+
+    def __init__(self, path: Path | None) -> None:
+        """``path`` is that of the file; None: there is none."""
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "history")
+        self._file: HistoryFile | None = None
+        self._is_kept = path is not None  # False when there is no file for good.
+        self._tables: Tables = {}
+        self._frames: dict[str, list[Frame]] = {}  # Of this minute.
+        self._minute = 0
+        self._writing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the file; where that fails one line of the log says so."""
+        if self._path is not None:
+            await self._run(self._open)
+
+    def _open(self) -> None:
+        assert self._path is not None
+        try:
+            self._file = HistoryFile(self._path)
+        except HistoryDamaged as error:
+            self._begin_anew(error)
+        except (OSError, sqlite3.Error) as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_kept = False
+        log.warning("there is no history of more than an hour: %s: %s", self._path, error)
+
+    def _begin_anew(self, error: HistoryDamaged) -> None:
+        """Set the damaged file aside."""
+        assert self._path is not None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        aside = self._path.with_suffix(".damaged")
+        log.warning(
+            "the history is damaged and begun anew; %s is now %s: %s", self._path, aside.name, error
+        )
+        try:
+            self._path.replace(aside)
+            for suffix in ("-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self._file = HistoryFile(self._path)
+        except (OSError, sqlite3.Error, HistoryDamaged) as again:
+            self._give_up(again)
+
+    async def stop(self) -> None:
+        """Write the minute so far, and close the file."""
+        await self._run(lambda: None)  # It may still be opened.
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
+        if self._frames and self._file is not None:
+            await self._write(self._minute, self._frames)
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    async def _run(self, work: Callable[[], Found]) -> Found:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # --- Samples ---------------------------------------------------------------------------------
+
+    def add(self, tables: Tables, frames: Mapping[str, Frame], now_ms: int) -> None:
+        """Add what a sample found; a minute that is over is written behind the requests."""
+        self._tables = tables
+        minute = now_ms // MS // MINUTE_S * MINUTE_S
+        if self._minute and minute > self._minute and self._file is not None:
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.create_task(self._write(self._minute, self._frames))
+            self._frames = {}
+        self._minute = minute
+        if self._is_kept:
+            for kind in KEPT:
+                if kind in frames:
+                    self._frames.setdefault(kind, []).append(frames[kind])
+
+    async def _write(self, at_s: int, frames: Mapping[str, Sequence[Frame]]) -> None:
+        points = []
+        for kind, some in frames.items():
+            moved = await self._run(partial(most_moved, some))
+            points += self._points(kind, moved)
+        await self._run(partial(self._add, at_s, points))
+
+    def _points(self, kind: str, frame: Frame) -> list[Point]:
+        """Return the points of what moved; totals and virtual hosts have one in any case."""
+        table = self._tables[kind]
+        places = {number: place for place, number in enumerate(frame.ids)}
+        if kind != QUEUE:
+            places = {number: places.get(number, -1) for number in table.slots}
+        found = []
+        for number, place in places.items():
+            slot = table.slots.get(number)
+            if slot is not None:
+                found.append(Point(kind, table.keys[slot], numbers(table, slot, frame, place)))
+        return found
+
+    def _add(self, at_s: int, points: Sequence[Point]) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.add(at_s, points)
+        except HistoryDamaged as error:
+            self._begin_anew(error)
+        except sqlite3.Error as error:
+            log.warning("a minute of the history is lost: %s: %s", self._path, error)
+
+    # --- Series ----------------------------------------------------------------------------------
+
+    async def series(
+        self, kind: str, key: Sequence[object], names: Sequence[str], span: str
+    ) -> tuple[list[int], dict[str, Column]]:
+        """Return columns over a span, "1m", "1h", "1d" or "30d".
+
+        ``kind`` is "totals" with the key ("totals",), "node" with ("node",), "vhost" with its
+        name, or "queue" with virtual host and name. The times are the ends of the steps in Unix
+        seconds, the oldest first; the last step is that of now. Counters are told as the change a
+        second, other columns as they were; None where they are not known.
+        """
+        wanted = SPANS[span]
+        table = self._tables.get(kind)
+        if table is None or not table.now_ms:
+            return [], {name: [] for name in names}
+        now_s = table.now_ms // MS
+        last_s = now_s // wanted.step_s * wanted.step_s
+        if wanted.step_s > SAMPLE_S:
+            last_s += wanted.step_s
+        count = wanted.seconds // wanted.step_s
+        ends = [last_s - wanted.step_s * place for place in range(count - 1, -1, -1)]
+        text = key_of(key)
+        slot = table.by_key.get(text)
+        columns: dict[str, Column] = {name: [None] * count for name in names}
+        if wanted.step_s > SAMPLE_S and self._file is not None:
+            await self._fill(columns, kind, text, wanted, ends)
+        if slot is not None and wanted.step_s <= MINUTE_S and table.slots:
+            fill_from_memory(columns, table, slot, ends, wanted.step_s)
+        return [min(end, now_s) for end in ends], columns
+
+    async def _fill(
+        self, columns: dict[str, Column], kind: str, key: str, span: Span, ends: Sequence[int]
+    ) -> None:
+        """Put the points of the file into columns."""
+        file, from_s = self._file, ends[0] - span.step_s
+        if file is None:
+            return
+
+        def read() -> tuple[dict[int, Numbers], dict[int, Numbers]]:
+            beats = file.points(TOTALS, TOTALS, span.kept_s, from_s)  # While the console ran.
+            return beats, file.points(kind, key, span.kept_s, from_s)
+
+        try:
+            beats, points = await self._run(read)
+        except (HistoryDamaged, sqlite3.Error) as error:
+            log.warning("the history cannot be read: %s: %s", self._path, error)
+            return
+        if not points:
+            return
+        latest: Numbers = {}
+        first = min(points)
+        for at_s in sorted(at_s for at_s in points if at_s < from_s):
+            latest = points[at_s]
+        for place, end_s in enumerate(ends):
+            steps = range(end_s - span.step_s, end_s, span.kept_s)
+            known = [at_s for at_s in steps if at_s in beats and at_s >= first]
+            if not known:
+                continue
+            found = together([points[at_s] for at_s in known if at_s in points])
+            latest = {**latest, **gauges(found)} if found else latest
+            seconds = len(known) * span.kept_s
+            for name, column in columns.items():
+                is_gauge = name in GAUGES
+                column[place] = latest.get(name, 0) if is_gauge else found.get(name, 0) / seconds
+
+
+def numbers(table: Table, slot: int, frame: Frame, place: int) -> Numbers:
+    """Return the numbers of a point: gauges as they are, counters by their change."""
+    found = {name: column[slot] for name, column in table.columns.items() if name in GAUGES}
+    if place >= 0:
+        found.update(
+            (name, column[place]) for name, column in frame.changes.items() if name not in GAUGES
+        )
+    return {name: value for name, value in found.items() if value}
+
+
+def gauges(point: Numbers) -> Numbers:
+    """Return all gauges of a point: those that it lacks are zero."""
+    return {name: point.get(name, 0) for name in GAUGES}
+
+
+def most_moved(frames: Sequence[Frame]) -> Frame:
+    """Return one frame for those of a minute, with the objects that changed the most."""
+    counts: Counter[int] = Counter()
+    for frame in frames:
+        counts.update(frame.ids)
+    if len(counts) <= MOVED_MAX:
+        return joined(frames)
+    moved: Counter[int] = Counter()
+    for frame in frames:
+        for name, column in frame.changes.items():
+            if name not in GAUGES:
+                moved.update(dict(zip(frame.ids, map(abs, column), strict=True)))
+    chosen = {number for number, _ in moved.most_common(MOVED_MAX)}
+    return joined([frame.only(chosen) for frame in frames])
+
+
+def fill_from_memory(
+    columns: dict[str, Column], table: Table, slot: int, ends: Sequence[int], step_s: int
+) -> None:
+    """Put what the frames tell into columns, from the birth of an object on."""
+    since_ms = max(table.born_ms[slot], table.since_ms())
+    moments = [min(end * MS, table.now_ms) for end in reversed(ends)]
+    moments.append((ends[0] - step_s) * MS)
+    for name, column in columns.items():
+        if name not in table.columns:
+            continue
+        values = table.at(slot, (name,), moments)
+        for place, moment in enumerate(moments[:-1]):
+            if moment < since_ms:
+                break
+            change = values[place] - values[place + 1]
+            seconds = max((moment - moments[place + 1]) / MS, SAMPLE_S)
+            value = values[place] if name in GAUGES else change / seconds
+            column[len(column) - 1 - place] = value

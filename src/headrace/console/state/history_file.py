@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of the history: points of series, a minute or ten minutes each, in SQLite.
+
+All methods run on one thread, which is not that of the requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+BYTES_MAX = 256 << 20  # Of the file; beyond them the oldest points of queues go.
+VERSION = 1  # Of the file's tables.
+MINUTE_S, TEN_MINUTES_S = 60, 600
+KEPT_S = {MINUTE_S: 2 * 86_400, TEN_MINUTES_S: 30 * 86_400}
+SHARE = 20  # One part in so many of the points goes at a time when the file is full.
+TABLES = """
+CREATE TABLE IF NOT EXISTS series (
+    id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, UNIQUE (kind, key)
+);
+CREATE TABLE IF NOT EXISTS points (
+    series INTEGER NOT NULL, step_s INTEGER NOT NULL, at_s INTEGER NOT NULL, point TEXT NOT NULL,
+    PRIMARY KEY (series, step_s, at_s)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS points_by_age ON points (step_s, at_s);
+"""
+COUNT_OF_QUEUES = """
+SELECT count(*) FROM points JOIN series ON id = series WHERE kind = 'queue' AND step_s = ?
+"""
+DROP_OF_QUEUES = """
+DELETE FROM points WHERE (series, step_s, at_s) IN (
+    SELECT series, step_s, at_s FROM points JOIN series ON id = series
+    WHERE kind = 'queue' AND step_s = ? ORDER BY at_s LIMIT ?
+)
+"""
+POINTS = """
+SELECT at_s, point FROM points WHERE series = :series AND step_s = :step_s AND at_s >= coalesce(
+    (SELECT max(at_s) FROM points WHERE series = :series AND step_s = :step_s AND at_s < :from_s), 0
+) ORDER BY at_s
+"""
+
+Numbers = dict[str, int]  # By column; those that are missing are zero.
+
+
+class Point(NamedTuple):
+    """The numbers of an object over a step: counters by how much they grew, others at its end."""
+
+    kind: str
+    key: str
+    numbers: Numbers
+
+
+class HistoryDamaged(Exception):
+    """The file cannot be read; the text says why."""
+
+
+class HistoryFile:
+    """An open file."""
+
+    def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
+        """Open or make the file.
+
+        Raises:
+            HistoryDamaged: it is no file of this kind, or is damaged.
+            OSError: it cannot be made.
+            sqlite3.OperationalError: another process has it open.
+        """
+        self._path = path
+        self._bytes_max = bytes_max
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)
+        self._database = sqlite3.connect(path, timeout=0.0, check_same_thread=False)
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        with damages():
+            run = self._database.execute
+            run("PRAGMA locking_mode = EXCLUSIVE")  # Also: no memory is shared by a file.
+            run("PRAGMA journal_mode = WAL")
+            run("PRAGMA synchronous = NORMAL")
+            run("PRAGMA journal_size_limit = 8388608")
+            (version,) = run("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise HistoryDamaged(f"it is of version {version}, not {VERSION}")
+            (found,) = run("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise HistoryDamaged(str(found))
+            self._database.executescript(TABLES)
+            run(f"PRAGMA user_version = {VERSION}")
+            self._database.commit()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def add(self, at_s: int, points: Iterable[Point]) -> None:
+        """Add the points of the minute that began at a time; roll up, and drop what is too old.
+
+        Raises:
+            HistoryDamaged: the file is damaged.
+        """
+        with damages(), self._database:
+            self._insert(MINUTE_S, at_s, points)
+            if (at_s + MINUTE_S) % TEN_MINUTES_S == 0:
+                self._roll_up(at_s + MINUTE_S - TEN_MINUTES_S)
+            self._drop_old(at_s)
+
+    def _insert(self, step_s: int, at_s: int, points: Iterable[Point]) -> None:
+        run = self._database.execute
+        for point in points:
+            found = run(
+                "SELECT id FROM series WHERE kind = ? AND key = ?", (point.kind, point.key)
+            ).fetchone()
+            if found is None:
+                made = run("INSERT INTO series (kind, key) VALUES (?, ?)", (point.kind, point.key))
+                found = (made.lastrowid,)
+            run(
+                "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
+                (found[0], step_s, at_s, json.dumps(point.numbers, separators=(",", ":"))),
+            )
+
+    def _roll_up(self, from_s: int) -> None:
+        """Make the points of ten minutes from those of their minutes."""
+        rows = self._database.execute(
+            "SELECT series, at_s, point FROM points WHERE step_s = ? AND at_s >= ? AND at_s < ?"
+            " ORDER BY at_s",
+            (MINUTE_S, from_s, from_s + TEN_MINUTES_S),
+        )
+        found: dict[int, list[Numbers]] = {}
+        for series, _, text in rows:
+            found.setdefault(series, []).append(json.loads(text))
+        self._database.executemany(
+            "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
+            (
+                (series, TEN_MINUTES_S, from_s, json.dumps(together(some), separators=(",", ":")))
+                for series, some in found.items()
+            ),
+        )
+
+    def _drop_old(self, now_s: int) -> None:
+        run = self._database.execute
+        for step_s, kept_s in KEPT_S.items():
+            run("DELETE FROM points WHERE step_s = ? AND at_s < ?", (step_s, now_s - kept_s))
+        for step_s in KEPT_S:
+            while self.size() > self._bytes_max:
+                if not self._drop_of_queues(step_s):
+                    break
+        if now_s % 3600 == 0:
+            run("DELETE FROM series WHERE id NOT IN (SELECT DISTINCT series FROM points)")
+
+    def _drop_of_queues(self, step_s: int) -> int:
+        """Drop the oldest points of queues; return how many."""
+        (count,) = self._database.execute(COUNT_OF_QUEUES, (step_s,)).fetchone()
+        return self._database.execute(DROP_OF_QUEUES, (step_s, count // SHARE + 1)).rowcount
+
+    def size(self) -> int:
+        """Return the bytes that are in use."""
+        run = self._database.execute
+        pages, free, size = (
+            run(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    def points(self, kind: str, key: str, step_s: int, from_s: int) -> dict[int, Numbers]:
+        """Return the points of a series from a time on, by when their step began.
+
+        The last one before that time is there as well.
+
+        Raises:
+            HistoryDamaged: the file is damaged.
+        """
+        with damages():
+            found = self._database.execute(
+                "SELECT id FROM series WHERE kind = ? AND key = ?", (kind, key)
+            ).fetchone()
+            if found is None:
+                return {}
+            wanted = {"series": found[0], "step_s": step_s, "from_s": from_s}
+            rows = self._database.execute(POINTS, wanted)
+            return {at_s: json.loads(text) for at_s, text in rows}
+
+
+#: Columns that do not only grow: a point has them as they are at its end.
+GAUGES = frozenset(
+    (
+        *("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory"),
+        *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
+        *("memory_used", "memory_max", "oldest_ms", "utilisation", "unconfirmed", "revision"),
+        *("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "bindings"),
+    )
+)
+
+
+def together(points: Iterable[Mapping[str, int]]) -> Numbers:
+    """Return one point for several that follow each other."""
+    found: Numbers = {}
+    for one in points:
+        found = {name: value for name, value in found.items() if name not in GAUGES}
+        for name, value in one.items():
+            found[name] = value if name in GAUGES else found.get(name, 0) + value
+    return found
+
+
+@contextlib.contextmanager
+def damages() -> Iterator[None]:
+    """Tell errors of a damaged file from others."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+        raise HistoryDamaged(str(error)) from None
