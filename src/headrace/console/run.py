@@ -18,6 +18,8 @@ from headrace.console.broker.link import BrokerLink
 from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
+from headrace.console.pages import table as pages
+from headrace.console.pages.rendering import error_page
 from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
 
@@ -62,7 +64,7 @@ class Console:
                 check_loopback(host)
         scheme = "http" if context is None else "https"
         try:
-            api = await self._listen(table.ROUTES, settings.port, context)
+            api = await self._listen((*table.ROUTES, *pages.ROUTES), settings.port, context)
             found = {"http": f"{scheme}://{api}"}
             if settings.metrics_port is not None:
                 metrics = await self._listen(METRICS_ROUTES, settings.metrics_port, context)
@@ -87,6 +89,7 @@ class Console:
             settings=self.settings,
             authentication=self._authentication,
             sessions=self.sessions,
+            error_page=error_page,
         )
         self._ports.append(port)
         loop = asyncio.get_running_loop()

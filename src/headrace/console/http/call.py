@@ -49,7 +49,7 @@ class HttpCall:
         self.request = request
         self.route = route
         self.path = path
-        self.query = request.query
+        self.query: Mapping[str, str] = request.query
         self.link = link
         self.state = state
         self.settings = settings
@@ -136,6 +136,10 @@ class HttpCall:
             except FormError as error:
                 raise bad_request(str(error)) from None
         return self._form
+
+    def give_body(self, values: JsonObject) -> None:
+        """Have the handler read these values: a page's form stands for a request of the API."""
+        self._body = json.dumps(values).encode()
 
     async def raw_body(self) -> bytes:
         """Return the body.

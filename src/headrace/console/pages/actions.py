@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that change something: a form, the command line that does the same, and a confirmation.
+
+What an action sends is the request that the API takes; its handler runs here, with the
+rights of the user.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer
+from headrace.console.http.errors import HttpError, bad_request, of_operation
+from headrace.console.http.limits import BODY_BYTES_MAX
+from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.pages.rendering import page
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.console.http.routes import Handler
+    from headrace.console.pages.listings import Link
+    from headrace.console.sessions.forms import Form
+
+CONFIRMATION = "confirmation"  # The field in which the user types what will be hit.
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a form."""
+
+    name: str
+    label: str
+    kind: str = "text"  # text, number, flag, choice, json, area, password or file.
+    choices: tuple[str, ...] = ()
+    default: str = ""
+    help: str = ""
+    required: bool = False
+    in_query: bool = False  # A parameter of the API's query, not of its body.
+
+    def read(self, form: Form) -> object:
+        """Return the value that the API takes; None for an empty field.
+
+        Raises:
+            HttpError: the text is no such value.
+        """
+        if self.kind == "flag":
+            return self.name in form
+        text = form.get(self.name).strip() if self.kind != "area" else form.get(self.name)
+        if self.kind == "password":
+            text = form.get(self.name)
+        if not text:
+            if self.required:
+                raise bad_request(f"{self.label} is missing")
+            return None
+        if self.kind == "number":
+            if not text.lstrip("-").isdecimal() or len(text) > 18:
+                raise bad_request(f"{self.label} is no whole number")
+            return int(text)
+        if self.kind == "json":
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                raise bad_request(f"{self.label} is no JSON") from None
+            if not isinstance(found, dict):
+                raise bad_request(f"{self.label} is no JSON object, such as {{}}")
+            return found
+        if self.kind == "choice" and text not in self.choices:
+            raise bad_request(f"{self.label} is one of {', '.join(self.choices)}")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A page that changes something."""
+
+    path: str
+    title: str
+    handler: Handler  # The API's.
+    back: Callable[[HttpCall, Values], str]  # Where it leads when it is done.
+    done: Callable[[HttpCall, Values], str]  # What the next page tells.
+    fields: tuple[Field, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)  # Path parameter -> field of the form.
+    command: Callable[[HttpCall, Values], str] | None = None
+    confirm: Callable[[HttpCall], str] | None = None  # What the user has to type.
+    hits: Callable[[HttpCall], Awaitable[str]] | None = None  # What it will hit, in a sentence.
+    parent: tuple[str, str] = ("Overview", "/")
+    button: str = "Save"
+    danger: bool = False
+    tag: str = MANAGEMENT
+    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # What is set now.
+    links: Callable[[HttpCall], list[Link]] | None = None
+    body_max: int = BODY_BYTES_MAX
+
+    def routes(self) -> tuple[Route, Route]:
+        """Return the routes of the form and of its sending."""
+        summary = f"{self.title}."
+        return (
+            Route("GET", self.path, self.show, self.tag, "", summary, page=True),
+            Route(
+                "POST",
+                self.path,
+                self.do,
+                self.tag,
+                "",
+                summary,
+                page=True,
+                body_max=self.body_max,
+            ),
+        )
+
+    async def show(self, call: HttpCall) -> object:
+        """Return the form. The query may fill its fields, so that other pages can lead to it."""
+        given = {one.name: call.query.get(one.name, one.default) for one in self.fields}
+        if self.values is not None:
+            given |= await self.values(call)
+        return await self._form(call, given)
+
+    async def _form(
+        self, call: HttpCall, given: Mapping[str, str], said: str = "", status: int = 200
+    ) -> object:
+        values: dict[str, object] = dict(given)
+        return page(
+            call,
+            "action.html",
+            self.title,
+            status=status,
+            action=self,
+            given=given,
+            said=said,
+            confirm="" if self.confirm is None else self.confirm(call),
+            hits="" if self.hits is None else await self.hits(call),
+            command="" if self.command is None else self.command(call, values),
+            actions=[] if self.links is None else self.links(call),
+            address=call.request.rel_url.raw_path,
+        )
+
+    async def do(self, call: HttpCall) -> object:
+        """Do it, and lead on; or show the form again with what was wrong."""
+        form = await call.form()
+        given = {
+            one.name: ("true" if one.name in form else "") if one.kind == "flag"
+            else "" if one.kind == "password" else form.get(one.name)
+            for one in self.fields
+        }  # fmt: skip
+        path = dict(call.path)
+        try:
+            if self.confirm is not None and form.get(CONFIRMATION) != self.confirm(call):
+                raise bad_request("type the text as it is shown to confirm; nothing was changed")
+            values = {one.name: one.read(form) for one in self.fields}
+            placed = {place: str(values[name] or "") for place, name in self.names.items()}
+            call.path = {**call.path, **placed}
+            call.query = {
+                one.name: "true" if values[one.name] is True else str(values[one.name] or "false")
+                for one in self.fields
+                if one.in_query
+            }
+            if not any(one.kind == "file" for one in self.fields):
+                call.give_body(
+                    {
+                        one.name: values[one.name]
+                        for one in self.fields
+                        if not one.in_query
+                        and one.name not in self.names.values()
+                        and values[one.name] is not None
+                    }
+                )
+            await self.handler(call)
+        except HttpError as error:
+            call.path = path
+            return await self._form(call, given, error.reason, error.status)
+        except OperationRefused as error:
+            call.path = path
+            told = of_operation(error)
+            return await self._form(call, given, told.reason, told.status)
+        call.notice(self.done(call, values))
+        return Answer(303, headers={"Location": self.back(call, values)})

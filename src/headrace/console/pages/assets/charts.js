@@ -1,0 +1,102 @@
+"use strict";
+// Charts: each figure with data-chart loads its numbers, {times, series: [{label, values, unit}]}.
+(() => {
+  const EVERY_MS = 5000;
+  const HEIGHT = 180;
+  const LIGHT = ["#0b5f7a", "#a8480c", "#5b3fa0", "#2c6e2f", "#9c1f5e", "#5a5a5a"];
+  const DARK = ["#6cc5e3", "#f2a36b", "#b9a4ff", "#8ed492", "#ff9fcb", "#c0c0c0"];
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+  class Chart {
+    constructor(figure) {
+      this.figure = figure;
+      this.plot = figure.querySelector("[data-plot]");
+      this.values = figure.querySelector("[data-values]");
+      this.span = "1m";
+      this.drawn = null;
+      this.shape = "";
+      for (const button of figure.querySelectorAll("[data-span]")) {
+        button.addEventListener("click", () => this.choose(button.dataset.span));
+      }
+    }
+
+    choose(span) {
+      this.span = span;
+      for (const button of this.figure.querySelectorAll("[data-span]")) {
+        button.setAttribute("aria-pressed", String(button.dataset.span === span));
+      }
+      this.load();
+    }
+
+    async load() {
+      const address = new URL(this.figure.dataset.chart, location.origin);
+      address.searchParams.set("span", this.span);
+      let found;
+      try {
+        const answer = await fetch(address, { redirect: "manual" });
+        if (!answer.ok) return;
+        found = await answer.json();
+      } catch {
+        return;
+      }
+      this.draw(found);
+    }
+
+    draw(found) {
+      const data = [found.times, ...found.series.map((one) => one.values)];
+      const shape = found.series.map((one) => one.label).join("\n");
+      if (this.drawn && this.shape === shape) {
+        this.drawn.setData(data);
+      } else {
+        this.shape = shape;
+        this.begin(found, data);
+      }
+      const last = found.series.map((one) => {
+        const value = one.values.findLast((each) => each !== null);
+        return `${one.label} ${value === undefined ? "–" : short.format(value)}${one.unit ?? ""}`;
+      });
+      this.values.textContent = last.join(" · ");
+    }
+
+    begin(found, data) {
+      if (this.drawn) this.drawn.destroy();
+      const colors = isDark() ? DARK : LIGHT;
+      const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+      this.drawn = new uPlot({
+        width: Math.max(200, this.plot.clientWidth),
+        height: HEIGHT,
+        legend: { show: false },
+        cursor: { y: false },
+        scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
+        axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((one) => short.format(one)) }],
+        series: [
+          {},
+          ...found.series.map((one, place) => ({
+            label: one.label, stroke: colors[place % colors.length], width: 1.5,
+            dash: place > 2 ? [6, 4] : undefined, points: { show: false },
+          })),
+        ],
+      }, data, this.plot);
+    }
+
+    fit() {
+      if (this.drawn) this.drawn.setSize({ width: Math.max(200, this.plot.clientWidth), height: HEIGHT });
+    }
+
+    again() {
+      this.shape = "";
+      this.load();
+    }
+  }
+
+  const charts = [...document.querySelectorAll("[data-chart]")].map((figure) => new Chart(figure));
+  const load = () => {
+    if (!document.hidden) for (const one of charts) one.load();
+  };
+  load();
+  setInterval(load, EVERY_MS);
+  addEventListener("resize", () => charts.forEach((one) => one.fit()));
+  document.addEventListener("headrace:theme", () => charts.forEach((one) => one.again()));
+})();

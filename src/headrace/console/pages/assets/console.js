@@ -1,0 +1,81 @@
+"use strict";
+// Live parts of a page, the theme, and keys. The page works without all of it.
+(() => {
+  const EVERY_MS = 5000;
+  const RETRY_MS = 2000;
+  // The one place where text becomes a document; the text is a page of this server.
+  const policy = window.trustedTypes
+    ? window.trustedTypes.createPolicy("headrace", { createHTML: (text) => text })
+    : { createHTML: (text) => text };
+  const read = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+  const stale = document.querySelector("[data-stale]");
+
+  async function refresh() {
+    let answer;
+    try {
+      answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
+    } catch {
+      return false;
+    }
+    if (answer.type === "opaqueredirect") {
+      location.reload(); // The session has ended: the page leads to the login.
+      return true;
+    }
+    if (!answer.ok) return false;
+    const fresh = read(await answer.text());
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const next = fresh.getElementById(part.id);
+      if (next && !part.contains(document.activeElement?.closest("form"))) {
+        Idiomorph.morph(part, next, { ignoreActiveValue: true });
+      }
+    }
+    document.dispatchEvent(new CustomEvent("headrace:refreshed"));
+    return true;
+  }
+
+  async function keepFresh() {
+    if (!document.hidden && document.querySelector("[data-live]")) {
+      const works = await refresh();
+      if (stale) stale.hidden = works;
+    }
+    setTimeout(keepFresh, EVERY_MS);
+  }
+  setTimeout(keepFresh, EVERY_MS);
+
+  if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), RETRY_MS);
+
+  // --- Theme ------------------------------------------------------------------------------------
+  const root = document.documentElement;
+  const remembered = localStorage.getItem("theme");
+  if (remembered === "dark" || remembered === "light") root.dataset.theme = remembered;
+  const isDark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const themeSwitch = document.querySelector("[data-theme-switch]");
+  if (themeSwitch) {
+    const tell = () => { themeSwitch.textContent = isDark() ? "Light" : "Dark"; };
+    themeSwitch.hidden = false;
+    tell();
+    themeSwitch.addEventListener("click", () => {
+      root.dataset.theme = isDark() ? "light" : "dark";
+      localStorage.setItem("theme", root.dataset.theme);
+      tell();
+      document.dispatchEvent(new CustomEvent("headrace:theme"));
+    });
+  }
+
+  // --- The menu is closed on a phone ------------------------------------------------------------
+  const menu = document.querySelector("[data-menu]");
+  if (menu && matchMedia("(max-width: 760px)").matches) menu.open = false;
+
+  // --- Keys: "/" goes to the search -------------------------------------------------------------
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      const search = document.querySelector("[data-search]");
+      if (search) {
+        event.preventDefault();
+        search.focus();
+      }
+    }
+  });
+})();

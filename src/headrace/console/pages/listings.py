@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages with one table: filter, order and pages by the address, and the same rows as CSV and JSON.
+
+The rows are those of the API's handler for the list, so a user sees what the API shows.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from headrace.console.http.answers import Described, Item, Listed, Text
+from headrace.console.http.errors import HttpError
+from headrace.console.http.paging import is_true, paged
+from headrace.console.http.routes import ALLOWED, MANAGEMENT, VIEWER, Parameter, Route
+from headrace.console.pages.rendering import NUMERIC, page
+from headrace.console.pages.texts import compact, plain
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.console.http.routes import Handler
+    from headrace.untyped import JsonObject
+
+ROWS = 50  # Of a page, unless the address says otherwise.
+DIGITS = 12  # Of a row's identity.
+CSV, JSON = "csv", "json"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # What a spreadsheet would compute.
+QUERY = (
+    Parameter("name", "Only rows whose name has this text."),
+    Parameter("use_regex", "`name` is a regular expression.", "boolean"),
+    Parameter("vhost", "Only what is in this virtual host."),
+    Parameter("sort", "The column to sort by."),
+    Parameter("sort_reverse", "The largest first.", "boolean"),
+    Parameter("page", "The page.", "integer"),
+    Parameter("page_size", "Rows of a page.", "integer"),
+    Parameter("format", "`csv` or `json`: all rows, as a file."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    title: str
+    path: str  # Of the value in a row; dots lead into objects.
+    kind: str = "text"  # A key of rendering.CELLS.
+    sorts: bool = True
+
+    @property
+    def is_numeric(self) -> bool:
+        """True where the values are set to the right."""
+        return self.kind in NUMERIC
+
+    def value(self, row: Mapping[str, object]) -> object:
+        """Return the value of a row; None where it has none."""
+        found: object = row
+        for key in self.path.split("."):
+            if not isinstance(found, Mapping):
+                return None
+            found = found.get(key)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An action of a page: where it leads, and who may take it."""
+
+    title: str
+    address: str
+    tag: str = MANAGEMENT
+    danger: bool = False
+
+    def is_for(self, tags: tuple[str, ...], *, changes: bool = True) -> bool:
+        """Return True if a user with these tags may take it; viewers change nothing."""
+        held = set(tags) - ({VIEWER} if changes else set())
+        return not ALLOWED[self.tag].isdisjoint(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as the template has it."""
+
+    id: str
+    cells: list[tuple[Column, object]]
+    link: str  # Of the first cell; "" for none.
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A page that shows a list."""
+
+    path: str
+    title: str
+    rows: Handler  # The API's.
+    columns: tuple[Column, ...]
+    link: Callable[[JsonObject], str] | None = None
+    actions: tuple[Link, ...] = ()
+    tag: str = MANAGEMENT
+    about: str = ""
+    command: str = ""  # The command line that shows the same.
+    searches: bool = True  # By name.
+    empty: str = "There are none."
+
+    def route(self) -> Route:
+        """Return the route of the page."""
+        return Route("GET", self.path, self.show, self.tag, "", f"{self.title}.", QUERY, page=True)
+
+    async def show(self, call: HttpCall) -> object:
+        """Return the page, or the rows as a file."""
+        if call.query.get("vhost"):
+            call.path = {**call.path, "vhost": call.query["vhost"]}
+        listed = await self.rows(call)
+        assert isinstance(listed, Listed | Described)
+        if form := call.query.get("format"):
+            return exported(self, listed, call.query, form)
+        return table_page(call, self, listed)
+
+
+def table_page(call: HttpCall, listing: ListPage, listed: Listed | Described[Item]) -> Text:
+    """Return the page of a list."""
+    query = {"page": "1", "page_size": str(ROWS), **call.query}
+    said = ""
+    try:
+        found = paged(listed, query)
+    except HttpError as error:  # A pattern that is none, or a page that is gone.
+        said = error.reason
+        found = paged(listed, {"page": "1", "page_size": str(ROWS)})
+    assert isinstance(found, dict)
+    return page(
+        call,
+        "list.html",
+        listing.title,
+        status=400 if said else 200,
+        listing=listing,
+        found=found,
+        rows=[row_of(row, listing.columns, listing.link) for row in found["items"]],
+        heads=[(column, *head_of(call, column)) for column in listing.columns],
+        query=call.query,
+        said=said,
+        actions=[one for one in listing.actions if one.is_for(call.identity.tags)],
+        to=lambda **changed: address(call, **changed),
+        path=call.request.rel_url.raw_path,
+    )
+
+
+def row_of(
+    row: JsonObject, columns: tuple[Column, ...], link: Callable[[JsonObject], str] | None
+) -> Row:
+    """Return a row for a template; its identity is that of the object, not of its place."""
+    leads = "" if link is None else link(row)
+    known = leads or json.dumps([column.value(row) for column in columns[:4]], sort_keys=True)
+    mark = hashlib.sha256(known.encode(errors="backslashreplace")).hexdigest()[:DIGITS]
+    return Row(f"row-{mark}", [(column, column.value(row)) for column in columns], leads)
+
+
+def head_of(call: HttpCall, column: Column) -> tuple[str, str]:
+    """Return where the head of a column leads, and the order it has now, for aria-sort."""
+    if not column.sorts:
+        return "", "none"
+    is_it = call.query.get("sort") == column.path
+    backwards = is_true(call.query.get("sort_reverse"))
+    order = "none" if not is_it else "descending" if backwards else "ascending"
+    turned = not backwards if is_it else column.is_numeric
+    leads = address(call, sort=column.path, sort_reverse="true" if turned else "", page="")
+    return leads, order
+
+
+def address(call: HttpCall, **changed: str) -> str:
+    """Return the address of the same page with other parameters; empty ones are left out."""
+    query = {name: value for name, value in {**call.query, **changed}.items() if value}
+    path = call.request.rel_url.raw_path
+    return f"{path}?{urlencode(query, errors='replace')}" if query else path
+
+
+def exported(
+    listing: ListPage, listed: Listed | Described[Item], query: Mapping[str, str], form: str
+) -> Text:
+    """Return all rows that the filter leaves as a file.
+
+    Raises:
+        HttpError: the format is none of ours.
+    """
+    if form not in (CSV, JSON):
+        raise HttpError(400, f"the format is {CSV} or {JSON}")
+    wanted = {name: value for name, value in query.items() if name not in ("page", "columns")}
+    rows = paged(listed, wanted)
+    assert isinstance(rows, list)
+    name = listing.path.strip("/").replace("/", "-") or "overview"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
+    if form == JSON:
+        return Text(json.dumps(rows, indent=1).encode(), "application/json", headers=headers)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([column.title for column in listing.columns])
+    for row in rows:
+        writer.writerow([field_of(column.value(row)) for column in listing.columns])
+    body = text.getvalue().encode(errors="backslashreplace")
+    return Text(body, "text/csv; charset=utf-8", headers=headers)
+
+
+def field_of(value: object) -> object:
+    """Return a value for CSV: no text begins a formula."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = plain(compact(value))
+    return f"'{text}" if text.startswith(FORMULA) else text

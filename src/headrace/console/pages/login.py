@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages on which users log in and out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.login import begin, credentials, end
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer
+from headrace.console.http.errors import HttpError
+from headrace.console.http.routes import MANAGEMENT, NOBODY, Parameter, Route
+from headrace.console.pages.rendering import bare
+from headrace.console.sessions.origin import cookie_of, local_path, set_cookie
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Text
+    from headrace.console.http.call import HttpCall
+
+WORDS = {
+    "Not_Authorized": "The user name or the password is wrong.",
+    "Not management user": "This user may not open the console: it has none of the tags.",
+}
+
+
+async def show(call: HttpCall) -> object:
+    """Return the form; a user with a session goes on."""
+    wanted = local_path(call.query.get("next", "/"))
+    if await call.sessions.find(cookie_of(call.request)) is not None:
+        return Answer(303, headers={"Location": wanted})
+    return form(wanted)
+
+
+async def log_in(call: HttpCall) -> object:
+    """Begin a session, and go on to the page that was asked for."""
+    sent = await call.form()
+    wanted = local_path(sent.get("next", "/"))
+    try:
+        mark = await begin(call, *await credentials(call))
+    except HttpError as error:
+        return form(wanted, sent.get("username"), WORDS.get(error.reason, error.reason), error)
+    except OperationRefused as error:
+        return form(wanted, sent.get("username"), error.text)
+    return Answer(303, headers={"Location": wanted, **set_cookie(call.request, mark)})
+
+
+def form(wanted: str, username: str = "", said: str = "", error: HttpError | None = None) -> Text:
+    """Return the form, with what was wrong the last time."""
+    status = 200 if not said else 400 if error is None else error.status
+    return bare("login.html", "Log in", status=status, wanted=wanted, username=username, said=said)
+
+
+async def log_out(call: HttpCall) -> object:
+    """End the session."""
+    await end(call)
+    return Answer(303, headers={"Location": "/login", **set_cookie(call.request, "")})
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/login",
+        show,
+        NOBODY,
+        "",
+        "The form to log in.",
+        (Parameter("next", "The page to go on with."),),
+        page=True,
+    ),
+    Route("POST", "/login", log_in, NOBODY, "", "Begin a session.", page=True),
+    Route("POST", "/logout", log_out, MANAGEMENT, "", "End the session.", page=True),
+)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The menu: groups of pages, each for the users whom its route lets in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.console.http.routes import ADMINISTRATOR, ALLOWED, MANAGEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A page of the menu."""
+
+    title: str
+    path: str
+    tag: str = MANAGEMENT
+
+
+MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
+    ("", (Entry("Overview", "/"),)),
+    (
+        "Messages",
+        (
+            Entry("Queues", "/queues"),
+            Entry("Streams", "/streams"),
+            Entry("Exchanges", "/exchanges"),
+            Entry("Bindings", "/bindings"),
+        ),
+    ),
+    (
+        "Clients",
+        (
+            Entry("Connections", "/connections"),
+            Entry("Channels", "/channels"),
+            Entry("Consumers", "/consumers"),
+        ),
+    ),
+    (
+        "Rules",
+        (
+            Entry("Policies", "/policies"),
+            Entry("Operator policies", "/operator-policies"),
+            Entry("Limits of virtual hosts", "/vhost-limits"),
+            Entry("Limits of users", "/user-limits"),
+        ),
+    ),
+    (
+        "Access",
+        (
+            Entry("Virtual hosts", "/vhosts"),
+            Entry("Users", "/users", ADMINISTRATOR),
+            Entry("Permissions", "/permissions", ADMINISTRATOR),
+            Entry("Topic permissions", "/topic-permissions", ADMINISTRATOR),
+        ),
+    ),
+    ("Broker", (Entry("Definitions", "/definitions", ADMINISTRATOR),)),
+)
+
+
+def menu_for(tags: tuple[str, ...]) -> list[tuple[str, list[Entry]]]:
+    """Return the groups that a user with these tags may open."""
+    found = []
+    for title, entries in MENU:
+        some = [entry for entry in entries if not ALLOWED[entry.tag].isdisjoint(tags)]
+        if some:
+            found.append((title, some))
+    return found

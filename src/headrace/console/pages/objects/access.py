@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual hosts, users and permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import users as reads
+from headrace.console.api import vhosts as vhost_reads
+from headrace.console.api.writes import users as writes
+from headrace.console.api.writes import vhosts as vhost_writes
+from headrace.console.http.routes import ADMINISTRATOR
+from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.commands import line
+from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.texts import compact, number, plain, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+USERS, VHOSTS = ("Users", "/users"), ("Virtual hosts", "/vhosts")
+PERMISSIONS, TOPICS = ("Permissions", "/permissions"), ("Topic permissions", "/topic-permissions")
+PERMISSION_COLUMNS = (
+    Column("User", "user"),
+    Column("Virtual host", "vhost"),
+    Column("Configure", "configure"),
+    Column("Write", "write"),
+    Column("Read", "read"),
+)
+TOPIC_COLUMNS = (*PERMISSION_COLUMNS[:2], Column("Exchange", "exchange"), *PERMISSION_COLUMNS[3:])
+PATTERN = "A regular expression; the whole name need not match, so begin with ^ and end with $."
+TAGS = "Separated by commas: management, policymaker, monitoring, administrator, viewer."
+
+
+def vhost_address(row: JsonObject) -> str:
+    """Return the address of a virtual host's page."""
+    return f"/vhosts/{segment(row['name'])}"
+
+
+def user_address(row: JsonObject) -> str:
+    """Return the address of a user's page."""
+    return f"/users/{segment(row['name'])}"
+
+
+def permission_address(row: JsonObject) -> str:
+    """Return the address of the page that removes permissions."""
+    return f"/permissions/{segment(row['vhost'])}/{segment(row['user'])}"
+
+
+def topic_address(row: JsonObject) -> str:
+    """Return the address of the page that removes topic permissions."""
+    at = f"{segment(row['vhost'])}/{segment(row['user'])}"
+    return f"/topic-permissions/{at}/{segment(row['exchange'])}"
+
+
+def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return what can be done with a virtual host."""
+    at = vhost_address(row)
+    return [
+        Link("Change", f"{at}/edit", ADMINISTRATOR),
+        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+    ]
+
+
+def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return what can be done with a user."""
+    at = user_address(row)
+    return [
+        Link("Set permissions", f"/permissions/new?user={segment(row['name'])}", ADMINISTRATOR),
+        Link("Change", f"{at}/edit", ADMINISTRATOR),
+        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+    ]
+
+
+async def vhost_hits(call: HttpCall) -> str:
+    """Return what deleting a virtual host takes away."""
+    row = await vhost_reads.show_vhost(call)
+    assert isinstance(row, dict)
+    return (
+        f"Virtual host {plain(row['name'])} has {number(row['messages'])} messages. Its queues, "
+        "exchanges, policies and permissions go with it; its connections are closed."
+    )
+
+
+async def vhost_values(call: HttpCall) -> Mapping[str, str]:
+    """Return what is set for a virtual host."""
+    row = await vhost_reads.show_vhost(call)
+    assert isinstance(row, dict)
+    return {
+        "description": row["description"],
+        "tags": ", ".join(row["tags"]),
+        "default_queue_type": row["default_queue_type"],
+        "tracing": "true" if row["tracing"] else "",
+        "protected_from_deletion": "true" if row["protected_from_deletion"] else "",
+    }
+
+
+async def user_values(call: HttpCall) -> Mapping[str, str]:
+    """Return what is set for a user."""
+    row = await reads.show_user(call)
+    assert isinstance(row, dict)
+    return {"tags": compact(row["tags"])}
+
+
+VHOST_FIELDS = (
+    Field("description", "Description"),
+    Field("tags", "Tags", help="Separated by commas."),
+    Field(
+        "default_queue_type", "Type of queues by default", "choice", ("classic", "quorum", "stream")
+    ),
+    Field("tracing", "Trace: copy all messages to amq.rabbitmq.trace", "flag"),
+    Field("protected_from_deletion", "Protect it from deletion", "flag"),
+)
+
+
+async def put_vhost(call: HttpCall) -> object:
+    """Set a virtual host; what the form leaves empty is emptied."""
+    values = await call.body()
+    call.give_body({"description": "", "tags": [], **values})
+    return await vhost_writes.put_vhost(call)
+
+
+async def put_user(call: HttpCall) -> object:
+    """Add or change a user; without a password an existing user keeps the one it has."""
+    values = {"tags": "", **await call.body()}
+    if not values.get("password"):
+        tags = [one.strip() for one in values["tags"].split(",") if one.strip()]
+        return await call.ask("put user", name=call.path["user"], tags=tags, keep_password=True)
+    call.give_body(values)
+    return await writes.put_user(call)
+
+
+async def put_permission(call: HttpCall) -> object:
+    """Set permissions; an empty pattern allows nothing."""
+    call.give_body({"configure": "", "write": "", "read": "", **await call.body()})
+    return await writes.put_permission(call)
+
+
+async def put_topic_permission(call: HttpCall) -> object:
+    """Set topic permissions; an empty pattern allows nothing."""
+    call.give_body({"exchange": "", "write": "", "read": "", **await call.body()})
+    return await writes.put_topic_permission(call)
+
+
+LISTS = (
+    ListPage(
+        "/vhosts",
+        "Virtual hosts",
+        vhost_reads.list_vhosts,
+        (
+            Column("Name", "name"),
+            Column("Ready", "messages_ready", "number"),
+            Column("Unacked", "messages_unacknowledged", "number"),
+            Column("In", "message_stats.publish_details.rate", "rate"),
+            Column("Out", "message_stats.deliver_get_details.rate", "rate"),
+            Column("Queue type", "default_queue_type"),
+            Column("Traced", "tracing", "flag"),
+            Column("Protected", "protected_from_deletion", "flag"),
+            Column("Tags", "tags", "json"),
+            Column("Description", "description"),
+        ),
+        vhost_address,
+        (Link("Add a virtual host", "/vhosts/new", ADMINISTRATOR),),
+        command=line("vhost", "list"),
+    ),
+    ListPage(
+        "/users",
+        "Users",
+        reads.list_users,
+        (
+            Column("Name", "name"),
+            Column("Tags", "tags", "json"),
+            Column("Limits", "limits", "json"),
+        ),
+        user_address,
+        (Link("Add a user", "/users/new", ADMINISTRATOR),),
+        tag=ADMINISTRATOR,
+        command=line("user", "list"),
+    ),
+    ListPage(
+        "/permissions",
+        "Permissions",
+        reads.list_permissions,
+        PERMISSION_COLUMNS,
+        permission_address,
+        (Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
+        tag=ADMINISTRATOR,
+        command=line("permission", "list"),
+        searches=False,
+    ),
+    ListPage(
+        "/topic-permissions",
+        "Topic permissions",
+        reads.list_topic_permissions,
+        TOPIC_COLUMNS,
+        topic_address,
+        (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
+        tag=ADMINISTRATOR,
+        about="They restrict the routing keys of a user at a topic exchange.",
+        searches=False,
+    ),
+)
+PAGES = (
+    DetailPage(
+        "/vhosts/{vhost}",
+        "Virtual host",
+        VHOSTS,
+        vhost_reads.show_vhost,
+        lambda row: row["name"],
+        (
+            Column("Ready", "messages_ready", "number"),
+            Column("Unacknowledged", "messages_unacknowledged", "number"),
+            Column("Description", "description"),
+            Column("Tags", "tags", "json"),
+            Column("Type of queues by default", "default_queue_type"),
+            Column("Traced", "tracing", "flag"),
+            Column("Protected from deletion", "protected_from_deletion", "flag"),
+        ),
+        actions=vhost_links,
+        chart=lambda row: f"/charts/vhost/{segment(row['name'])}",
+    ),
+    DetailPage(
+        "/users/{user}",
+        "User",
+        USERS,
+        reads.show_user,
+        lambda row: row["name"],
+        (Column("Tags", "tags", "json"), Column("Limits", "limits", "json")),
+        (
+            Part(
+                "Permissions",
+                PERMISSION_COLUMNS[1:],
+                reads.list_permissions,
+                link=permission_address,
+            ),
+            Part(
+                "Topic permissions",
+                TOPIC_COLUMNS[1:],
+                reads.list_topic_permissions,
+                link=topic_address,
+            ),
+        ),
+        user_links,
+        tag=ADMINISTRATOR,
+    ),
+)
+ACTIONS = (
+    Action(
+        "/vhosts/new",
+        "Add a virtual host",
+        put_vhost,
+        lambda call, values: "/vhosts",
+        lambda call, values: f"Virtual host {plain(str(values['name']))} is added.",
+        (Field("name", "Name", required=True), *VHOST_FIELDS),
+        {"vhost": "name"},
+        lambda call, values: line("vhost", "add", values.get("name") or "NAME"),
+        parent=VHOSTS,
+        button="Add",
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/vhosts/{vhost}/edit",
+        "Change a virtual host",
+        put_vhost,
+        lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
+        lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
+        VHOST_FIELDS,
+        command=lambda call, values: line("vhost", "set", call.path["vhost"]),
+        parent=VHOSTS,
+        tag=ADMINISTRATOR,
+        values=vhost_values,
+    ),
+    Action(
+        "/vhosts/{vhost}/delete",
+        "Delete a virtual host",
+        vhost_writes.delete_vhost,
+        lambda call, values: "/vhosts",
+        lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
+        command=lambda call, values: line("vhost", "delete", call.path["vhost"]),
+        confirm=lambda call: plain(call.path["vhost"]),
+        hits=vhost_hits,
+        parent=VHOSTS,
+        button="Delete with everything in it",
+        danger=True,
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/users/new",
+        "Add a user",
+        put_user,
+        lambda call, values: f"/users/{segment(values['name'])}",
+        lambda call, values: (
+            f"User {plain(str(values['name']))} is added. It has no permissions yet."
+        ),
+        (
+            Field("name", "Name", required=True),
+            Field("password", "Password", "password", required=True),
+            Field("tags", "Tags", help=TAGS),
+        ),
+        {"user": "name"},
+        lambda call, values: line("user", "add", values.get("name") or "NAME"),
+        parent=USERS,
+        button="Add",
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/users/{user}/edit",
+        "Change a user",
+        put_user,
+        lambda call, values: f"/users/{segment(call.path['user'])}",
+        lambda call, values: f"User {plain(call.path['user'])} is changed.",
+        (
+            Field("password", "New password", "password", help="Empty: the password stays."),
+            Field("tags", "Tags", help=TAGS),
+        ),
+        command=lambda call, values: line("user", "password", call.path["user"]),
+        parent=USERS,
+        tag=ADMINISTRATOR,
+        values=user_values,
+    ),
+    Action(
+        "/users/{user}/delete",
+        "Delete a user",
+        writes.delete_user,
+        lambda call, values: "/users",
+        lambda call, values: f"User {plain(call.path['user'])} is deleted.",
+        command=lambda call, values: line("user", "delete", call.path["user"]),
+        confirm=lambda call: plain(call.path["user"]),
+        parent=USERS,
+        button="Delete, and close its connections",
+        danger=True,
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/permissions/new",
+        "Set permissions",
+        put_permission,
+        lambda call, values: f"/users/{segment(values['user'])}",
+        lambda call, values: f"Permissions of user {plain(str(values['user']))} are set.",
+        (
+            Field("user", "User", required=True),
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("configure", "Configure", default=".*", help=PATTERN),
+            Field("write", "Write", default=".*"),
+            Field("read", "Read", default=".*"),
+        ),
+        {"user": "user", "vhost": "vhost"},
+        lambda call, values: line(
+            "permission",
+            "set",
+            values.get("user") or "USER",
+            *(values.get(one) or "" for one in ("configure", "write", "read")),
+            vhost=values.get("vhost"),
+        ),
+        parent=PERMISSIONS,
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/permissions/{vhost}/{user}",
+        "Remove permissions",
+        writes.delete_permission,
+        lambda call, values: "/permissions",
+        lambda call, values: (
+            f"User {plain(call.path['user'])} may not open the virtual host any more."
+        ),
+        command=lambda call, values: line(
+            "permission", "clear", call.path["user"], vhost=call.path["vhost"]
+        ),
+        confirm=lambda call: plain(call.path["user"]),
+        parent=PERMISSIONS,
+        button="Remove",
+        danger=True,
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/topic-permissions/new",
+        "Restrict routing keys",
+        put_topic_permission,
+        lambda call, values: "/topic-permissions",
+        lambda call, values: f"Topic permissions of user {plain(str(values['user']))} are set.",
+        (
+            Field("user", "User", required=True),
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("exchange", "Exchange", default="amq.topic"),
+            Field("write", "Write", default=".*", help=PATTERN),
+            Field("read", "Read", default=".*"),
+        ),
+        {"user": "user", "vhost": "vhost"},
+        parent=TOPICS,
+        tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/topic-permissions/{vhost}/{user}/{exchange}",
+        "Remove topic permissions",
+        writes.delete_topic_permission,
+        lambda call, values: "/topic-permissions",
+        lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",
+        confirm=lambda call: plain(call.path["user"]),
+        parent=TOPICS,
+        button="Remove",
+        danger=True,
+        tag=ADMINISTRATOR,
+    ),
+)

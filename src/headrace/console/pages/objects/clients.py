@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections, channels and consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import clients as reads
+from headrace.console.api.writes import clients as writes
+from headrace.console.pages.actions import Action
+from headrace.console.pages.commands import line
+from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.texts import plain, segment
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PARENT = ("Connections", "/connections")
+CHANNELS = (
+    Column("Name", "name"),
+    Column("User", "user"),
+    Column("Virtual host", "vhost"),
+    Column("State", "state"),
+    Column("Unacked", "messages_unacknowledged", "number"),
+    Column("Prefetch", "prefetch_count", "number"),
+    Column("Consumers", "consumer_count", "number"),
+    Column("Confirms", "confirm", "flag"),
+    Column("Transactional", "transactional", "flag"),
+)
+CONSUMERS = (
+    Column("Consumer tag", "consumer_tag"),
+    Column("Queue", "queue.name"),
+    Column("Virtual host", "queue.vhost"),
+    Column("Channel", "channel_details.name"),
+    Column("User", "channel_details.user"),
+    Column("Acknowledges", "ack_required", "flag"),
+    Column("Prefetch", "prefetch_count", "number"),
+    Column("Active", "active", "flag"),
+    Column("Exclusive", "exclusive", "flag"),
+    Column("Arguments", "arguments", "json"),
+)
+
+
+def connection_address(row: JsonObject) -> str:
+    """Return the address of a connection's page."""
+    return f"/connections/{segment(row['name'])}"
+
+
+def channel_address(row: JsonObject) -> str:
+    """Return the address of a channel's page."""
+    return f"/channels/{segment(row['name'])}"
+
+
+def queue_address(row: JsonObject) -> str:
+    """Return the address of the queue that a consumer reads."""
+    return f"/queues/{segment(row['queue']['vhost'])}/{segment(row['queue']['name'])}"
+
+
+def links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return what can be done with a connection."""
+    return [Link("Close", f"{connection_address(row)}/close", danger=True)]
+
+
+async def hits(call: HttpCall) -> str:
+    """Return what closing a connection takes away."""
+    row = await reads.show_connection(call)
+    assert isinstance(row, dict)
+    return (
+        f"The client of user {plain(row['user'])} at {row['peer_host']} loses {row['channels']} "
+        "channels; what it has not acknowledged goes back to its queues."
+    )
+
+
+LISTS = (
+    ListPage(
+        "/connections",
+        "Connections",
+        reads.list_connections,
+        (
+            Column("Name", "name"),
+            Column("Called", "user_provided_name"),
+            Column("User", "user"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state"),
+            Column("Protocol", "protocol"),
+            Column("TLS", "ssl", "flag"),
+            Column("Channels", "channels", "number"),
+            Column("From client", "recv_oct_details.rate", "rate"),
+            Column("To client", "send_oct_details.rate", "rate"),
+        ),
+        connection_address,
+        command=line("list", "connections"),
+        empty="No client is connected.",
+    ),
+    ListPage(
+        "/channels",
+        "Channels",
+        reads.list_channels,
+        CHANNELS,
+        channel_address,
+        about="Channels of 0-8 to 0-9-1, and sessions of 0-10.",
+        command=line("list", "channels"),
+        empty="No channel is open.",
+    ),
+    ListPage(
+        "/consumers",
+        "Consumers",
+        reads.list_consumers,
+        CONSUMERS,
+        queue_address,
+        command=line("list", "consumers"),
+        empty="No client consumes.",
+    ),
+)
+PAGES = (
+    DetailPage(
+        "/connections/{name}",
+        "Connection",
+        PARENT,
+        reads.show_connection,
+        lambda row: row["name"],
+        (
+            Column("Called", "user_provided_name"),
+            Column("User", "user"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state"),
+            Column("Protocol", "protocol"),
+            Column("TLS", "ssl_protocol"),
+            Column("Login by", "auth_mechanism"),
+            Column("Since", "connected_at", "time"),
+            Column("From client", "recv_oct", "bytes"),
+            Column("To client", "send_oct", "bytes"),
+            Column("Heartbeat, s", "timeout", "number"),
+            Column("Frame, bytes", "frame_max", "number"),
+            Column("Client", "client_properties", "json"),
+        ),
+        (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
+        links,
+    ),
+    DetailPage(
+        "/channels/{channel}",
+        "Channel",
+        ("Channels", "/channels"),
+        reads.show_channel,
+        lambda row: row["name"],
+        (
+            *CHANNELS[1:],
+            Column("Number", "number", "number"),
+            Column("Connection", "connection_details.name"),
+        ),
+    ),
+)
+ACTIONS = (
+    Action(
+        "/connections/{name}/close",
+        "Close a connection",
+        writes.close_connection,
+        lambda call, values: "/connections",
+        lambda call, values: "The connection is closed.",
+        command=lambda call, values: line("close", "connection", "ID"),
+        hits=hits,
+        parent=PARENT,
+        button="Close the connection",
+        danger=True,
+    ),
+)

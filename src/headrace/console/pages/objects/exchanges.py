@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges and bindings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import exchanges as reads
+from headrace.console.api.overview import EXCHANGE_TYPES
+from headrace.console.api.writes import exchanges as writes
+from headrace.console.api.writes import messages as message_writes
+from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.texts import plain, segment
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+PARENT, BINDINGS_PARENT = ("Exchanges", "/exchanges"), ("Bindings", "/bindings")
+DETAIL = "/exchanges/{vhost}/{exchange}"
+DEFAULT = "amq.default"
+SHORT = {"queue": "q", "exchange": "e"}
+BINDING_COLUMNS = (
+    Column("Source", "source"),
+    Column("Routing key", "routing_key"),
+    Column("Destination", "destination"),
+    Column("Kind", "destination_type"),
+    Column("Virtual host", "vhost"),
+    Column("Arguments", "arguments", "json"),
+)
+
+
+def address(row: JsonObject) -> str:
+    """Return the address of an exchange's page."""
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['name'] or DEFAULT)}"
+
+
+def here(call: HttpCall) -> str:
+    """Return the address of the exchange in a path."""
+    return f"/exchanges/{segment(call.path['vhost'])}/{segment(call.path['exchange'])}"
+
+
+def binding_address(row: JsonObject) -> str:
+    """Return the address of the page on which a binding is removed."""
+    parts = (row["vhost"], row["source"] or DEFAULT, SHORT[row["destination_type"]])
+    start = "/".join(segment(part) for part in parts)
+    return f"/bindings/{start}/{segment(row['destination'])}/{segment(row['properties_key'])}"
+
+
+def links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return what can be done with an exchange."""
+    at = here(call)
+    source = f"/bindings/new?vhost={segment(row['vhost'])}&source={segment(row['name'])}"
+    own = [] if not row["name"] else [Link("Bind", source)]
+    deletes = (
+        [] if row["name"].startswith("amq.") else [Link("Delete", f"{at}/delete", danger=True)]
+    )
+    return [Link("Publish", f"{at}/publish"), *own, *(deletes if row["name"] else [])]
+
+
+async def show_removal(call: HttpCall) -> str:
+    """Return what removing a binding changes."""
+    row = await reads.show_binding(call)
+    assert isinstance(row, dict)
+    return (
+        f"Messages that exchange {plain(row['source']) or DEFAULT} gets with routing key "
+        f"'{plain(row['routing_key'])}' reach {row['destination_type']} "
+        f"{plain(row['destination'])} no more by this binding."
+    )
+
+
+async def publish(call: HttpCall) -> object:
+    """Publish to the exchange of a page."""
+    values = await call.body()
+    properties = dict(values.get("properties") or {})
+    call.give_body({**values, "properties": {"delivery_mode": 2, **properties}})
+    return await message_writes.publish(call)
+
+
+def declare_command(call: HttpCall, values: Values) -> str:
+    """Return the command that declares an exchange."""
+    name, vhost = values.get("name") or "EXCHANGE", str(values.get("vhost") or "/")
+    return line("declare", "exchange", name, type=values.get("type"), url=in_vhost(vhost))
+
+
+def bind_command(call: HttpCall, values: Values) -> str:
+    """Return the command that binds."""
+    words = (values.get("source") or "SOURCE", values.get("destination") or "DESTINATION")
+    vhost = in_vhost(str(values.get("vhost") or "/"))
+    to_exchange = values.get("kind") == "exchange"
+    return line(
+        "declare",
+        "binding",
+        *words,
+        values.get("routing_key") or "",
+        to_exchange=to_exchange,
+        url=vhost,
+    )
+
+
+async def bind(call: HttpCall) -> object:
+    """Bind as the form says; the API has the kind in its path as a letter."""
+    call.path = {**call.path, "kind": SHORT.get(call.path["kind"], "q")}
+    return await writes.post_binding(call)
+
+
+LISTS = (
+    ListPage(
+        "/exchanges",
+        "Exchanges",
+        reads.list_exchanges,
+        (
+            Column("Name", "name"),
+            Column("Virtual host", "vhost"),
+            Column("Type", "type"),
+            Column("In", "message_stats.publish_in_details.rate", "rate"),
+            Column("Out", "message_stats.publish_out_details.rate", "rate"),
+            Column("Durable", "durable", "flag"),
+            Column("Auto-delete", "auto_delete", "flag"),
+            Column("Internal", "internal", "flag"),
+            Column("Policy", "policy"),
+            Column("Arguments", "arguments", "json"),
+        ),
+        address,
+        (Link("Declare an exchange", "/exchanges/new"),),
+        command=line("list", "exchanges"),
+    ),
+    ListPage(
+        "/bindings",
+        "Bindings",
+        reads.list_bindings,
+        BINDING_COLUMNS,
+        binding_address,
+        (Link("Bind", "/bindings/new"),),
+        command=line("list", "bindings"),
+    ),
+)
+PAGES = (
+    DetailPage(
+        DETAIL,
+        "Exchange",
+        PARENT,
+        reads.show_exchange,
+        lambda row: row["name"] or "(default)",
+        (
+            Column("Type", "type"),
+            Column("Virtual host", "vhost"),
+            Column("Durable", "durable", "flag"),
+            Column("Auto-delete", "auto_delete", "flag"),
+            Column("Internal", "internal", "flag"),
+            Column("Policy", "policy"),
+            Column("Arguments", "arguments", "json"),
+        ),
+        (
+            Part(
+                "Bindings from it",
+                BINDING_COLUMNS[1:],
+                reads.bindings_of_source,
+                link=binding_address,
+            ),
+            Part(
+                "Bindings to it",
+                BINDING_COLUMNS[:2],
+                reads.bindings_of_destination,
+                link=binding_address,
+            ),
+        ),
+        links,
+        command=lambda row: line("show", "exchange", row["name"], vhost=row["vhost"]),
+    ),
+)
+ACTIONS = (
+    Action(
+        "/exchanges/new",
+        "Declare an exchange",
+        writes.put_exchange,
+        lambda call, values: address({"vhost": values["vhost"], "name": values["name"]}),
+        lambda call, values: f"Exchange {plain(str(values['name']))} is declared.",
+        (
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("name", "Name", required=True),
+            Field("type", "Type", "choice", EXCHANGE_TYPES, default="direct"),
+            Field(
+                "durable", "Durable: it outlives a restart of the broker", "flag", default="true"
+            ),
+            Field("auto_delete", "Auto-delete: it ends with its last binding", "flag"),
+            Field("internal", "Internal: clients may not publish to it", "flag"),
+            Field("arguments", "Arguments", "json", help='Such as {"alternate-exchange": "rest"}.'),
+        ),
+        {"vhost": "vhost", "exchange": "name"},
+        declare_command,
+        parent=PARENT,
+        button="Declare",
+    ),
+    Action(
+        f"{DETAIL}/delete",
+        "Delete an exchange",
+        writes.delete_exchange,
+        lambda call, values: "/exchanges",
+        lambda call, values: f"Exchange {plain(call.path['exchange'])} is deleted.",
+        (Field("if-unused", "Only if it has no bindings", "flag", in_query=True),),
+        command=lambda call, values: line(
+            "delete", "exchange", call.path["exchange"], url=in_vhost(call.path["vhost"])
+        ),
+        confirm=lambda call: plain(call.path["exchange"]),
+        parent=PARENT,
+        button="Delete with its bindings",
+        danger=True,
+    ),
+    Action(
+        f"{DETAIL}/publish",
+        "Publish a message",
+        publish,
+        lambda call, values: here(call),
+        lambda call, values: f"Exchange {plain(call.path['exchange'])} got the message.",
+        (
+            Field("routing_key", "Routing key"),
+            Field("payload", "Payload", "area"),
+            Field("payload_encoding", "Payload is", "choice", ("string", "base64")),
+            Field("properties", "Properties", "json", help='Such as {"headers": {"n": 1}}.'),
+        ),
+        command=lambda call, values: line(
+            "publish",
+            "ROUTING_KEY",
+            "BODY",
+            exchange=call.path["exchange"],
+            url=in_vhost(call.path["vhost"]),
+        ),
+        parent=PARENT,
+        button="Publish",
+    ),
+    Action(
+        "/bindings/new",
+        "Bind a queue or an exchange",
+        bind,
+        lambda call, values: f"/exchanges/{segment(values['vhost'])}/{segment(values['source'])}",
+        lambda call, values: f"{plain(str(values['destination']))} is bound.",
+        (
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("source", "Source: an exchange", required=True),
+            Field("kind", "Destination is", "choice", ("queue", "exchange")),
+            Field("destination", "Destination", required=True),
+            Field("routing_key", "Routing key"),
+            Field(
+                "arguments", "Arguments", "json", help='Such as {"x-match": "all", "kind": "a"}.'
+            ),
+        ),
+        {"vhost": "vhost", "source": "source", "kind": "kind", "destination": "destination"},
+        bind_command,
+        parent=BINDINGS_PARENT,
+        button="Bind",
+    ),
+    Action(
+        "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
+        "Remove a binding",
+        writes.delete_binding,
+        lambda call, values: "/bindings",
+        lambda call, values: "The binding is removed.",
+        command=lambda call, values: line(
+            "delete",
+            "binding",
+            call.path["source"],
+            call.path["destination"],
+            url=in_vhost(call.path["vhost"]),
+        ),
+        confirm=lambda call: plain(call.path["destination"]),
+        hits=show_removal,
+        parent=BINDINGS_PARENT,
+        button="Remove the binding",
+        danger=True,
+    ),
+)

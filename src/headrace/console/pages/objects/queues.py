@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues and streams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.console.api import exchanges as exchange_reads
+from headrace.console.api import queues as reads
+from headrace.console.api.writes import messages as message_writes
+from headrace.console.api.writes import queues as writes
+from headrace.console.http.answers import Described
+from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.texts import number, plain, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+PARENT = ("Queues", "/queues")
+STREAM = "stream"
+DETAIL = "/queues/{vhost}/{queue}"
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Virtual host", "vhost"),
+    Column("Type", "type"),
+    Column("Ready", "messages_ready", "number"),
+    Column("Unacked", "messages_unacknowledged", "number"),
+    Column("In", "message_stats.publish_details.rate", "rate"),
+    Column("Out", "message_stats.deliver_get_details.rate", "rate"),
+    Column("Acked", "message_stats.ack_details.rate", "rate"),
+    Column("Consumers", "consumers", "number"),
+    Column("Size", "message_bytes", "bytes"),
+    Column("Policy", "policy"),
+    Column("Durable", "durable", "flag"),
+)
+CONSUMERS = (
+    Column("Consumer tag", "consumer_tag"),
+    Column("Channel", "channel_details.name"),
+    Column("User", "channel_details.user"),
+    Column("Acknowledges", "ack_required", "flag"),
+    Column("Prefetch", "prefetch_count", "number"),
+    Column("Active", "active", "flag"),
+    Column("Exclusive", "exclusive", "flag"),
+    Column("Arguments", "arguments", "json"),
+)
+BINDINGS = (
+    Column("Source", "source"),
+    Column("Routing key", "routing_key"),
+    Column("Arguments", "arguments", "json"),
+)
+FACTS = (
+    Column("Ready", "messages_ready", "number"),
+    Column("Unacknowledged", "messages_unacknowledged", "number"),
+    Column("Published", "message_stats.publish_details.rate", "rate"),
+    Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
+    Column("Acknowledged", "message_stats.ack_details.rate", "rate"),
+    Column("Size", "message_bytes", "bytes"),
+    Column("Consumers", "consumers", "number"),
+    Column("Virtual host", "vhost"),
+    Column("Type", "type"),
+    Column("Durable", "durable", "flag"),
+    Column("Auto-delete", "auto_delete", "flag"),
+    Column("Exclusive", "exclusive", "flag"),
+    Column("Arguments", "arguments", "json"),
+    Column("Policy", "policy"),
+    Column("Operator policy", "operator_policy"),
+    Column("Declared by", "user_who_performed_action"),
+)
+
+
+def address(row: JsonObject) -> str:
+    """Return the address of a queue's page."""
+    return f"/queues/{segment(row['vhost'])}/{segment(row['name'])}"
+
+
+def here(call: HttpCall) -> str:
+    """Return the address of the queue in a path."""
+    return address({"vhost": call.path["vhost"], "name": call.path["queue"]})
+
+
+def exchange_address(row: JsonObject) -> str:
+    """Return the address of the exchange that a binding leads from."""
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or 'amq.default')}"
+
+
+async def list_streams(call: HttpCall) -> object:
+    """Return the streams among the queues."""
+    found = await reads.list_queues(call)
+    assert isinstance(found, Described)
+    table = call.state.queues.table
+    return replace(found, items=[one for one in found.items if table.text("type", one) == STREAM])
+
+
+def links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return what can be done with a queue."""
+    at = here(call)
+    return [
+        Link("Publish", f"{at}/publish"),
+        Link(
+            "Bind",
+            f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}",
+        ),
+        Link("Purge", f"{at}/purge", danger=True),
+        Link("Delete", f"{at}/delete", danger=True),
+    ]
+
+
+async def hits(call: HttpCall) -> str:
+    """Return what emptying or deleting a queue takes away."""
+    row = await reads.show_queue(call)
+    assert isinstance(row, dict)
+    ready, unacked = number(row["messages_ready"]), number(row["messages_unacknowledged"])
+    return (
+        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready} ready and "
+        f"{unacked} unacknowledged messages, and {number(row['consumers'])} consumers."
+    )
+
+
+def name_of(call: HttpCall) -> str:
+    """Return the name that the user types to confirm."""
+    return plain(call.path["queue"])
+
+
+def done(text: str, call: HttpCall) -> str:
+    """Return what the next page tells."""
+    return f"Queue {plain(call.path['queue'])} {text}."
+
+
+def declare_command(call: HttpCall, values: Values) -> str:
+    """Return the command that declares a queue."""
+    name, vhost = values.get("name") or "QUEUE", str(values.get("vhost") or "/")
+    return line("declare", "queue", name, type=values.get("queue_type"), url=in_vhost(vhost))
+
+
+def command(*words: str) -> Callable[[HttpCall, Values], str]:
+    """Return a command line about the queue of a page."""
+
+    def made(call: HttpCall, _: Values) -> str:
+        return line(*words, call.path["queue"], url=in_vhost(call.path["vhost"]))
+
+    return made
+
+
+async def publish(call: HttpCall) -> object:
+    """Publish to a queue by the default exchange."""
+    call.path = {**call.path, "exchange": "amq.default"}
+    values = await call.body()
+    properties = dict(values.pop("properties", None) or {})
+    for name in ("content_type", "delivery_mode"):
+        if values.get(name):
+            properties[name] = int(values[name]) if name == "delivery_mode" else values[name]
+        values.pop(name, None)
+    call.give_body({**values, "properties": properties, "routing_key": call.path["queue"]})
+    return await message_writes.publish(call)
+
+
+LISTS = (
+    ListPage(
+        "/queues",
+        "Queues",
+        reads.list_queues,
+        COLUMNS,
+        address,
+        (Link("Declare a queue", "/queues/new"),),
+        command=line("list", "queues"),
+        empty="No queue fits.",
+    ),
+    ListPage(
+        "/streams",
+        "Streams",
+        list_streams,
+        tuple(one for one in COLUMNS if one.title not in ("Type", "Unacked", "Acked")),
+        address,
+        (Link("Declare a stream", "/queues/new?queue_type=stream"),),
+        command=line("list", "streams"),
+        empty="No stream fits.",
+    ),
+)
+PAGES = (
+    DetailPage(
+        DETAIL,
+        "Queue",
+        PARENT,
+        reads.show_queue,
+        lambda row: row["name"],
+        FACTS,
+        (
+            Part("Consumers", CONSUMERS, field="consumer_details"),
+            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=exchange_address),
+        ),
+        links,
+        chart=lambda row: f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}",
+        command=lambda row: line("show", "queue", row["name"], vhost=row["vhost"]),
+    ),
+)
+ACTIONS = (
+    Action(
+        "/queues/new",
+        "Declare a queue",
+        writes.put_queue,
+        lambda call, values: address({"vhost": values["vhost"], "name": values["name"]}),
+        lambda call, values: f"Queue {plain(str(values['name']))} is declared.",
+        (
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("name", "Name", required=True),
+            Field("queue_type", "Type", "choice", ("", "classic", "quorum", "stream")),
+            Field(
+                "durable", "Durable: it outlives a restart of the broker", "flag", default="true"
+            ),
+            Field("auto_delete", "Auto-delete: it ends with its last consumer", "flag"),
+            Field(
+                "arguments",
+                "Arguments",
+                "json",
+                help='A JSON object, such as {"x-message-ttl": 60000, "x-max-length": 1000}.',
+            ),
+        ),
+        {"vhost": "vhost", "queue": "name"},
+        declare_command,
+        parent=PARENT,
+        button="Declare",
+    ),
+    Action(
+        f"{DETAIL}/purge",
+        "Purge a queue",
+        writes.purge_queue,
+        lambda call, values: here(call),
+        lambda call, values: done("is empty", call),
+        command=command("purge"),
+        confirm=name_of,
+        hits=hits,
+        parent=PARENT,
+        button="Drop the ready messages",
+        danger=True,
+    ),
+    Action(
+        f"{DETAIL}/delete",
+        "Delete a queue",
+        writes.delete_queue,
+        lambda call, values: "/queues",
+        lambda call, values: done("is deleted", call),
+        (
+            Field("if-unused", "Only if it has no consumers", "flag", in_query=True),
+            Field("if-empty", "Only if it has no messages", "flag", in_query=True),
+        ),
+        command=command("delete", "queue"),
+        confirm=name_of,
+        hits=hits,
+        parent=PARENT,
+        button="Delete with all messages",
+        danger=True,
+    ),
+    Action(
+        f"{DETAIL}/publish",
+        "Publish a message",
+        publish,
+        lambda call, values: here(call),
+        lambda call, values: f"The message is in queue {plain(call.path['queue'])}.",
+        (
+            Field("payload", "Payload", "area"),
+            Field("payload_encoding", "Payload is", "choice", ("string", "base64")),
+            Field("content_type", "Content type"),
+            Field("delivery_mode", "Delivery mode", "choice", ("2", "1"), help="2 is persistent."),
+            Field(
+                "properties",
+                "Other properties",
+                "json",
+                help='A JSON object, such as {"headers": {"n": 1}, "priority": 3}.',
+            ),
+        ),
+        command=lambda call, values: line(
+            "publish", call.path["queue"], "BODY", url=in_vhost(call.path["vhost"])
+        ),
+        parent=PARENT,
+        button="Publish",
+    ),
+)

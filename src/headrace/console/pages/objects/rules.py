@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies and limits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from headrace.console.api import rules as reads
+from headrace.console.api.writes import rules as writes
+from headrace.console.api.writes import vhosts as limit_writes
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ADMINISTRATOR, POLICYMAKER
+from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.commands import line
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.texts import plain, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.http.routes import Handler
+    from headrace.untyped import JsonObject
+
+APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
+VHOST_LIMITS = (
+    *("max-connections", "max-queues", "max-channels"),
+    *("max-message-rate", "max-message-size", "max-definitions-size"),
+)
+USER_LIMITS = VHOST_LIMITS[:-1]
+COLUMNS = (
+    Column("Name", "name"),
+    Column("Virtual host", "vhost"),
+    Column("Pattern", "pattern"),
+    Column("Applies to", "apply-to"),
+    Column("Priority", "priority", "number"),
+    Column("Definition", "definition", "json"),
+)
+
+
+def list_of(kind: str, title: str, rows: Handler, tag: str, about: str, command: str) -> ListPage:
+    """Return the list of policies of a kind."""
+    return ListPage(
+        f"/{kind}",
+        title,
+        rows,
+        COLUMNS,
+        lambda row: f"/{kind}/{segment(row['vhost'])}/{segment(row['name'])}",
+        (Link("Set a policy", f"/{kind}/new", tag),),
+        about=about,
+        command=line(command, "list"),
+    )
+
+
+def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handler, tag: str,
+               command: str) -> tuple[Action, ...]:  # fmt: skip
+    """Return the actions on policies of a kind."""
+    parent = (title, f"/{kind}")
+    fields = (
+        Field(
+            "pattern", "Pattern", required=True, help="Of names of queues and exchanges: ^orders."
+        ),
+        Field("apply-to", "Applies to", "choice", APPLY_TO),
+        Field("priority", "Priority", "number", default="0", help="The highest wins."),
+        Field(
+            "definition", "Definition", "json", required=True, help='Such as {"max-length": 1000}.'
+        ),
+    )
+
+    async def values(call: HttpCall) -> Mapping[str, str]:
+        row = await show(call)
+        assert isinstance(row, dict)
+        return {
+            "pattern": row["pattern"],
+            "apply-to": row["apply-to"],
+            "priority": str(row["priority"]),
+            "definition": json.dumps(row["definition"]),
+        }
+
+    return (
+        Action(
+            f"/{kind}/new",
+            "Set a policy",
+            put,
+            lambda call, values: f"/{kind}",
+            lambda call, values: f"Policy {plain(str(values['name']))} is set.",
+            (
+                Field("vhost", "Virtual host", default="/", required=True),
+                Field("name", "Name", required=True),
+                *fields,
+            ),
+            {"vhost": "vhost", "name": "name"},
+            lambda call, values: line(
+                command,
+                "set",
+                values.get("name") or "NAME",
+                values.get("pattern") or "PATTERN",
+                values.get("definition") or "DEFINITION",
+                vhost=values.get("vhost"),
+            ),
+            parent=parent,
+            tag=tag,
+        ),
+        Action(
+            f"/{kind}/{{vhost}}/{{name}}",
+            "Change a policy",
+            put,
+            lambda call, values: f"/{kind}",
+            lambda call, values: f"Policy {plain(call.path['name'])} is changed.",
+            fields,
+            command=lambda call, values: line(
+                command,
+                "set",
+                call.path["name"],
+                values.get("pattern") or "PATTERN",
+                values.get("definition") or "DEFINITION",
+                vhost=call.path["vhost"],
+            ),
+            parent=parent,
+            tag=tag,
+            values=values,
+            links=lambda call: [
+                Link(
+                    "Remove",
+                    f"/{kind}/{segment(call.path['vhost'])}/{segment(call.path['name'])}/delete",
+                    tag,
+                    danger=True,
+                )
+            ],
+        ),
+        Action(
+            f"/{kind}/{{vhost}}/{{name}}/delete",
+            "Remove a policy",
+            delete,
+            lambda call, values: f"/{kind}",
+            lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
+            command=lambda call, values: line(
+                command, "clear", call.path["name"], vhost=call.path["vhost"]
+            ),
+            confirm=lambda call: plain(call.path["name"]),
+            parent=parent,
+            button="Remove",
+            danger=True,
+            tag=tag,
+        ),
+    )
+
+
+async def vhost_limit_rows(call: HttpCall) -> object:
+    """Return one row for each limit of a virtual host."""
+    return each_limit(await reads.list_vhost_limits(call), "vhost")
+
+
+async def user_limit_rows(call: HttpCall) -> object:
+    """Return one row for each limit of a user."""
+    return each_limit(await reads.list_user_limits(call), "user")
+
+
+def each_limit(listed: object, whose: str) -> object:
+    """Return rows of one limit each."""
+    assert isinstance(listed, Listed)
+    rows: list[JsonObject] = [
+        {whose: row[whose], "name": name, "value": value}
+        for row in listed.rows
+        for name, value in row["value"].items()
+    ]
+    return Listed(rows, (whose, "name"))
+
+
+def limits(
+    kind: str,
+    title: str,
+    whose: str,
+    label: str,
+    rows: Handler,
+    put: Handler,
+    delete: Handler,
+    names: tuple[str, ...],
+) -> tuple[ListPage, tuple[Action, ...]]:
+    """Return the list of limits of a kind, and the actions on them."""
+    parent = (title, f"/{kind}")
+    listing = ListPage(
+        f"/{kind}",
+        title,
+        rows,
+        (Column(label, whose), Column("Limit", "name"), Column("Value", "value", "number")),
+        lambda row: f"/{kind}/{segment(row[whose])}/{segment(row['name'])}/delete",
+        (Link("Set a limit", f"/{kind}/new", ADMINISTRATOR),),
+        command=line("limits", "list"),
+    )
+    actions = (
+        Action(
+            f"/{kind}/new",
+            "Set a limit",
+            put,
+            lambda call, values: f"/{kind}",
+            lambda call, values: f"Limit {values['name']} is set.",
+            (
+                Field(whose, label, default="/" if whose == "vhost" else "", required=True),
+                Field("name", "Limit", "choice", names),
+                Field("value", "Value", "number", required=True, help="-1 is no limit."),
+            ),
+            {whose: whose, "name": "name"},
+            lambda call, values: line(
+                "limits",
+                "set",
+                values.get("name") or names[0],
+                values.get("value") or "VALUE",
+                **{whose: values.get(whose) or whose.upper()},
+            ),
+            parent=parent,
+            tag=ADMINISTRATOR,
+        ),
+        Action(
+            f"/{kind}/{{{whose}}}/{{name}}/delete",
+            "Remove a limit",
+            delete,
+            lambda call, values: f"/{kind}",
+            lambda call, values: f"Limit {plain(call.path['name'])} is removed.",
+            command=lambda call, values: line(
+                "limits", "clear", call.path["name"], **{whose: call.path[whose]}
+            ),
+            parent=parent,
+            button="Remove",
+            danger=True,
+            tag=ADMINISTRATOR,
+        ),
+    )
+    return listing, actions
+
+
+OF_VHOSTS = limits(
+    "vhost-limits",
+    "Limits of virtual hosts",
+    "vhost",
+    "Virtual host",
+    vhost_limit_rows,
+    limit_writes.put_vhost_limit,
+    limit_writes.delete_vhost_limit,
+    VHOST_LIMITS,
+)
+OF_USERS = limits(
+    "user-limits",
+    "Limits of users",
+    "user",
+    "User",
+    user_limit_rows,
+    limit_writes.put_user_limit,
+    limit_writes.delete_user_limit,
+    USER_LIMITS,
+)
+LISTS = (
+    list_of(
+        "policies",
+        "Policies",
+        reads.list_policies,
+        POLICYMAKER,
+        "A policy sets options of the queues and exchanges whose names match its pattern.",
+        "policy",
+    ),
+    list_of(
+        "operator-policies",
+        "Operator policies",
+        reads.list_operator_policies,
+        ADMINISTRATOR,
+        "An operator policy sets limits that no policy and no client exceeds.",
+        "operator-policy",
+    ),
+    OF_VHOSTS[0],
+    OF_USERS[0],
+)
+ACTIONS = (
+    *actions_of(
+        "policies",
+        "Policies",
+        reads.show_policy,
+        writes.put_policy,
+        writes.delete_policy,
+        POLICYMAKER,
+        "policy",
+    ),
+    *actions_of(
+        "operator-policies",
+        "Operator policies",
+        reads.show_operator_policy,
+        writes.put_operator_policy,
+        writes.delete_operator_policy,
+        ADMINISTRATOR,
+        "operator-policy",
+    ),
+    *OF_VHOSTS[1],
+    *OF_USERS[1],
+)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTML from templates, which escape every value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from headrace import __version__
+from headrace.console.http.answers import Text
+from headrace.console.pages import texts
+from headrace.console.pages.assets import address_of
+from headrace.console.pages.navigation import menu_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.http.errors import HttpError
+
+HTML = "text/html; charset=utf-8"
+TEMPLATES = Path(__file__).parent / "templates"
+CELLS: dict[str, Callable[[object], object]] = {
+    "text": texts.shown,
+    "number": texts.number,
+    "bytes": texts.size,
+    "rate": texts.rate,
+    "time": texts.moment,
+    "duration": texts.duration,
+    "flag": texts.yes,
+    "json": texts.compact_shown,
+}
+NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds set to the right.
+
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(TEMPLATES),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.filters.update(shown=texts.shown, plain=texts.plain, segment=texts.segment, **CELLS)
+ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
+
+
+def cell(value: object, kind: str) -> object:
+    """Return a value as its kind is shown."""
+    return CELLS[kind](value)
+
+
+ENVIRONMENT.globals["cell"] = cell
+
+
+def page(
+    call: HttpCall, template: str, title: str, *, status: int = 200, **context: object
+) -> Text:
+    """Return a page of the console for the user of a request."""
+    identity = call.identity
+    body = ENVIRONMENT.get_template(template).render(
+        title=title,
+        user=identity.name,
+        tags=identity.tags,
+        menu=menu_for(identity.tags),
+        here=call.route.path,
+        csrf=call.csrf,
+        notices=call.notices(),
+        **context,
+    )
+    return html(body, status)
+
+
+def bare(template: str, title: str, *, status: int = 200, **context: object) -> Text:
+    """Return a page for someone who has not logged in."""
+    return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
+
+
+def error_page(error: HttpError) -> bytes:
+    """Return the page that tells an error."""
+    return bare("error.html", str(error.status), status=error.status, error=error).body
+
+
+def html(body: str, status: int) -> Text:
+    """Return an answer of HTML. A lone surrogate was made visible; none may be left."""
+    return Text(body.encode(errors="backslashreplace"), HTML, status)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of all pages."""
+
+from headrace.console.http.routes import Route
+from headrace.console.pages import assets, login
+from headrace.console.pages.objects import (
+    access,
+    charts,
+    clients,
+    definitions,
+    exchanges,
+    overview,
+    queues,
+    rules,
+)
+
+LISTS = (*queues.LISTS, *exchanges.LISTS, *clients.LISTS, *rules.LISTS, *access.LISTS)
+PAGES = (*queues.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
+ACTIONS = (
+    *queues.ACTIONS,
+    *exchanges.ACTIONS,
+    *clients.ACTIONS,
+    *rules.ACTIONS,
+    *access.ACTIONS,
+    *definitions.ACTIONS,
+)
+ROUTES: tuple[Route, ...] = (
+    *assets.ROUTES,
+    *login.ROUTES,
+    *overview.ROUTES,
+    *charts.ROUTES,
+    *(one.route() for one in LISTS),
+    *(one.route() for one in PAGES),
+    *(route for one in ACTIONS for route in one.routes()),
+)

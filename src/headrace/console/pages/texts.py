@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as text for people: nothing in the name that a peer gave hides, or turns text around."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))  # Categories shown as code points.
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+KIB = 1024
+MS = 1000
+NONE = "\N{EN DASH}"
+
+
+def plain(text: str) -> str:
+    """Return a text with what is not printed as escapes, for titles and downloads."""
+    return "".join(code_of(one) if is_hidden(one) else one for one in text)
+
+
+def shown(value: object) -> Markup:
+    """Return a text that may have any characters, set apart so that it does not turn others."""
+    text = "" if value is None else str(value)
+    if not text:
+        return Markup('<span class="none">{}</span>').format(NONE)
+    parts = [
+        Markup('<span class="hidden-character">{}</span>').format(code_of(one))
+        if is_hidden(one)
+        else escape(one)
+        for one in text
+    ]
+    return Markup("<bdi>{}</bdi>").format(Markup("").join(parts))
+
+
+def is_hidden(character: str) -> bool:
+    """Return True for a character that is not printed, or that changes how others are."""
+    return (not character.isascii() and unicodedata.category(character) in HIDDEN) or (
+        character.isascii() and not character.isprintable()
+    )
+
+
+def code_of(character: str) -> str:
+    """Return the code point of a character."""
+    return f"\\u{ord(character):04x}" if ord(character) < 1 << 16 else f"\\U{ord(character):08x}"
+
+
+def number(value: object) -> str:
+    """Return a number with thin spaces between thousands."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return NONE
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def rate(value: object) -> str:
+    """Return a rate a second."""
+    if not isinstance(value, int | float):
+        return NONE
+    text = f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
+    return text.replace(",", "\u202f") + "/s"
+
+
+def size(value: object) -> str:
+    """Return a number of bytes."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return NONE
+    amount, unit = float(value), 0
+    while abs(amount) >= KIB and unit < len(UNITS) - 1:
+        amount /= KIB
+        unit += 1
+    return f"{amount:.0f} {UNITS[unit]}" if unit == 0 else f"{amount:.1f} {UNITS[unit]}"
+
+
+def moment(value: object) -> str:
+    """Return a time of Unix, in milliseconds."""
+    if not isinstance(value, int | float) or not value:
+        return NONE
+    try:
+        return datetime.fromtimestamp(value / MS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return str(value)
+
+
+def duration(value: object) -> str:
+    """Return a length of time in milliseconds."""
+    if not isinstance(value, int | float):
+        return NONE
+    seconds = int(value // MS)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
+
+
+def compact(value: object) -> str:
+    """Return an object on one line; empty ones as nothing."""
+    if value in (None, {}, [], ""):
+        return ""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def compact_shown(value: object) -> Markup:
+    """Return an object on one line."""
+    return shown(compact(value))
+
+
+def yes(value: object) -> str:
+    """Return a flag."""
+    return "yes" if value else "no"
+
+
+def segment(value: object) -> str:
+    """Return a name as a segment of a path."""
+    return quote(str(value), safe="", errors="replace")

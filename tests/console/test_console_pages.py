@@ -1,0 +1,486 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The console's pages, as a browser without scripts gets them."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from headrace.client import blocking
+from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
+from headrace.console.pages import assets
+from headrace.console.pages.listings import field_of
+from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
+from headrace.console.pages.texts import duration, rate, shown, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from support.console import HttpAnswer, LocalConsole
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+SECRET = "a-password-of-tests"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{ 7*7 }}{% raw %}",
+    "a\u202ebc\u2066d",
+    "tab\there\x00\x1b[31m",
+    "x" * 255,
+    "javascript:alert(1)",
+)
+PAGE_READS = [one for one in ROUTES if one.method in SAFE and one.tag != NOBODY]
+PAGE_WRITES = [one for one in ROUTES if one.method not in SAFE and one.tag != NOBODY]
+
+
+class Browser:
+    """Sends requests with the cookie of a session."""
+
+    def __init__(self, console: LocalConsole, username: str = "guest", password: str = "guest"):
+        self.console = console
+        form = urlencode({"username": username, "password": password, "next": "/queues"})
+        answer = console.ask("POST", "/login", form.encode(), user=None, headers=FORM | OWN)
+        assert answer.status == 303, answer.body
+        self.headers = {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+    def get(self, path: str) -> HttpAnswer:
+        return self.console.ask("GET", path, user=None, headers=self.headers)
+
+    def text(self, path: str) -> str:
+        answer = self.get(path)
+        assert answer.status == 200, (path, answer.status, answer.body[-2000:])
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        return answer.body.decode()
+
+    def send(self, path: str, **fields: str) -> HttpAnswer:
+        """Send the form of a page as it is, with some fields changed."""
+        form = {**fields_of(self.get(path).body.decode()), **fields}
+        body = urlencode(form).encode()
+        headers = self.headers | FORM | OWN
+        return self.console.ask("POST", path, body, user=None, headers=headers)
+
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def fields_of(html: str) -> dict[str, str]:
+    """Return the hidden fields and the checked boxes of the form for an action."""
+    form = html.partition('class="card"')[2].partition("</form>")[0]
+    hidden = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', form)
+    checked = re.findall(r'type="checkbox" name="([^"]+)" value="([^"]*)" checked', form)
+    return dict(hidden + checked)
+
+
+@pytest.fixture(scope="module")
+def browser(console: LocalConsole) -> Browser:
+    return Browser(console)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def objects(console: LocalConsole) -> Iterator[None]:
+    """Objects of all kinds, some with names that a page could take for something else."""
+    link: Any = console.console.link  # type: ignore[union-attr]
+    for tag in TAGS:
+        console.run(link.ask("put user", name=tag, password=SECRET, tags=[tag]))
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        console.run(link.ask("put permission", user=tag, vhost="/", **everything))
+    for name in HOSTILE:
+        if name.isprintable():  # Names of these may not have other characters.
+            console.run(link.ask("put vhost", name=name, description=name))
+            console.run(link.ask("put user", name=name, password=SECRET, tags=[]))
+            policy = {"pattern": "^never$", "definition": {"max-length": 1}}
+            console.run(link.ask("put policy", vhost="/", name=name, **policy))
+            console.run(link.ask("declare queue", name=name, arguments={"x-hostile": 1}))
+            console.run(link.ask("declare exchange", name=name))
+            console.run(link.ask("bind", source=name, destination=name, routing_key=name))
+        console.run(
+            link.ask(
+                "bind",
+                source="amq.topic",
+                destination=HOSTILE[0],
+                routing_key=name,
+                arguments={name[:80]: name},
+            )
+        )
+    console.run(link.ask("put limit", vhost="/", name="max-queues", value=900))
+    with blocking.connect(console.broker.url) as connection:
+        channel = connection.channel()
+        for at in range(60):
+            channel.declare_queue(f"many.{at:02}")
+        for _ in range(3):
+            channel.publish(b"m", routing_key="many.01")
+        with channel.consume("many.00", tag=HOSTILE[0]):
+            yield
+
+
+# --- Login ---------------------------------------------------------------------------------------
+
+
+def test_a_page_leads_to_the_login_and_back(console: LocalConsole) -> None:
+    answer = console.ask("GET", "/queues/%2F/a%2Fb?x=1", user=None)
+    assert answer.status == 303
+    where = answer.headers["Location"]
+    assert where == "/login?next=/queues/%252F/a%252Fb%3Fx%3D1"
+    html = console.ask("GET", where, user=None).body.decode()
+    assert 'name="next" value="/queues/%2F/a%2Fb?x=1"' in html
+
+
+def test_a_wrong_login_is_told(console: LocalConsole) -> None:
+    form = urlencode({"username": "guest", "password": "wrong", "next": "//evil.example"})
+    answer = console.ask("POST", "/login", form.encode(), user=None, headers=FORM)
+    assert answer.status == 401
+    assert b"The user name or the password is wrong." in answer.body
+    assert b"evil.example" not in answer.body
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_pages_take_no_password_by_header(console: LocalConsole) -> None:
+    assert console.ask("GET", "/queues").status == 303
+
+
+def test_a_logout_ends_the_session(console: LocalConsole) -> None:
+    one = Browser(console)
+    html = one.text("/")
+    (token,) = re.findall(
+        r'action="/logout"><input type="hidden" name="csrf" value="([^"]+)"', html
+    )
+    headers = one.headers | FORM | OWN
+    answer = console.ask("POST", "/logout", b"csrf=wrong", user=None, headers=headers)
+    assert answer.status == 403
+    body = urlencode({"csrf": token}).encode()
+    answer = console.ask("POST", "/logout", body, user=None, headers=headers)
+    assert (answer.status, answer.headers["Location"]) == (303, "/login")
+    assert one.get("/").status == 303
+
+
+# --- Every page ----------------------------------------------------------------------------------
+
+
+class Links(HTMLParser):
+    """The addresses of a page, and what may not be in one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.scripts: list[str] = []
+        self.odd: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a" and given.get("href"):
+            self.links.append(str(given["href"]))
+        if tag == "script":
+            self.scripts.append(str(given.get("src")))
+        if tag in ("img", "iframe", "object", "embed") and "icon" not in str(given.get("src")):
+            self.odd.append(tag)
+        self.odd += [name for name in given if name.startswith("on") or name == "style"]
+
+
+def read(html: str) -> Links:
+    found = Links()
+    found.feed(html)
+    return found
+
+
+def test_every_page_that_a_page_leads_to_can_be_opened(browser: Browser) -> None:
+    """The whole console is walked from its first page; hostile names are among the objects."""
+    waiting, seen = ["/"], set[str]()
+    kinds: dict[str, int] = {}
+    while waiting:
+        address = waiting.pop()
+        _, first, *others = f"{address.partition('?')[0]}/".split("/")
+        kind = f"{first} {len(others)} {'' if len(others) < 4 else others[-2]}"
+        if address in seen or kinds.get(kind, 0) > 12 or not address.startswith("/"):
+            continue
+        kinds[kind] = kinds.get(kind, 0) + 1
+        seen.add(address)
+        answer = browser.get(address)
+        assert answer.status == 200, (address, answer.status, answer.body[-800:])
+        if not answer.headers["Content-Type"].startswith("text/html"):
+            continue
+        html = answer.body.decode()
+        found = read(html)
+        assert not found.odd, (address, found.odd)
+        assert all(one.startswith("/assets/") for one in found.scripts), address
+        assert not re.search("[\u202e\u2066\x00\x1b]", html), address
+        waiting += [one for one in found.links if "page_size" not in one]
+    visited = {one.path for one in LISTS}
+    assert visited <= {one.partition("?")[0] for one in seen}
+    assert len(seen) > 150
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("route", PAGE_READS, ids=lambda one: one.path)
+def test_every_page_by_every_tag(sessions: Mapping[str, Browser], route: Route, tag: str) -> None:
+    path = re.sub(r"\{\w+\}", "none", route.path)
+    answer = sessions[tag].get(path)
+    assert (answer.status != 401) is (tag in ALLOWED[route.tag]), answer.body[-500:]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+@pytest.mark.parametrize("route", PAGE_WRITES, ids=lambda one: one.path)
+def test_every_action_by_every_tag(sessions: Mapping[str, Browser], route: Route, tag: str) -> None:
+    """Each is sent without the token, so nothing is changed by those who may."""
+    if route.path == "/logout":
+        return
+    one = sessions[tag]
+    path = re.sub(r"\{\w+\}", "none", route.path)
+    answer = one.console.ask("POST", path, b"", user=None, headers=one.headers | FORM | OWN)
+    allowed = tag in ALLOWED[route.tag] and tag != VIEWER
+    assert answer.status == (403 if allowed else 401), answer.body[-500:]
+
+
+@pytest.fixture(scope="module")
+def sessions(console: LocalConsole) -> dict[str, Browser]:
+    """A session of a user of each tag."""
+    return {tag: Browser(console, tag, SECRET) for tag in TAGS}
+
+
+def test_a_viewer_is_offered_no_action(sessions: Mapping[str, Browser]) -> None:
+    html = sessions[VIEWER].text("/queues/%2F/many.01")
+    assert "/purge" not in html
+    assert "/purge" in sessions["management"].text("/queues/%2F/many.01")
+
+
+def test_errors_are_pages(browser: Browser) -> None:
+    answer = browser.get("/queues/%2F/absent%3Cb%3E")
+    assert answer.status == 404
+    assert b"Object Not Found" in answer.body
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    answer = browser.get("/no-such-page")
+    assert answer.status == 404
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+# --- Lists ---------------------------------------------------------------------------------------
+
+
+def rows_of(html: str) -> list[str]:
+    return re.findall(r'<tr id="(row-[0-9a-f]+)">', html)
+
+
+def test_lists_are_paged_sorted_and_filtered(browser: Browser) -> None:
+    first = browser.text("/queues?name=many.")
+    assert len(rows_of(first)) == 50
+    assert "60 of 65" in first
+    second = browser.text("/queues?name=many.&page=2")
+    assert len(rows_of(second)) == 10
+    assert not set(rows_of(first)) & set(rows_of(second))
+    backwards = browser.text("/queues?name=many.&sort=name&sort_reverse=true")
+    assert 'aria-sort="descending"' in backwards
+    assert rows_of(backwards)[0] == rows_of(second)[-1], "a row's identity is the object's"
+    pattern = browser.text(f"/queues?use_regex=true&name={quote('^many.0[0-4]$')}")
+    assert len(rows_of(pattern)) == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [("use_regex=true&name=(", "no regular expression"), ("page=99", "page out of range")],
+)
+def test_a_wrong_filter_is_told_on_the_page(browser: Browser, query: str, told: str) -> None:
+    answer = browser.get(f"/queues?{query}")
+    assert answer.status == 400
+    assert told in answer.body.decode()
+    assert rows_of(answer.body.decode())
+
+
+def test_every_list_is_a_file_too(browser: Browser) -> None:
+    for listing in LISTS:
+        answer = browser.get(f"{listing.path}?format=json")
+        assert answer.status == 200, listing.path
+        assert answer.headers["Content-Disposition"].startswith("attachment")
+        rows = json.loads(answer.body)
+        table = browser.get(f"{listing.path}?format=csv").body.decode()
+        lines = list(csv.reader(io.StringIO(table)))
+        assert lines[0] == [column.title for column in listing.columns]
+        assert len(lines) == len(rows) + 1
+    assert browser.get("/queues?format=xml").status == 400
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx"])
+def test_no_cell_of_a_file_is_a_formula(text: str) -> None:
+    assert str(field_of(text)).startswith(("'", "\\u0009"))
+    assert field_of(-1) == -1
+
+
+# --- Actions -------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_declared_purged_and_deleted(browser: Browser) -> None:
+    name = 'new "<b>"'
+    answer = browser.send("/queues/new", vhost="/", name=name, arguments='{"x-max-length": 5}')
+    at = f"/queues/%2F/{quote(name, safe='')}"
+    assert (answer.status, answer.headers["Location"]) == (303, at)
+    html = browser.text(at)
+    assert "is declared." in html
+    assert "&lt;b&gt;" in html
+    assert "is declared." not in browser.text(at), "a notice is shown once"
+    assert browser.send(f"{at}/publish", payload="hello").status == 303
+    assert "1 ready" in browser.text(f"{at}/purge")
+    answer = browser.send(f"{at}/purge", confirmation="wrong")
+    assert answer.status == 400
+    assert b"nothing was changed" in answer.body
+    assert "1 ready" in browser.text(f"{at}/purge")
+    assert browser.send(f"{at}/purge", confirmation=name).status == 303
+    assert "0 ready" in browser.text(f"{at}/delete")
+    assert browser.send(f"{at}/delete", confirmation=name).status == 303
+    assert browser.get(at).status == 404
+
+
+def test_a_refusal_is_told_and_the_form_is_kept(browser: Browser) -> None:
+    answer = browser.send("/queues/new", vhost="/", name="kept<", arguments="[1")
+    html = answer.body.decode()
+    assert answer.status == 400
+    assert "Arguments is no JSON" in html
+    assert 'value="kept&lt;"' in html
+    assert "[1</textarea>" in html
+
+
+def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:
+    steps: list[tuple[str, dict[str, str]]] = [
+        ("/exchanges/new", {"vhost": "/", "name": "made", "type": "topic"}),
+        ("/bindings/new", {"vhost": "/", "source": "made", "kind": "queue",
+                           "destination": "many.00", "routing_key": "k"}),
+        ("/exchanges/%2F/made/publish", {"routing_key": "k", "payload": "p"}),
+        ("/bindings/%2F/made/q/many.00/k", {"confirmation": "many.00"}),
+        ("/exchanges/%2F/made/delete", {"confirmation": "made"}),
+        ("/policies/new", {"vhost": "/", "name": "p", "pattern": "^x", "apply-to": "queues",
+                           "priority": "1", "definition": '{"max-length": 9}'}),
+        ("/policies/%2F/p", {"pattern": "^y", "apply-to": "all", "priority": "2",
+                             "definition": '{"max-length": 8}'}),
+        ("/policies/%2F/p/delete", {"confirmation": "p"}),
+        ("/operator-policies/new", {"vhost": "/", "name": "o", "pattern": "^x",
+                                    "apply-to": "queues", "definition": '{"max-length": 9}'}),
+        ("/operator-policies/%2F/o/delete", {"confirmation": "o"}),
+        ("/vhost-limits/new", {"vhost": "/", "name": "max-connections", "value": "99"}),
+        ("/vhost-limits/%2F/max-connections/delete", {}),
+        ("/users/new", {"name": "ada", "password": SECRET, "tags": "management"}),
+        ("/users/ada/edit", {"tags": "monitoring, policymaker"}),
+        ("/user-limits/new", {"user": "ada", "name": "max-channels", "value": "9"}),
+        ("/user-limits/ada/max-channels/delete", {}),
+        ("/permissions/new", {"user": "ada", "vhost": "/", "configure": "", "write": "^a",
+                              "read": ".*"}),
+        ("/topic-permissions/new", {"user": "ada", "vhost": "/", "exchange": "amq.topic",
+                                    "write": "^a", "read": ".*"}),
+        ("/topic-permissions/%2F/ada/amq.topic", {"confirmation": "ada"}),
+        ("/permissions/%2F/ada", {"confirmation": "ada"}),
+        ("/users/ada/delete", {"confirmation": "ada"}),
+        ("/vhosts/new", {"name": "made", "description": "d", "tags": "a, b",
+                         "default_queue_type": "quorum"}),
+        ("/vhosts/made/edit", {"description": "", "default_queue_type": "classic"}),
+        ("/vhosts/made/delete", {"confirmation": "made"}),
+    ]  # fmt: skip
+    done = set()
+    for path, fields in steps:
+        answer = browser.send(path, **fields)
+        assert answer.status == 303, (path, answer.body.decode()[-3000:])
+        done.add(path)
+    assert len(done) == len(steps)
+    for path in ("/exchanges/%2F/made", "/users/ada", "/vhosts/made", "/policies/%2F/p"):
+        assert browser.get(path).status == 404, path
+
+
+def test_a_users_password_stays_unless_it_is_given(browser: Browser) -> None:
+    console = browser.console
+    browser.send("/users/new", name="bob", password=SECRET, tags="management")
+    assert browser.send("/users/bob/edit", tags="monitoring").status == 303
+    assert console.get("/api/whoami", user=("bob", SECRET))["tags"] == ["monitoring"]
+    assert browser.send("/users/bob/edit", tags="management", password="another-one").status == 303
+    assert console.get("/api/whoami", user=("bob", "another-one"))["tags"] == ["management"]
+
+
+def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
+    token = fields_of(browser.text("/definitions"))["csrf"]
+    document = json.dumps({"vhosts": [{"name": "from-page"}]})
+    body = (
+        f'--M\r\nContent-Disposition: form-data; name="csrf"\r\n\r\n{token}\r\n'
+        f'--M\r\nContent-Disposition: form-data; name="file"; filename="d"\r\n\r\n{document}\r\n'
+        "--M--\r\n"
+    )
+    headers = {**browser.headers, **OWN, "Content-Type": "multipart/form-data; boundary=M"}
+    answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
+    assert answer.status == 303, answer.body
+    assert browser.get("/vhosts/from-page").status == 200
+
+
+def test_a_connection_is_closed(browser: Browser) -> None:
+    pika = pytest.importorskip("pika")
+    client = pika.BlockingConnection(pika.URLParameters(browser.console.broker.url))
+    port = client._impl._transport._sock.getsockname()[1]
+    rows = browser.console.get("/api/connections")
+    (name,) = [row["name"] for row in rows if row["peer_port"] == port]
+    path = f"/connections/{quote(name, safe='')}/close"
+    assert browser.send(path).status == 303
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
+        client.channel()
+
+
+def test_every_action_shows_a_command_or_is_known_to_have_none() -> None:
+    """Topic permissions have no command; a test fails when another action loses its own."""
+    without = {one.path for one in ACTIONS if one.command is None}
+    assert without == {"/topic-permissions/new", "/topic-permissions/{vhost}/{user}/{exchange}"}
+
+
+def test_every_dangerous_action_is_confirmed_by_typing() -> None:
+    free = {one.path for one in ACTIONS if one.danger and one.confirm is None}
+    assert free == {
+        "/connections/{name}/close",
+        "/vhost-limits/{vhost}/{name}/delete",
+        "/user-limits/{user}/{name}/delete",
+    }
+
+
+# --- Charts, assets, texts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["totals/messages", "totals/rates", "vhost/%2F", "queue/%2F/many.01"]
+)
+def test_charts_have_numbers(browser: Browser, path: str) -> None:
+    found = browser.get(f"/charts/{path}?span=1m").json
+    assert found["series"]
+    assert all(len(one["values"]) == len(found["times"]) for one in found["series"])
+
+
+def test_assets_are_a_fixed_table(console: LocalConsole) -> None:
+    for one in assets.ASSETS.values():
+        answer = console.ask("GET", one.address, user=None)
+        assert (answer.status, answer.body) == (200, one.body)
+        assert "immutable" in answer.headers["Cache-Control"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    for name in ("..%2Ftable.py", "console.css", "VENDORED.md"):
+        assert console.ask("GET", f"/assets/{name}", user=None).status == 404
+
+
+def test_vendored_files_are_those_of_their_packages() -> None:
+    folder = Path(assets.__file__).parent / "assets" / "vendor"
+    rows = re.findall(
+        r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", (folder / "VENDORED.md").read_text(), re.MULTILINE
+    )
+    assert {name for name, _ in rows} == {
+        one.name for one in folder.iterdir() if one.suffix in (".js", ".css")
+    }
+    for name, digest in rows:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_characters_that_hide_are_shown() -> None:
+    assert "\u202e" not in shown("a\u202eb")
+    assert "\\u202e" in shown("a\u202eb")
+    assert "&lt;" in shown("<")
+    assert "\\ud800" in shown("\ud800")
+
+
+def test_numbers_are_for_people() -> None:
+    assert (size(0), size(1536), size(5 << 30)) == ("0 B", "1.5 KiB", "5.0 GiB")
+    assert (rate(0), rate(0.25), rate(12345)) == ("0/s", "0.2/s", "12\u202f345/s")
+    assert (duration(5000), duration(7_200_000)) == ("5 s", "2 h")
