@@ -443,12 +443,31 @@ def test_every_dangerous_action_is_confirmed_by_typing() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["totals/messages", "totals/rates", "vhost/%2F", "queue/%2F/many.01"]
+    ("path", "line"),
+    [
+        ("totals/messages", "ready"),
+        ("totals/rates", "in"),
+        ("totals/clients", "connections"),
+        ("node/memory", "memory"),
+        ("node/disk", "disk free"),
+        ("vhost/%2F", "ready"),
+        ("queue/%2F/many.01", "ready"),
+    ],
 )
-def test_charts_have_numbers(browser: Browser, path: str) -> None:
-    found = browser.get(f"/charts/{path}?span=1m").json
-    assert found["series"]
-    assert all(len(one["values"]) == len(found["times"]) for one in found["series"])
+@pytest.mark.parametrize("span", ["1m", "1h", "1d", "30d"])
+def test_charts_have_numbers(browser: Browser, path: str, line: str, span: str) -> None:
+    found = browser.get(f"/charts/{path}?span={span}").json
+    series = {one["label"]: one["values"] for one in found["series"]}
+    assert line in series
+    assert all(len(values) == len(found["times"]) for values in series.values())
+    if span == "1m" and line != "in":
+        assert series[line][-1], series
+
+
+def test_a_chart_of_no_span_or_object_is_refused(browser: Browser) -> None:
+    assert browser.get("/charts/totals/messages?span=2y").status == 400
+    assert browser.get("/charts/totals/none").status == 404
+    assert browser.get("/charts/queue/%2F/none").status == 404
 
 
 def test_assets_are_a_fixed_table(console: LocalConsole) -> None:

@@ -1,100 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of charts: samples of the last ten minutes."""
+"""The numbers of charts, over a minute to 30 days."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import check_exists
-from headrace.console.api.common.samples import DEPTHS, counters_of
-from headrace.console.api.overview import seen_sums
+from headrace.console.api.common.samples import counters_of
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import not_found
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
-from headrace.console.state.frames import MS, SAMPLE_S
+from headrace.console.http.errors import bad_request, not_found
+from headrace.console.http.routes import MANAGEMENT, MONITORING, Parameter, Route
+from headrace.console.state.history import SPANS
+from headrace.console.state.sampling import NODE, QUEUE, TOTALS, VHOST
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.http.routes import Handler
+    from headrace.console.state.history import Column
+    from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
-SPAN_S = 600  # What the samples of this process cover.
-DEPTH_LABELS = {"messages_ready": "ready", "messages_unacknowledged": "unacked"}
-RATE_LABELS = {"publish": "in", "deliver_get": "out", "ack": "acked"}
-WHAT = ("messages", "rates")
+Columns = tuple[str, ...]
 
 
-async def totals(call: HttpCall) -> object:
-    """Return the messages, or the rates, of what the user sees."""
-    what = call.path["what"]
-    if what not in WHAT:
-        raise not_found()
-    await call.state.queues.fresh()
-    seen = seen_sums(call)
-    return Answer(200, points(call, seen, depths=what == "messages", rates=what == "rates"))
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a chart: the sum of columns, or a counter of messages by the name of the API."""
+
+    label: str
+    columns: Columns = ()
+    counter: str = ""
+    unit: str = ""
+
+
+DEPTHS = (Line("ready", ("ready",)), Line("unacked", ("unacked",)))
+RATES = (
+    Line("in", counter="publish", unit="/s"),
+    Line("out", counter="deliver_get", unit="/s"),
+    Line("acked", counter="ack", unit="/s"),
+    Line("redelivered", counter="redeliver", unit="/s"),
+)
+OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
+    "messages": DEPTHS,
+    "rates": RATES,
+    "clients": (
+        Line("connections", ("connections",)),
+        Line("channels", ("channels",)),
+        Line("consumers", ("consumers",)),
+    ),
+}
+OF_NODE: Mapping[str, tuple[Line, ...]] = {
+    "memory": (Line("memory", ("mem_used",), unit="B"),),
+    "disk": (Line("disk free", ("disk_free",), unit="B"),),
+    "files": (Line("open files", ("fd_used",)), Line("sockets", ("sockets_used",))),
+}
+
+
+async def of_totals(call: HttpCall) -> object:
+    """Return the numbers of all that the user sees."""
+    lines = lines_of(OF_TOTALS, call.path["what"])
+    if call.identity.sees_all:
+        return await chart(call, call.state.totals, TOTALS, [(TOTALS,)], lines)
+    table = await call.state.vhosts.fresh()
+    names = [table.text("name", slot) for slot in table.ordered()]
+    keys = [(name,) for name in names if call.identity.sees_vhost(name)]
+    return await chart(call, call.state.vhosts, VHOST, keys, lines)
+
+
+async def of_node(call: HttpCall) -> object:
+    """Return the numbers of the broker's process."""
+    lines = lines_of(OF_NODE, call.path["what"])
+    return await chart(call, call.state.totals, NODE, [(NODE,)], lines)
 
 
 async def of_vhost(call: HttpCall) -> object:
     """Return the numbers of a virtual host."""
-    await check_exists(call, call.path["vhost"])
-    return Answer(200, points(call, present(await call.state.vhosts.find(call.path["vhost"]))))
+    name = call.path["vhost"]
+    await check_exists(call, name)
+    return await chart(call, call.state.vhosts, VHOST, [(name,)], DEPTHS + RATES)
 
 
 async def of_queue(call: HttpCall) -> object:
     """Return the numbers of a queue."""
     vhost, name = call.path["vhost"], call.path["queue"]
     await check_exists(call, vhost)
-    return Answer(200, points(call, present(await call.state.queues.find(vhost, name))))
+    if await call.state.queues.find(vhost, name) is None:
+        raise not_found()
+    return await chart(call, call.state.queues, QUEUE, [(vhost, name)], DEPTHS + RATES)
 
 
-def present(one: Tracked | None) -> list[Tracked]:
-    """Return an object that exists.
+def lines_of(known: Mapping[str, tuple[Line, ...]], what: str) -> tuple[Line, ...]:
+    """Return the lines of a chart.
 
     Raises:
-        HttpError: it does not.
+        HttpError: there is no such chart.
     """
-    if one is None:
+    if what not in known:
         raise not_found()
-    return [one]
+    return known[what]
 
 
-def points(
-    call: HttpCall, objects: list[Tracked], *, depths: bool = True, rates: bool = True
-) -> JsonObject:
-    """Return the samples of some objects together."""
-    now_ms, step = call.state.queues.now_ms, SAMPLE_S * MS
-    moments = [now_ms - step * back for back in range(SPAN_S // SAMPLE_S + 1)]
-    series: list[JsonObject] = []
-    if depths:
-        series += [
-            {"label": label, "values": summed(objects, DEPTHS[name], moments)[1:]}
-            for name, label in DEPTH_LABELS.items()
-        ]
-    if rates and objects:
-        known = counters_of(objects[0].table)
-        for name, label in RATE_LABELS.items():
-            counts = summed(objects, known.get(name, ()), moments)
-            values = [(after - before) / SAMPLE_S for before, after in pairwise(counts)]
-            series.append({"label": label, "unit": "/s", "values": values})
-    return {"times": [at / MS for at in reversed(moments)][1:], "series": series}
+async def chart(
+    call: HttpCall,
+    kind: Kind,
+    name: str,
+    keys: Sequence[tuple[str, ...]],
+    lines: tuple[Line, ...],
+) -> Answer:
+    """Return the numbers of some objects together.
+
+    Raises:
+        HttpError: the span is none of ours.
+    """
+    span = call.query.get("span", "1m")
+    if span not in SPANS:
+        raise bad_request(f"'span' is one of {', '.join(SPANS)}")
+    table = await kind.fresh()
+    counters = counters_of(table)
+    wanted = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
+    columns = sorted({column for _, some in wanted for column in some})
+    times: list[int] = []
+    found: dict[str, Column] = {}
+    for key in keys:
+        times, series = await call.state.history.series(name, key, columns, span)
+        for column, values in series.items():
+            found[column] = added(found.get(column), values)
+    result: JsonObject = {"times": times, "series": []}
+    for line, some in wanted:
+        if some:
+            total: Column | None = None
+            for column in some:
+                total = added(total, found.get(column, []))
+            result["series"].append({"label": line.label, "unit": line.unit, "values": total})
+    return Answer(200, result)
 
 
-def summed(objects: list[Tracked], columns: tuple[str, ...], moments: list[int]) -> list[int]:
-    """Return the sum of columns of some objects at moments, the latest last."""
-    found = [0] * len(moments)
-    for one in objects:
-        for place, value in enumerate(one.table.at(one.slot, columns, moments)):
-            found[place] += value
-    return found[::-1]
+def added(one: Column | None, other: Column) -> Column:
+    """Return the sum of two columns; what one of them does not know counts as nothing."""
+    if one is None:
+        return other
+    return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
 
 
 QUERY = (Parameter("span", "1m, 1h, 1d or 30d."),)
-ROUTES = tuple(
-    Route("GET", path, handler, MANAGEMENT, "", "The numbers of a chart.", QUERY, page=True)
-    for path, handler in (
-        ("/charts/totals/{what}", totals),
-        ("/charts/vhost/{vhost}", of_vhost),
-        ("/charts/queue/{vhost}/{queue}", of_queue),
-    )
+
+
+def route(path: str, handler: Handler, tag: str = MANAGEMENT) -> Route:
+    """Return the route of a chart's numbers."""
+    return Route("GET", path, handler, tag, "", "The numbers of a chart.", QUERY, page=True)
+
+
+ROUTES = (
+    route("/charts/totals/{what}", of_totals),
+    route("/charts/node/{what}", of_node, MONITORING),
+    route("/charts/vhost/{vhost}", of_vhost),
+    route("/charts/queue/{vhost}/{queue}", of_queue),
 )

@@ -23,6 +23,12 @@ LISTENERS = (
 CHARTS = (
     ("/charts/totals/messages", "Messages"),
     ("/charts/totals/rates", "Messages a second"),
+    ("/charts/totals/clients", "Clients"),
+)
+NODE_CHARTS = (
+    ("/charts/node/memory", "Memory"),
+    ("/charts/node/disk", "Disk"),
+    ("/charts/node/files", "Files"),
 )
 Tile = tuple[str, object, str, str]
 
@@ -39,7 +45,7 @@ async def show(call: HttpCall) -> object:
         "Overview",
         name=found["cluster_name"],
         tiles=tiles(found),
-        charts=CHARTS,
+        charts=CHARTS + (NODE_CHARTS if sees_node else ()),
         alarms=[f"{key}: {value}" for key, value in (status.get("alarms") or {}).items()],
         node=node_of(found, status)
         if sees_node
