@@ -57,6 +57,7 @@ class Described(Generic[Item]):
     describe: Callable[[Item], JsonObject]
     name: Callable[[Item], str]
     key: Callable[[str], Callable[[Item], object]]  # Of a column: what the items are sorted by.
+    mark: Callable[[Item], int]  # Another one when an item does not stand for its object any more.
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import re2
 
@@ -53,12 +53,17 @@ def chosen_items(listed: Described[Item], query: Query) -> list[Item]:
 def in_order_of(items: list[Item], key: Callable[[Item], object], *, backwards: bool) -> list[Item]:
     """Return items in the order of a column; values of several types in the order of those."""
     values = [key(one) for one in items]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if len(numbers) == len(values):
+    types = set(map(type, values))
+    order: list[int]
+    if types <= {bool, int, float}:
+        numbers = cast("list[float]", values)
         order = sorted(range(len(items)), key=numbers.__getitem__, reverse=backwards)
-    else:
-        texts = [comparable(value) for value in values]
+    elif types == {str}:
+        texts = cast("list[str]", values)
         order = sorted(range(len(items)), key=texts.__getitem__, reverse=backwards)
+    else:
+        mixed = [comparable(value) for value in values]
+        order = sorted(range(len(items)), key=mixed.__getitem__, reverse=backwards)
     return [items[place] for place in order]
 
 

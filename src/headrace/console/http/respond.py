@@ -3,20 +3,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from aiohttp.web_response import Response
+from aiohttp.web_response import Response, StreamResponse
 
-from headrace.console.http.answers import Answer, Described, Listed, Streamed, Text
+from headrace.console.http.answers import Answer, Described, Item, Listed, Streamed, Text
 from headrace.console.http.errors import WORDS, HttpError
-from headrace.console.http.paging import chosen, columns_of, paged
+from headrace.console.http.paging import chosen, chosen_items, columns_of, paged
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
-    from aiohttp.web_response import StreamResponse
 
 JSON = "application/json"
+LONG = 1000  # Rows of a list that is sent in pieces,
+ROWS = 50  # of so many.
 COMPRESSED_MIN = 4096  # Bytes of a body that is worth compressing.
 
 
@@ -32,6 +34,8 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
         response = Response(status=found.status, body=body, headers=found.headers)
         if body is not None:
             response.content_type = JSON
+    elif isinstance(found, Described) and len(found.items) > LONG and "page" not in request.query:
+        return await send_long(found, request)
     else:
         if isinstance(found, Listed | Described):
             found = paged(found, request.query)
@@ -40,6 +44,31 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
         response = Response(body=encoded(found), content_type=JSON)
     if isinstance(response.body, bytes) and len(response.body) >= COMPRESSED_MIN:
         response.enable_compression()
+    return response
+
+
+async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResponse:
+    """Send a long list row by row, so that it begins at once and others are served meanwhile."""
+    items = chosen_items(listed, request.query)
+    columns = columns_of(request.query)
+    marks = [listed.mark(one) for one in items]
+    response = StreamResponse()
+    response.content_type = JSON
+    await response.prepare(request)
+    if request.method == "HEAD":
+        await response.write_eof()
+        return response
+    between = b"["
+    for at in range(0, len(items), ROWS):
+        some = zip(items[at : at + ROWS], marks[at : at + ROWS], strict=True)
+        still = [one for one, mark in some if listed.mark(one) == mark]
+        rows = [chosen(listed.describe(one), columns) for one in still]
+        if rows:
+            await response.write(between + encoded(rows)[1:-1])
+            between = b","
+        await asyncio.sleep(0)
+    await response.write(b"[]" if between == b"[" else b"]")
+    await response.write_eof()
     return response
 
 

@@ -65,6 +65,7 @@ class Table:
         self._ended: list[int] = []
         self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Until the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
+        self._recent: list[Frame] | None = None
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -164,6 +165,7 @@ class Table:
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []
         self.now_ms = now_ms
+        self._recent = None
         self._totals.clear()
         self._rates.clear()
         return frame
@@ -230,7 +232,9 @@ class Table:
 
     def recent(self) -> list[Frame]:
         """Return the frames by which rates are told."""
-        return self.frames.recent(self.now_ms)
+        if self._recent is None:
+            self._recent = self.frames.recent(self.now_ms)
+        return self._recent
 
     def since_ms(self) -> int:
         """Return since when changes are kept."""
@@ -293,17 +297,24 @@ class Tracked:
         """Return the sum of columns; those that the broker does not tell are zero."""
         return self.table.number(self.slot, *columns)
 
+    def _moves(self) -> list[tuple[Frame, int]]:
+        """Return the frames of the last interval in which the object changed."""
+        if self._recent is None:
+            number = self.table.ids[self.slot]
+            found = [(frame, frame.place(number)) for frame in self.table.recent()]
+            self._recent = [(frame, place) for frame, place in found if place >= 0]
+        return self._recent
+
+    def is_idle(self) -> bool:
+        """Return True if nothing changed in the last interval: all its rates are zero."""
+        return not self._moves()
+
     def rate(self, *columns: str) -> float:
         """Return the change a second of columns together, over the last interval."""
-        table = self.table
-        if self._recent is None:
-            number = table.ids[self.slot]
-            found = [(frame, frame.place(number)) for frame in table.recent()]
-            self._recent = [(frame, place) for frame, place in found if place >= 0]
-        if not self._recent:
+        change = sum([frame.change(place, columns) for frame, place in self._moves()])
+        if not change:
             return 0.0
-        change = sum(frame.change(place, columns) for frame, place in self._recent)
-        return change / span_s(table.recent(), table.now_ms) if change else 0.0
+        return change / span_s(self.table.recent(), self.table.now_ms)
 
     def details(self, columns: Sequence[str], window: Window | None) -> dict[str, object]:
         """Return the rate, and with a window average and samples, the newest first."""

@@ -99,11 +99,48 @@ def octets(one: Tracked, query: Mapping[str, str]) -> JsonObject:
 
 def counted(one: Tracked, columns: Mapping[str, Columns], wanted: Window | None) -> JsonObject:
     """Return numbers by the name of the API, with their details."""
+    some = Counted(one.table, columns, wanted)
     found: JsonObject = {}
-    for name, some in columns.items():
-        found[name] = one.number(*some)
-        found[f"{name}_details"] = one.details(some, wanted)
+    some.put(found, one)
+    some.put_details(found, one)
     return found
+
+
+class Counted:
+    """Puts numbers into the rows of many objects, and their details."""
+
+    def __init__(
+        self, table: Table, columns: Mapping[str, Columns], wanted: Window | None = None
+    ) -> None:
+        """``columns`` are those of each number, by its name."""
+        known = table.columns
+        self._columns = [(f"{name}_details", some) for name, some in columns.items()]
+        self._single = []
+        self._several = []
+        for name, some in columns.items():
+            arrays = [known[column] for column in some if column in known]
+            if len(arrays) == 1:
+                self._single.append((name, arrays[0]))
+            else:
+                self._several.append((name, arrays))
+        self._wanted = wanted
+        self._idle = {name: NO_RATE for name, _ in self._columns}
+
+    def put(self, row: JsonObject, one: Tracked) -> None:
+        """Put the numbers of an object into its row."""
+        slot = one.slot
+        for name, array in self._single:
+            row[name] = array[slot]
+        for name, arrays in self._several:
+            row[name] = sum([array[slot] for array in arrays])
+
+    def put_details(self, row: JsonObject, one: Tracked) -> None:
+        """Put the rates of an object into its row, and samples where they are asked for."""
+        if self._wanted is None and one.is_idle():
+            row.update(self._idle)
+            return
+        for name, some in self._columns:
+            row[name] = one.details(some, self._wanted)
 
 
 def summed(several: list[JsonObject]) -> JsonObject:

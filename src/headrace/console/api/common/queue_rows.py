@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues as RabbitMQ describes them, and what lists of them are sorted by."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import node_name
+from headrace.console.api.common.samples import (
+    DEPTHS,
+    LENGTHS,
+    MESSAGE_RATES,
+    Counted,
+    counters_of,
+    window,
+)
+from headrace.console.state.frames import MS, SAMPLE_S
+from headrace.console.state.table import Tracked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.console.api.common.policies import Policies
+    from headrace.console.state.table import Table
+    from headrace.untyped import JsonObject
+
+#: Numbers of a queue, by their columns.
+NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "consumers": ("consumers",),
+    "message_bytes": ("ready_bytes", "unacked_bytes"),
+    "message_bytes_ready": ("ready_bytes",),
+    "message_bytes_unacknowledged": ("unacked_bytes",),
+    "message_bytes_ram": ("ready_bytes", "unacked_bytes"),
+}
+#: What stays the same of a queue, with what is told where the broker does not tell it. The
+#: columns of a row that are not named in this module are the same for all queues.
+FIELDS: Mapping[str, object] = {
+    **dict.fromkeys(("name", "vhost", "type"), ""),
+    **dict.fromkeys(("durable", "auto_delete", "exclusive"), False),
+    **dict.fromkeys(("policy", "operator_policy")),
+}
+RATE = "_details.rate"
+
+
+class QueueRows:
+    """Makes rows for one request."""
+
+    def __init__(self, table: Table, policies: Policies, query: Mapping[str, str]) -> None:
+        """Raise HttpError when the query asks for too many samples."""
+        self._table = table
+        self._policies = policies
+        self._counters = counters_of(table)
+        self._numbers = Counted(table, NUMBERS)
+        self._depths = Counted(table, DEPTHS, window(query, LENGTHS))
+        self._stats = Counted(table, self._counters, window(query, MESSAGE_RATES))
+        self._is_short = query.get("disable_stats") == "true"
+        node = node_name()
+        self._same: JsonObject = {
+            "node": node,
+            "leader": node,
+            "members": [node],
+            "online": [node],
+            "state": "running",
+            "consumer_capacity": 0,
+            "consumer_utilisation": 0,
+            "exclusive_consumer_tag": None,
+            "single_active_consumer_tag": None,
+            "head_message_timestamp": None,
+        }
+        self._fields = [(name, self._column(name), none) for name, none in FIELDS.items()]
+
+    def _column(self, name: str) -> Sequence[object]:
+        """Return what stays the same of all queues."""
+        found = self._table.fields.get(name)
+        return [None] * len(self._table.ids) if found is None else found
+
+    def name(self, slot: int) -> str:
+        """Return the name of a queue."""
+        return self._table.text("name", slot)
+
+    def describe(self, slot: int) -> JsonObject:
+        """Return a queue as RabbitMQ describes it."""
+        table = self._table
+        one = Tracked(table, slot)
+        row = {name: column[slot] or none for name, column, none in self._fields}
+        row.update(self._same)
+        row["arguments"] = table.field("arguments", slot) or {}
+        row["user_who_performed_action"] = table.field("user", slot) or ""
+        row["effective_policy_definition"] = self._policies.of(one) if row["policy"] else {}
+        row["idle_since"] = idle_since(one)
+        self._numbers.put(row, one)
+        row["memory"] = row["message_bytes"]
+        row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
+        self._depths.put(row, one)
+        if not self._is_short:
+            self._depths.put_details(row, one)
+            stats: JsonObject = {}
+            self._stats.put(stats, one)
+            self._stats.put_details(stats, one)
+            row["message_stats"] = stats
+        return row
+
+    def key(self, column: str) -> Callable[[int], object]:
+        """Return what queues are sorted by, without rows being made; a missing field is 0."""
+        table = self._table
+        first, _, rest = column.partition(".")
+        if column in FIELDS:
+            values, none = self._column(column), FIELDS[column]
+            return values.__getitem__ if none is not None else lambda slot: values[slot] or ""
+        if column == "idle_since":
+            return table.moved_ms.__getitem__
+        if first == "arguments":
+            return lambda slot: inner(table.field("arguments", slot), rest)
+        if first == "effective_policy_definition":
+            return lambda slot: inner(self._policies.of(Tracked(table, slot)), rest)
+        numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
+        if first == "message_stats":
+            column, numbers = rest, self._counters
+        if column in numbers:
+            return table.totals(numbers[column]).__getitem__
+        if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
+            return table.rates(numbers[column.removesuffix(RATE)]).__getitem__
+        return nothing
+
+
+#: Numbers of which a row is made in another way.
+SAME_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "memory": ("ready_bytes", "unacked_bytes"),
+    "message_bytes_persistent": ("ready_bytes", "unacked_bytes"),
+}
+
+
+def nothing(_: int) -> int:
+    """Return what queues without a column are sorted by."""
+    return 0
+
+
+def inner(value: object, path: str) -> object:
+    """Return a value in an object; its name may have dots."""
+    return value.get(path, 0) if isinstance(value, dict) else 0
+
+
+def idle_since(one: Tracked) -> str | None:
+    """Return when a queue was last seen to change; None where that is now, or unknown."""
+    at_ms = one.moved_ms
+    if not at_ms or one.table.now_ms - at_ms < SAMPLE_S * MS:
+        return None
+    return datetime.fromtimestamp(at_ms / MS, UTC).isoformat(timespec="milliseconds")
