@@ -30,6 +30,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/wire/ranges.py",
     "headrace/wire/types_0_10.py",
     "headrace/model/message.py",
+    "headrace/model/tallies.py",
     "headrace/model/ports.py",
     "headrace/model/queue/ring.py",
     "headrace/model/counters.py",

@@ -2,10 +2,12 @@
 import cython
 
 from headrace.model.message cimport C_PAGED, Message
+from headrace.model.tallies cimport QueueTally, Sizes
 
 cdef enum:
     C_MESSAGE_OVERHEAD = 200
     C_PAGED_WEIGHT = 100
+    C_SMALLEST_MAX = 100
 
 @cython.final
 cdef class Counters:
@@ -16,12 +18,17 @@ cdef class Counters:
     cdef public unsigned long long generation
     cdef public list waking
     cdef public unsigned long long published
-    cdef public unsigned long long delivered
-    cdef public unsigned long long acknowledged
+    cdef public unsigned long long routed
+    cdef public unsigned long long published_bytes
+    cdef public Sizes sizes
+    cdef public QueueTally queues_ended
+    cdef public dict channels_ended
+    cdef public dict deaths
     cdef public long long letters_ms
     cdef public long long letters_left
     cdef public object arrivals
 
+    cpdef int count_publish(self, unsigned long long size) except -1
     cpdef int begin_letters(self, long long now_ms) except -1
     cpdef bint crowded(self) except -1
 

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters shared by all queues of a broker: time, seq, memory."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
+    from headrace.model.tallies import QueueTally, Sizes
 
 from headrace.model.arrival_times import Arrivals
+from headrace.model.tallies import DEATH_FIELDS
+
+if TYPE_CHECKING:
+    from headrace.model.tallies import ChannelTally
 
 MESSAGE_OVERHEAD = 200  # Bytes of a ready message besides body and headers, rounded up.
 PAGED_WEIGHT = 100  # Bytes of a paged message.
+SMALLEST_MAX = 100  # Bytes of a body in the first bucket of model.tallies.Sizes.
 LETTERS_MAX = 64  # Dead letters published in one millisecond, so that other work goes on.
 if not cython.compiled:
     C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
     C_PAGED_WEIGHT = PAGED_WEIGHT
+    C_SMALLEST_MAX = SMALLEST_MAX
 
 
 class Waking(Protocol):
@@ -38,11 +45,23 @@ class Counters:
         self.generation = 1  # Changes with bindings and permissions: cached routes are void.
         self.waking: list[Waking] = []  # Queues to drain at the end of the turn.
         self.published = 0
-        self.delivered = 0  # By deleted queues; the others count their own,
-        self.acknowledged = 0  # and likewise.
+        self.routed = 0  # Once for each queue that a message was routed to.
+        self.published_bytes = 0  # Of bodies.
+        self.sizes = Sizes()  # Of those published.
+        self.queues_ended = QueueTally()  # In virtual hosts that were deleted.
+        self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
+        self.deaths = dict.fromkeys(DEATH_FIELDS, 0)  # Of messages, by reason and strategy.
         self.letters_ms = 0  # In this millisecond,
         self.letters_left = 0  # dead letters still allowed before they are postponed.
         self.arrivals = Arrivals()  # Approximate arrival times by seq.
+
+    def count_publish(self, size: int) -> int:
+        """Count a message that a client published; ``size`` is that of its body in bytes."""
+        self.published += 1
+        self.published_bytes += size
+        if size > C_SMALLEST_MAX:
+            self.sizes.note(size)
+        return 0
 
     def begin_letters(self, now_ms: int) -> int:
         """Reset ``letters_left`` in a new millisecond."""

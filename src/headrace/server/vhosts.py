@@ -129,7 +129,9 @@ class VirtualHosts:
         vhost.errands.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
+            queue.hand_over_tally(context.counters.queues_ended)
             queue.destroy()
+        context.counters.queues_ended.add(vhost.queues_ended)
         vhost.orphans.close()
         reactor.loop.remove_reader(storage.stagings[name].wake_fd)
         storage.delete_store(name)

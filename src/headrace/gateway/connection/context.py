@@ -12,6 +12,7 @@ from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.security.limits import Quotas
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.model.events import Events
+from headrace.model.tallies import ChannelTally
 from headrace.protocol.output import BufferPool
 from headrace.protocol.v0_x.handshake import State
 from headrace.spec.ids import EXCHANGE_DECLARE, QUEUE_DECLARE
@@ -196,6 +197,14 @@ class Context:
         self.peers.pop(number, None)
         for callback in self.on_end:
             callback(number)
+
+    def channel_ended(self, vhost: VirtualHost, version: str, tally: ChannelTally) -> None:
+        """Add what a channel or session of a version has counted to the sums of what ended."""
+        if tally.ended:
+            return
+        tally.ended = True
+        vhost.channels_ended.add(tally)
+        self.counters.channels_ended.setdefault(version, ChannelTally()).add(tally)
 
     def log_failure(self, connection: Peer | Connection010, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""

@@ -294,7 +294,7 @@ class FileIntake:
 
     def publish_now(self, message: Message, queues: list[Queue]) -> None:
         """Give a file to the queues that it was routed to."""
-        self.vhost.counters.published += 1
+        self.vhost.counters.count_publish(message.body_size)
         if queues:
             self.vhost.deliver(message, queues, True)
         self.watch(cast("list[FileQueue]", lanes_of(queues, KIND_FILE)))

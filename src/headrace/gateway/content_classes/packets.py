@@ -156,7 +156,7 @@ class PacketClass(ContentClassPort):
         if immediate:
             lanes = [lane for lane in lanes if takes_at_once(lane, message)]
             queues = [lane.parent for lane in lanes]
-        self.vhost.counters.published += 1
+        self.vhost.counters.count_publish(message.body_size)
         if queues:
             self.vhost.deliver(message, queues, False)
         elif immediate:

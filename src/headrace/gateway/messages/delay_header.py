@@ -75,4 +75,4 @@ def delayed(vhost: VirtualHost, route: Route) -> Route:
     """
     if route.count == 0 or route.serves:
         return route
-    return Route(route.key, (vhost.delayed.queue(),), 0)
+    return Route(route.key, (vhost.delayed.queue(),), 0, tally=route.tally)

@@ -3,7 +3,7 @@ import cython
 
 from headrace.gateway.messages.publish cimport Publish
 from headrace.gateway.messages.route cimport Route, will_last
-from headrace.model.counters cimport Counters
+from headrace.model.counters cimport C_SMALLEST_MAX, Counters
 from headrace.model.message cimport C_KIND_MASK, C_LARGE, C_PERSISTENT, Message, new_message
 from headrace.model.ports cimport Store
 from headrace.model.queue.destination cimport Consumer
@@ -45,6 +45,7 @@ cdef class Distributor:
         self, Publish p, Route route, tuple number, const unsigned char* d, Py_ssize_t lo,
         Py_ssize_t hi,
     ) except -1
+    cpdef count_routed(self, Route route, Py_ssize_t queues)
     cdef pace(self, Queue queue)
 
 @cython.locals(queue=Queue)

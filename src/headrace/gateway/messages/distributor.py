@@ -16,6 +16,7 @@ import cython
 if not cython.compiled:
     from headrace.gateway.messages.publish import Publish
     from headrace.gateway.messages.route import Route, will_last
+    from headrace.model.counters import SMALLEST_MAX as C_SMALLEST_MAX
     from headrace.model.counters import Counters
     from headrace.model.message import LARGE as C_LARGE
     from headrace.model.message import PERSISTENT as C_PERSISTENT
@@ -73,6 +74,12 @@ class Distributor:
         seq = counters.next_seq
         counters.next_seq = seq + 1
         counters.published += 1
+        counters.published_bytes += p.body_size
+        if p.body_size > C_SMALLEST_MAX:
+            counters.sizes.note(p.body_size)
+        counters.routed += route.count
+        route.tally.publish_in += 1
+        route.tally.publish_out += route.count
         self.endpoint.work_left = self.endpoint.work_left - route.count
         large = p.parts is not None
         position = 0
@@ -103,12 +110,12 @@ class Distributor:
             if consumer is not None and not kept and consumer.no_ack and not large:
                 if not self.verbatim:
                     if self.put(p, consumer, d, lo, hi):
-                        queue.published += 1
-                        queue.delivered += 1
+                        queue.tally.publish += 1
+                        queue.tally.deliver_no_ack += 1
                         continue
                 elif p.body_size < C_SHARE_MIN or not consumer.lags():  # Else one copy is shared.
-                    queue.published += 1
-                    queue.delivered += 1
+                    queue.tally.publish += 1
+                    queue.tally.deliver_no_ack += 1
                     consumer.put(d, lo, p.address_len, hi, 0)
                     continue
             if data is None:
@@ -136,6 +143,12 @@ class Distributor:
                 self.endpoint.pace = queue  # Its consumers do not keep up.
         self.position = position
         return refused
+
+    def count_routed(self, route: Route, queues: int) -> None:
+        """Count a publish that does not go by :meth:`distribute`, to so many queues."""
+        self.counters.routed += queues
+        route.tally.publish_in += 1
+        route.tally.publish_out += queues
 
     def pace(self, queue: Queue) -> None:
         """Have the publisher read more slowly if the queue's consumers do not keep up."""
@@ -181,6 +194,7 @@ class Distributor:
             source=source,
             inside=inside,
         )
+        self.count_routed(route, len(queues))
         for queue in queues:
             if queue.ready.count > queue.pace_above:
                 self.pace(queue)
@@ -208,7 +222,7 @@ class Distributor:
         refusing = tuple([queue for queue in route.queues if queue.would_reject(p.body_size)])
         if refusing:
             publishers.refuse(number)
-            self.distribute(p, Route(route.key, refusing, 0), d, lo, hi)
+            self.distribute(p, Route(route.key, refusing, 0, tally=route.tally), d, lo, hi)
             return 1
         publishers.check(number[0])
         if not lasting:

@@ -2,6 +2,7 @@
 import cython
 
 from headrace.model.queue.queue cimport Queue
+from headrace.model.tallies cimport ExchangeTally
 
 @cython.final
 cdef class Route:
@@ -15,6 +16,7 @@ cdef class Route:
     cdef public bint uncommon
     cdef public bint serves
     cdef public object interception
+    cdef public ExchangeTally tally
 
 @cython.locals(queue=Queue)
 cpdef bint will_last(tuple queues, bint persistent) except -1

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import cython
 
-if not cython.compiled:
-    pass
 
 from headrace.model.arguments.values import keeps_all
+from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
     from headrace.model.interceptor.interception import Interception
@@ -32,13 +31,16 @@ class Route:
         queues: tuple[Queue, ...],
         generation: int,
         interception: Interception | None = None,
+        tally: ExchangeTally | None = None,
     ) -> None:
+        """``tally`` is that of the exchange; without it nothing is counted there."""
         self.key = key  # Exchange and routing key, both as short strings.
         self.queues = queues
         self.count = len(queues)
         self.interception = (
             interception  # Through which each message is taken, if not as any other.
         )
+        self.tally = ExchangeTally() if tally is None else tally
         self.generation = generation  # Of the bindings and permissions that it was made under.
         self.queue_ids = b"".join(
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]

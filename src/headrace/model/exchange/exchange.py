@@ -41,6 +41,7 @@ from headrace.model.exchange.binding import (
 )
 from headrace.model.exchange.headers_index import Asked, HeadersIndex
 from headrace.model.exchange.topic_trie import TopicTrie
+from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
@@ -130,6 +131,7 @@ class Exchange:
         self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
         self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
+        self.tally = ExchangeTally()
         # Called for each message; see headrace.model.interceptor.exchange_observer.
         self.observer: ExchangeObserver | None = None
 

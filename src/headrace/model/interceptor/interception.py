@@ -131,7 +131,7 @@ class Interception:
         finally:
             if alone:
                 vhost.store.commit()
-        vhost.counters.published += 1
+        vhost.counters.count_publish(message.body_size)
         return refused
 
     def join_branch(

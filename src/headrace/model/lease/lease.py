@@ -116,9 +116,9 @@ class Lease(Stream):
             log.append(packed(message, data), message.address_len, message.body_size, arrived_ms)
             count += 1
             source.remove(message)
-        source.delivered += count
+        source.tally.deliver_no_ack += count
         source.used_ms = now_ms
-        self.published += count
+        self.tally.publish += count
         self.counters.memory_used += log.held - before
         return count, octets, full
 

@@ -287,7 +287,7 @@ class Browsing:
                     return
                 continue
             cursor.looks = 0
-            queue.delivered += 1
+            queue.tally.deliver_no_ack += 1
             if consumer.queue is queue:
                 consumer.deliver(message)
             else:

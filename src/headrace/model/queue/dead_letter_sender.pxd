@@ -15,6 +15,7 @@ cdef class DeadLetterSender:
     cdef bint defer(self, Message message, str reason) except -1
     cdef int dead_letter(self, Message message, str reason) except -1
     cdef bint retry(self, Message message, str reason) except -1
+    cdef count_arrival(self)
     @cython.locals(arrived=cython.bint, wanted=cython.bint)
     cdef bint publish(self, Message message, str reason) except -1
     cdef int send_unconvertible(self, Message message, str text) except -1

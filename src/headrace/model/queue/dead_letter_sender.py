@@ -61,6 +61,7 @@ class DeadLetterSender:
         begun = self.begin(message)
         try:
             if self.publish(message, reason):
+                self.count_arrival()
                 queue.remove(message)
             elif not message.flags & C_GONE:
                 queue.pending_count += 1
@@ -75,11 +76,17 @@ class DeadLetterSender:
         try:
             if not self.publish(message, reason):
                 return False
+            self.count_arrival()
             self.queue.remove(message)
         finally:
             if begun:
                 self.end()
         return True
+
+    def count_arrival(self) -> None:
+        """Count a dead letter that had to arrive, and has."""
+        if self.queue.dead_letter_at_least_once and self.queue.dead_letter_exchange is not None:
+            self.queue.counters.deaths["dead_confirmed"] += 1
 
     def publish(self, message: Message, reason: str) -> bool:
         """Publish a dead letter; return False if it must arrive, and has not yet."""

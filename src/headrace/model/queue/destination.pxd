@@ -5,6 +5,7 @@ from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counter
 from headrace.model.message cimport C_PAGED, Message
 from headrace.model.ports cimport Store
 from headrace.model.queue.ready_list cimport Cursor, ReadyList
+from headrace.model.tallies cimport QueueTally
 
 cdef ReadyList NOTHING_READY
 
@@ -40,6 +41,7 @@ cdef class Consumer:
         self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
         unsigned long long offset, unsigned long long arrived_ms,
     ) except -1
+    cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef looked(self)
@@ -48,6 +50,9 @@ cdef class Consumer:
 
 @cython.final
 cdef class ConsumerRound:
+    cdef Counters counters
+    cdef long long stalled_ms
+    cdef long long waited_ms
     cdef public list consumers
     cdef public list active
     cdef Py_ssize_t next_index
@@ -61,6 +66,7 @@ cdef class ConsumerRound:
     cdef int deactivate(self, Consumer consumer) except -1
     @cython.locals(at=Py_ssize_t)
     cdef Consumer remove(self, Consumer consumer)
+    cpdef long long waited(self) except? 0
     cdef int clear(self) except -1
     @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick(self)
@@ -97,9 +103,7 @@ cdef class Destination:
     cdef public long long pace_above
     cdef public bint stopped
     cdef public dict waiters
-    cdef public unsigned long long published
-    cdef public unsigned long long delivered
-    cdef public unsigned long long acknowledged
+    cdef public QueueTally tally
     cdef public long long unacked_count
     cdef public long long unacked_bytes
 

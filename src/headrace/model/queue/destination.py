@@ -24,6 +24,7 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.ports import Store
     from headrace.model.queue.ready_list import Cursor, ReadyList
+    from headrace.model.tallies import QueueTally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +80,9 @@ class Consumer:
     def deliver(self, message: Message) -> None:
         """Send a message to the client. Its data is in memory; unless ``no_ack`` it is unacked."""
 
+    def redelivers(self) -> None:
+        """Called before a delivery of a message that was delivered before."""
+
     def hold(self, position: int) -> None:
         """Delay later deliveries until the journal is synced up to ``position``.
 
@@ -132,7 +136,10 @@ class Consumer:
 class ConsumerRound:
     """The consumers of one queue, in the order in which they are served."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.stalled_ms = 0  # Since when no consumer has room for a message; 0: some may.
+        self.waited_ms = 0  # For how long that was so before.
         self.consumers: list[Consumer] = []
         self.active: list[Consumer] = []  # Those that may have room, by priority.
         self.next_index = 0  # Of the active consumer that comes next.
@@ -158,6 +165,9 @@ class ConsumerRound:
             consumer.parked = True
             return
         consumer.parked = False
+        if self.stalled_ms:
+            self.waited_ms += self.counters.now_ms - self.stalled_ms
+            self.stalled_ms = 0
         if not self.has_priorities:
             if self.next_index and self.next_index <= len(self.active):  # All others come first.
                 self.active.insert(self.next_index, consumer)
@@ -193,6 +203,12 @@ class ConsumerRound:
         self.single_active_consumer = following
         return following
 
+    def waited(self) -> int:
+        """Return for how many milliseconds messages waited because no consumer had room."""
+        if not self.stalled_ms:
+            return self.waited_ms
+        return self.waited_ms + self.counters.now_ms - self.stalled_ms
+
     def clear(self) -> None:
         """Remove all consumers."""
         self.consumers = []
@@ -216,6 +232,8 @@ class ConsumerRound:
             consumer.parked = True
             del active[self.next_index]
             n -= 1
+        if self.stalled_ms == 0:
+            self.stalled_ms = self.counters.now_ms
         return None
 
     def pick_by_priority(self) -> Consumer | None:
@@ -234,6 +252,8 @@ class ConsumerRound:
                 return consumer
             consumer.parked = True
             del active[self.next_index]
+        if self.stalled_ms == 0:
+            self.stalled_ms = self.counters.now_ms
         return None
 
     def skip(self, consumer: Consumer) -> None:
@@ -301,9 +321,7 @@ class Destination:
         self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced;
         self.stopped = False  # now they are, by flow control, until its guard lets them go on.
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
-        self.published = 0
-        self.delivered = 0
-        self.acknowledged = 0
+        self.tally = QueueTally()
         self.unacked_count = 0
         self.unacked_bytes = 0  # Of bodies.
 
@@ -316,6 +334,21 @@ class Destination:
     def ready_bytes(self) -> int:
         """Bytes of the bodies of ready messages."""
         return self.ready.bytes
+
+    @property
+    def published(self) -> int:
+        """Messages that were routed here."""
+        return self.tally.publish
+
+    @property
+    def delivered(self) -> int:
+        """Messages that were delivered to consumers or got."""
+        return self.tally.delivered()
+
+    @property
+    def acknowledged(self) -> int:
+        """Deliveries that were acknowledged."""
+        return self.tally.ack
 
     @property
     def consumers(self) -> list[Consumer] | None:
@@ -385,7 +418,7 @@ class Destination:
     def join(self, consumer: Consumer) -> None:
         """Put a consumer in the round."""
         if self.round is None:
-            self.round = ConsumerRound()
+            self.round = ConsumerRound(self.counters)
         self.round.add(consumer, self.single_active)
         if consumer.exclusive or self.exclusive_only:
             self.exclusive_consumer = consumer

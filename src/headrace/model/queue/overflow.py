@@ -84,6 +84,7 @@ class Overflow:
         """Reject an arrival."""
         if self.policy == C_REJECT_DEAD_LETTER:
             sender = queue.dead_letters()
+            queue.count_death("maxlen")
             begun = sender.begin(message)
             try:
                 sender.publish(message, "maxlen")

@@ -6,6 +6,7 @@ from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, M
 from headrace.model.queue.delivery_mark cimport RESERVATION, DeliveryMark
 from headrace.model.queue.destination cimport Consumer, ConsumerRound, Destination
 from headrace.model.queue.ready_list cimport ReadyList
+from headrace.model.tallies cimport QueueTally
 
 # The parts that act on their queue cimport it: it is declared before they are.
 cdef class Queue(Destination)
@@ -104,6 +105,7 @@ cdef class Queue(Destination):
     cdef bint load(self, Message message) except -1
     cpdef remove(self, Message message)
     cdef int dead_letter(self, Message message, str reason) except -1
+    cdef count_death(self, str reason)
     @cython.locals(sender=DeadLetterSender)
     cdef dead_letter_soon(self, Message message, str reason)
     cdef DeadLetterSender dead_letters(self)
@@ -111,6 +113,8 @@ cdef class Queue(Destination):
     cpdef bint retry_dead_letter(self, Message message, str reason) except -1
     cdef int orphan(self, Message message) except -1
     cpdef int orphan_some(self, int most) except -1
+    @cython.locals(lane=Queue)
+    cpdef hand_over_tally(self, QueueTally to)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
     cpdef release_waiters(self)

@@ -38,9 +38,11 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer, Destination
     from headrace.model.queue.expiry import Expiry
     from headrace.model.queue.ready_list import ReadyList
+    from headrace.model.tallies import QueueTally
 
 from headrace.model.queue.delivery_count import COUNT_MAX as COUNTED_MAX
 from headrace.model.queue.delivery_count import tell as tell_count
+from headrace.model.tallies import AT_LEAST_ONCE, AT_MOST_ONCE, DEATHS, DISABLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +133,7 @@ class Queue(Destination):
         if self.limits is not None and self.would_reject(message.body_size):
             self.limits.reject(self, message)
             return 1
-        self.published += 1
+        self.tally.publish += 1
         if self.message_ttl_ms >= 0:
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
@@ -178,7 +180,7 @@ class Queue(Destination):
         if not promised and self.limits is not None and self.would_reject(message.body_size):
             self.limits.reject(self, message)
             return
-        self.published += 1
+        self.tally.publish += 1
         if self.message_ttl_ms >= 0:
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
@@ -191,7 +193,7 @@ class Queue(Destination):
         self.drain()
 
     def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
-        self.published += 1
+        self.tally.publish += 1
         if self.message_ttl_ms >= 0:
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)
@@ -334,7 +336,9 @@ class Queue(Destination):
 
     def dispatch(self, consumer: Consumer, message: Message) -> None:
         """Deliver a message to a consumer with room."""
-        self.delivered += 1
+        if message.flags & C_REDELIVERED:
+            self.tally.redeliver += 1
+            consumer.redelivers()
         if self.traced:
             self.vhost.delivering(self, consumer, message)
         if (
@@ -344,9 +348,11 @@ class Queue(Destination):
         ):
             self.reserve_for(consumer, message)
         if consumer.no_ack:
+            self.tally.deliver_no_ack += 1
             consumer.deliver(message)
             self.remove(message)
             return
+        self.tally.deliver += 1
         self.unacked_count += 1
         self.unacked_bytes += message.body_size
         message.consumer = consumer
@@ -357,12 +363,18 @@ class Queue(Destination):
     def get(self, getter: Consumer) -> Message | None:
         message = self.dequeue()
         if message is None:
+            self.tally.get_empty += 1
             return None
-        self.delivered += 1
+        if message.flags & C_REDELIVERED:
+            self.tally.redeliver += 1
+            getter.redelivers()
         if self.traced:
             self.vhost.delivering(self, getter, message)
         self.reserve_for(getter, message)
-        if not getter.no_ack:
+        if getter.no_ack:
+            self.tally.get_no_ack += 1
+        else:
+            self.tally.get += 1
             self.unacked_count += 1
             self.unacked_bytes += message.body_size
             message.consumer = getter
@@ -421,7 +433,7 @@ class Queue(Destination):
     def settle(self, message: Message) -> None:
         self.unacked_count -= 1
         self.unacked_bytes -= message.body_size
-        self.acknowledged += 1
+        self.tally.ack += 1
         self.remove(message)
 
     def unassign(self, message: Message) -> None:
@@ -477,6 +489,12 @@ class Queue(Destination):
         if message.flags & C_PAGED and not self.load(message):
             self.unassign(message)
             return
+        self.tally.redeliver += 1
+        if message.consumer.no_ack:
+            self.tally.deliver_no_ack += 1
+        else:
+            self.tally.deliver += 1
+        message.consumer.redelivers()
         message.consumer.deliver(message)
 
     def discard(self, message: Message) -> None:
@@ -601,13 +619,26 @@ class Queue(Destination):
 
     def dead_letter(self, message: Message, reason: str) -> None:
         """Remove a message that becomes a dead letter, at once or once it has arrived elsewhere."""
+        self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
         else:
             self.dead_letters().dead_letter(message, reason)
 
+    def count_death(self, reason: str) -> None:
+        """Count a message that expired, is rejected or in excess, wherever it goes."""
+        self.tally.died(reason)
+        if self.dead_letter_exchange is None:
+            strategy = DISABLED
+        else:
+            strategy = AT_LEAST_ONCE if self.dead_letter_at_least_once else AT_MOST_ONCE
+        name = DEATHS[strategy].get(reason)
+        if name is not None:
+            self.counters.deaths[name] += 1
+
     def dead_letter_soon(self, message: Message, reason: str) -> None:
         """As :meth:`dead_letter`, put off for a moment when very many are."""
+        self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
             return
@@ -623,6 +654,7 @@ class Queue(Destination):
 
     def publish_dead_letter(self, message: Message, reason: str) -> bool:
         """Publish a dead letter; return False if it must arrive, and has not yet."""
+        self.count_death(reason)
         return self.dead_letters().publish(message, reason)
 
     def retry_dead_letter(self, message: Message, reason: str) -> bool:
@@ -639,6 +671,15 @@ class Queue(Destination):
         Return how many more it could have been.
         """
         return self.dead_letters().orphan_some(most)
+
+    def hand_over_tally(self, to: QueueTally) -> None:
+        """Add what was counted to the tally of deleted queues, which counts from now on."""
+        lane: Queue
+        to.add(self.tally)
+        self.tally = to
+        if self.lanes is not None:
+            for lane in self.lanes.values():
+                lane.hand_over_tally(to)
 
     def forget_ready(self, settle: bool) -> None:
         """Remove all ready messages; ``settle`` tells the store of each one."""
@@ -742,8 +783,6 @@ class Queue(Destination):
             self.store.drop(self.id, self.counters.next_seq - 1)
         self.deleted = True
         self.ending = False
-        self.counters.delivered += self.delivered
-        self.counters.acknowledged += self.acknowledged
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.destroy()

@@ -97,7 +97,7 @@ class DelayedQueue(Queue):
 
     def enqueue(self, message: Message) -> int:
         """Take a message whose deadline says when it is due."""
-        self.published += 1
+        self.tally.publish += 1
         self._add(message)
         return 0
 
@@ -301,7 +301,7 @@ class DelayedQueue(Queue):
             if message.data is not None:
                 message.measure()
             self.counters.memory_used += weight_of(message) - before
-        self.delivered += 1
+        self.tally.deliver_no_ack += 1
         try:
             cast("VirtualHost", self.vhost).delayed.release(message)
         except deadletter.UnreadableError as error:

@@ -48,7 +48,7 @@ class GroupedQueue(InspectingQueue):
         if self.limits is not None and self.would_reject(message.body_size):
             self.limits.reject(self, message)
             return 1
-        self.published += 1
+        self.tally.publish += 1
         if self.message_ttl_ms >= 0:
             self.set_deadline(message, self.counters.now_ms)
         self.counters.memory_used += self.weight(message)

@@ -119,7 +119,7 @@ class InspectingQueue(Queue):
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         if self.later is not None and self.postpone(message, self.counters.now_ms):
-            self.published += 1
+            self.tally.publish += 1
             return
         Queue.enqueue_in_place(self, message, promised)
 
@@ -139,7 +139,7 @@ class InspectingQueue(Queue):
             self.guard.weigh(message)
         if self.later is None or not self.postpone(message, self.counters.now_ms):
             return False
-        self.published += 1
+        self.tally.publish += 1
         return True
 
     def postpone(self, message: Message, arrived_ms: int) -> bool:

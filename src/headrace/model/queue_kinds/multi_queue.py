@@ -85,6 +85,9 @@ class Feeder(Consumer):
         self.pool.passing = self
         self.head.deliver(message)
 
+    def redelivers(self) -> None:
+        self.head.redelivers()
+
     def hold(self, position: int) -> None:
         """Let the consumer hold back what follows."""
         self.head.hold(position)

@@ -85,7 +85,7 @@ class Stream(Queue):
 
         The log has messages of class basic in one piece; what is not so is made so.
         """
-        self.published += 1
+        self.tally.publish += 1
         foreign = message.flags & C_KIND_MASK or message.parts is not None
         if foreign and not self.vhost.join(message, self):
             return 0
@@ -299,7 +299,7 @@ class Stream(Queue):
                     cursor = self.log.first_offset
                 if consumer.pours():
                     following = self.log.pour(cursor, self.log.committed_offset, consumer)
-                    self.delivered += following - cursor
+                    self.tally.deliver_no_ack += following - cursor
                     self.cursors[consumer] = following
                     if following == cursor:
                         return
@@ -329,11 +329,12 @@ class Stream(Queue):
             message.seq = offset
             message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
             self.counters.memory_used += self.weight(message)
-            self.delivered += 1
             if consumer.no_ack:
+                self.tally.deliver_no_ack += 1
                 consumer.deliver(message)
                 self.remove(message)
             else:
+                self.tally.deliver += 1
                 self.unacked_count += 1
                 self.unacked_bytes += body_size
                 message.consumer = consumer
@@ -387,7 +388,7 @@ class Stream(Queue):
                     following = log.pour(reading.next, end, consumer)
                     if following == reading.next:
                         return
-                    self.delivered += following - reading.next
+                    self.tally.deliver_no_ack += following - reading.next
                     reading.next = following
                     continue
                 entries = log.read(reading.next, READ_OCTETS_MAX)

@@ -162,7 +162,7 @@ class TransactionPublishes:
                 queue.pending_count -= 1
                 if not admit(message, queue, store):
                     lost += 1
-        counters.published += hi - lo
+            counters.count_publish(message.body_size)
         return lost
 
     def drop(self, lo: int, hi: int, store: Store, counters: Counters) -> None:

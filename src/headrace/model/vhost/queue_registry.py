@@ -576,6 +576,8 @@ class QueueRegistry(Topology):
             self.scheduler.remove(lane)
         self._changed()
         self._leave_unused(sources)
+        if not is_own(queue.name):
+            queue.hand_over_tally(self.queues_ended)
         count = self._end(queue, user)
         self.events.churn.queues_deleted += not is_own(queue.name)
         if self.events.has_listeners and not queue.is_hidden:

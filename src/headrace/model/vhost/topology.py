@@ -33,6 +33,7 @@ from headrace.model.exchange.registry import exchange_type, known_arguments, new
 from headrace.model.interceptor.tracer import TRACE
 from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange
+from headrace.model.tallies import ChannelTally, QueueTally
 from headrace.model.vhost import super_stream
 from headrace.model.vhost.definitions import BindingRecord, Definitions, ExchangeRecord
 from headrace.model.vhost.effective_arguments import configure_exchange
@@ -71,6 +72,8 @@ class Topology(ABC):
         self.events = events
         self.rules: Rules = NO_RULES
         self.queues: dict[str, Queue] = {}
+        self.queues_ended = QueueTally()
+        self.channels_ended = ChannelTally()
         self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
             internal = exchange == TRACE

@@ -30,8 +30,10 @@ def status(call: Call) -> Steps:
     """Return version, addresses, and counts; without ``counts`` those that take no time."""
     broker = call.broker
     counters = broker.counters
-    delivered, acknowledged = counters.delivered, counters.acknowledged
+    delivered, acknowledged = counters.queues_ended.delivered(), counters.queues_ended.ack
     for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
+        delivered += vhost.queues_ended.delivered()
+        acknowledged += vhost.queues_ended.ack
         for queue in list(vhost.queues.values()):  # A step each: there may be many.
             for one in (queue, *(queue.lanes or {}).values()):
                 delivered += one.delivered

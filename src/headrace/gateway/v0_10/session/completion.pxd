@@ -7,6 +7,7 @@ from headrace.gateway.v0_10.session.context cimport SessionContext
 cdef class Batch:
     cdef public unsigned int first
     cdef public unsigned int last
+    cdef public unsigned int wanted
     cdef public object accepted
     cdef public object result
     cdef public bint is_error

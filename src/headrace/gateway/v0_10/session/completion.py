@@ -26,6 +26,7 @@ class Batch:
     ) -> None:
         self.first = first
         self.last = last
+        self.wanted = 0  # How many these are.
         self.accepted = accepted  # Transfers that want a message.accept.
         self.result = result  # Of the (one) command.
         self.is_error = False  # No command: the error that ends the session waits its turn.
@@ -59,6 +60,7 @@ class Completion:
             if batch.accepted is None:
                 batch.accepted = SequenceSet()
             batch.accepted.add(number)
+            batch.wanted += 1
 
     def close_batch(self) -> None:
         """Let the batch of this read wait for the disk."""
@@ -160,6 +162,7 @@ class Completion:
         if batch.result is not None:
             session.send_result(batch.first, batch.result)
         if batch.accepted is not None:
+            session.tally.confirm += batch.wanted
             session.send_command(MessageAccept(transfers=batch.accepted))
         session.received.complete_range(batch.first, batch.last)
         connection = session.connection

@@ -2,6 +2,7 @@
 from headrace.model.counters cimport Counters
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue
+from headrace.model.tallies cimport ChannelTally
 from headrace.protocol.v0_10.session.session cimport Session
 
 cdef class SessionContext(Session):
@@ -11,6 +12,7 @@ cdef class SessionContext(Session):
     cdef public object vhost
     cdef public Counters counters
     cdef public Store store
+    cdef public ChannelTally tally
     cdef public bint over
     cdef public object transaction
     cdef public dict subscriptions

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
+    from headrace.model.tallies import ChannelTally
     from headrace.protocol.v0_10.session.session import Session
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SessionContext(Session):
         self.vhost: VirtualHost = connection.vhost
         self.counters: Counters = connection.counters
         self.store: Store = connection.store
+        self.tally = ChannelTally()
         self.over = False  # Everything that it held was given back.
         self.transaction: Transaction | None = None  # That publishes and settlements are part of.
         self.subscriptions: dict[str, Subscription] = {}

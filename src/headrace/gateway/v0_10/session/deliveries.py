@@ -136,6 +136,8 @@ class Deliveries:
         self.unsettled -= 1
         consumer: Consumer = message.consumer
         queue = consumer.queue
+        if outcome == ACCEPT:
+            self.session.tally.ack += 1
         if message.position:
             self.durable = True
         if outcome != ACCEPT and outcome != DISCARD:

@@ -11,6 +11,7 @@ from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
 from headrace.model.counters cimport Counters
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED, Message
 from headrace.model.queue.destination cimport Consumer
+from headrace.model.tallies cimport ChannelTally
 from headrace.protocol.v0_10.attachment cimport C_INLINE_BODY_MAX
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
 from headrace.wire.memory cimport cut, same
@@ -33,6 +34,7 @@ cdef class Publisher:
     cdef Completion completion
     cdef ReceivedCommands received
     cdef Counters counters
+    cdef ChannelTally tally
 
     @cython.locals(transfer=ParsedTransfer, route=Route, refused=cython.int)
     cdef publish(
@@ -59,6 +61,6 @@ cdef class Publisher:
     cpdef publish_once(self, Route route, tuple number, bytes body)
     cpdef refuse_number(self)
     @cython.locals(transfer=ParsedTransfer)
-    cpdef unroutable(self, int code, str text)
+    cpdef unroutable(self, Route route, int code, str text)
     cpdef turn_away(self, str text)
     cpdef reject(self, int code, str text)

@@ -75,6 +75,7 @@ class Publisher:
         self.completion = completion
         self.received = session.received
         self.counters = session.counters
+        self.tally = session.tally
         self.distributor = TransferDistributor(session, transfer)
 
     def publish(
@@ -98,6 +99,9 @@ class Publisher:
             or not same(transfer.header, d, header, header_end)
         ):
             route = transfer.prepare(cut(d, args, args_end), cut(d, header, header_end))
+        self.tally.publish += 1
+        if transfer.explicit:
+            self.tally.publish_confirm += 1
         transfer.body_size = body_end - body
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
@@ -131,6 +135,9 @@ class Publisher:
         route = transfer.prepare(start[args:args_end], start[header:header_end])
         transfer.until_ms = 0
         transfer.parts = parts
+        self.tally.publish += 1
+        if transfer.explicit:
+            self.tally.publish_confirm += 1
         transfer.body_size = body_size
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
@@ -179,15 +186,16 @@ class Publisher:
         interception = route.interception
         if route.count and transfer.immediate and len(at_once(route.queues)) < route.count:
             self.refuse_number()
-            self.unroutable(REJECT_IMMEDIATE, "a queue has no subscription with credit")
+            self.unroutable(route, REJECT_IMMEDIATE, "a queue has no subscription with credit")
             return
         if route.count == 0 and (interception is None or not interception.is_duplicate()):
             if interception is not None:
                 self.pass_on(route, body)
             else:
-                self.counters.published += 1
+                self.counters.count_publish(transfer.body_size)
+                self.distributor.count_routed(route, 0)
             self.refuse_number()
-            self.unroutable(REJECT_UNROUTABLE, "the message leads to no queue")
+            self.unroutable(route, REJECT_UNROUTABLE, "the message leads to no queue")
             return
         if session.transaction is not None:
             self.publish_in(session.transaction, route, body)
@@ -214,6 +222,7 @@ class Publisher:
             transaction.pass_by(interception, self.source())
         if transfer.publishing is not None:
             transaction.number(transfer.publishing)
+        self.distributor.count_routed(route, len(queues))
         transaction.publish(message, queues, transfer.persistent and route.durable)
 
     def message_of(self, body: bytes) -> Message:
@@ -255,12 +264,17 @@ class Publisher:
         if self.transfer.publishing is not None:
             self.session.vhost.publishing_ids.refuse(self.transfer.publishing)
 
-    def unroutable(self, code: int, text: str) -> None:
+    def unroutable(self, route: Route, code: int, text: str) -> None:
         """Reject a message that leads to no queue, unless the client does not want to know."""
         transfer = self.transfer
         if transfer.explicit and not transfer.discards:
+            self.tally.return_unroutable += 1
+            route.tally.return_unroutable += 1
             self.reject(code, text)
-        elif transfer.explicit or self.completion.batch is not None:
+            return
+        self.tally.drop_unroutable += 1
+        route.tally.drop_unroutable += 1
+        if transfer.explicit or self.completion.batch is not None:
             self.completion.join(transfer.explicit)
         else:
             self.received.complete(self.session.command_id)

@@ -9,6 +9,7 @@ from headrace.model.message cimport (
     C_KIND_MASK, C_KIND_TRANSFER, C_REDELIVERED, Message, new_message,
 )
 from headrace.model.queue.destination cimport Consumer
+from headrace.model.tallies cimport ChannelTally
 from headrace.protocol.v0_10.attachment cimport SessionConnection
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 from headrace.wire.memory cimport cut, get32
@@ -42,6 +43,7 @@ cdef class WindowCredit:
 cdef class Subscription(Consumer):
     cdef public SessionContext session
     cdef SentCommands sent
+    cdef ChannelTally tally
     cdef Deliveries deliveries
     cdef WindowCredit windows
     cdef public int accept_mode
@@ -81,6 +83,7 @@ cdef class Subscription(Consumer):
     cdef int put_transfer(
         self, bytes header, const unsigned char* d, Py_ssize_t body_lo, Py_ssize_t body_hi
     ) except -1
+    cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef looked(self)

@@ -29,6 +29,7 @@ from headrace.protocol.codec_0_10 import MessageTransfer, encode_command
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.tallies import ChannelTally
 
 RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
 UNLIMITED = -1
@@ -64,6 +65,7 @@ class Subscription(Consumer):
         Consumer.__init__(self, queue, destination, accept_mode != 0 or acquire_mode != 0)
         self.session = session
         self.sent = session.sent
+        self.tally: ChannelTally = session.tally
         self.deliveries = session.deliveries
         self.windows = session.windows
         self.family = KIND_TRANSFER
@@ -76,7 +78,7 @@ class Subscription(Consumer):
         )
         self.head: bytes = b""
         self.window = True  # The mode before any set-flow-mode (0-10/s098).
-        self.window_number = 0  # A stop ends a window: what was sent in it gives no credit.
+        self.window_number: int = 0  # A stop ends a window: what was sent in it gives no credit.
         self.credit_messages = 0
         self.credit_octets = 0
         self.limited = True  # One of them is not unlimited.
@@ -222,9 +224,12 @@ class Subscription(Consumer):
         else:
             number = self.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
         if not self.no_ack:
+            self.tally.deliver += 1
             self.deliveries.remember(number, message)
-        elif self.browses:
-            self.deliveries.remember_browsed(number, message, self)
+        else:
+            self.tally.deliver_no_ack += 1
+            if self.browses:
+                self.deliveries.remember_browsed(number, message, self)
         if self.limited:
             self.windows.charge(self, number, hi - lo + message.body_size)
 
@@ -252,10 +257,14 @@ class Subscription(Consumer):
     def put_transfer(self, header: bytes, d: bytes | bytearray, body_lo: int, body_hi: int) -> int:
         """Take a message straight from a buffer: ``header`` is a whole header segment."""
         size = len(header)
+        self.tally.deliver_no_ack += 1
         number = self.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
         if self.limited:
             self.windows.charge(self, number, size + body_hi - body_lo)
         return 0
+
+    def redelivers(self) -> None:
+        self.tally.redeliver += 1
 
     def hold(self, position: int) -> None:
         connection = self.session.connection

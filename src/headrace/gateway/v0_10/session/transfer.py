@@ -183,7 +183,8 @@ class ParsedTransfer(Publish):
             routed = session.vhost.route(
                 name, routing_key, headers, alternates=1, publisher=session.number
             )
-            route = Route(address, routed.queues, generation, routed.interception)
+            tally = session.vhost.find_exchange(name).tally
+            route = Route(address, routed.queues, generation, routed.interception, tally)
             if not routed.cacheable:
                 self.until_ms = 0
                 self.route = None
@@ -209,4 +210,6 @@ class ParsedTransfer(Publish):
         routed = session.vhost.route(
             name, key.decode(), headers, alternates=1, copies=further, publisher=session.number
         )
-        return Route(route.key, routed.queues, route.generation, routed.interception)
+        return Route(
+            route.key, routed.queues, route.generation, routed.interception, route.tally
+        )

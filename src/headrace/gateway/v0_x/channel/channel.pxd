@@ -10,6 +10,7 @@ from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
 from headrace.model.queue.destination cimport Consumer, Destination
+from headrace.model.tallies cimport ChannelTally
 
 cdef enum:
     C_ACCEPT = 0
@@ -38,6 +39,7 @@ cdef class Channel(Deliveries):
     cdef public dict plug_ins
     cdef public list owed
 
+    cpdef ChannelTally tallied(self)
     cpdef bint holds(self, unsigned long long tag) except -1
     cpdef check_tag(self, unsigned long long tag)
     cpdef settle(self, unsigned long long tag, bint multiple, int outcome)

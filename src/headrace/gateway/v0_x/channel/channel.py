@@ -19,6 +19,7 @@ if not cython.compiled:
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
+    from headrace.model.tallies import ChannelTally
 
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
@@ -56,6 +57,10 @@ class Channel(Deliveries):
         self.transaction: Transaction | None = None  # That of its transaction branch.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.owed: list[int] | None = None  # Confirms that wait while a body is sent.
+
+    def tallied(self) -> ChannelTally:
+        self.tally.publish_confirm = self.seq
+        return Deliveries.tallied(self)
 
     # --- Settlement ---------------------------------------------------------------------------
 
@@ -135,6 +140,8 @@ class Channel(Deliveries):
             give_credit(consumer)
             fed = True
         queue = consumer.queue
+        if outcome == C_ACCEPT:
+            self.tally.ack += 1
         if self.transaction is not None:
             self.transaction.settle(queue, message, outcome)
         elif outcome == C_ACCEPT:

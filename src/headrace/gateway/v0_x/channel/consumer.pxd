@@ -58,6 +58,7 @@ cdef class BasicConsumer(Consumer):
     ) except -1
     @cython.locals(connection=Peer, data=bytes)
     cdef put_large(self, Message message, int redelivered)
+    cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
     cpdef ended(self)
@@ -67,6 +68,7 @@ cdef class Getter(Consumer):
     cdef public Peer connection
     cdef public object channel
 
+    cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
 
 

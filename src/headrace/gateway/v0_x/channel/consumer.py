@@ -269,6 +269,9 @@ class BasicConsumer(Consumer):
         self.write(data, 0, message.address_len, len(data), redelivered)
         connection.write_parts(self.channel.number, message.parts, connection.frame_max)
 
+    def redelivers(self) -> None:
+        self.channel.tally.redeliver += 1
+
     def hold(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)
 
@@ -290,6 +293,9 @@ class Getter(Consumer):
         self.connection = connection
         self.channel = channel
         self.publisher = connection.number
+
+    def redelivers(self) -> None:
+        self.channel.tally.redeliver += 1
 
     def hold(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)

@@ -5,10 +5,13 @@ from headrace.gateway.connection.peer cimport Peer
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.v0_x.channel.content_out cimport ContentOut
 from headrace.model.message cimport C_REDELIVERED, Message
+from headrace.model.tallies cimport ChannelTally
 from headrace.spec.ids cimport BASIC_GET_OK
 from headrace.wire.memory cimport copy, put16, put32, put64
 
 cdef class Deliveries(ContentOut):
+    cdef public ChannelTally tally
+    cdef public unsigned long long untagged
     cdef public bint flow
     cdef public unsigned long long tag
     cdef public Unsettled unsettled
@@ -19,6 +22,9 @@ cdef class Deliveries(ContentOut):
     cdef public set refused
 
     cpdef remember(self, Message message)
+    @cython.locals(tally=ChannelTally, others=cython.ulonglong)
+    cpdef ChannelTally tallied(self)
+    cpdef count_get(self, bint no_ack)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)
     cpdef write_get_ok(

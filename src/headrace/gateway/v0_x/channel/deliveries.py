@@ -9,6 +9,7 @@ if not cython.compiled:
     from headrace.gateway.v0_x.channel.content_out import ContentOut
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
+    from headrace.model.tallies import ChannelTally
     from headrace.spec.ids import BASIC_GET_OK
     from headrace.wire.memory import copy, put16, put32, put64
 
@@ -20,6 +21,8 @@ class Deliveries(ContentOut):
 
     def __init__(self, number: int, connection: Peer) -> None:
         ContentOut.__init__(self, number, connection)
+        self.tally = ChannelTally()
+        self.untagged = 0  # Deliveries without a tag.
         self.flow = True  # The client wants deliveries.
         self.tag = 0  # The latest delivery tag.
         self.unsettled = Unsettled(TAG_BITS)
@@ -34,9 +37,25 @@ class Deliveries(ContentOut):
         """Assign a delivery tag and keep the message until it is settled."""
         self.tag += 1
         self.unsettled.add(self.tag, message)
+        self.tally.deliver += 1
         self.unacked += 1
         self.unacked_bytes += message.body_size
         self.connection.unacked += 1
+
+    def count_get(self, no_ack: bool) -> None:
+        """Count the latest delivery as one that the client asked for."""
+        if no_ack:
+            self.tally.get_no_ack += 1
+        else:
+            self.tally.deliver -= 1
+            self.tally.get += 1
+
+    def tallied(self) -> ChannelTally:
+        """Return the channel's tally, up to date."""
+        tally = self.tally
+        others = tally.deliver + tally.get + tally.get_no_ack
+        tally.deliver_no_ack = self.tag + self.untagged - others
+        return tally
 
     def write_get_ok(
         self, message: Message, ready_count: int, converted: bytes | None, no_ack: bool
@@ -50,6 +69,7 @@ class Deliveries(ContentOut):
             self.tag += 1
         else:
             self.remember(message)
+        self.count_get(no_ack)
         connection = self.connection
         data = message.data
         address_len = message.address_len

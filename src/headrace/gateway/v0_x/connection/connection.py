@@ -134,6 +134,7 @@ class GatewayConnection(Peer):
         out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
         out[at + 20] = 0xCE
         self.tail = at + 21
+        channel.tally.confirm += seq - channel.confirmed
         channel.confirmed = seq
 
     # --- Control --------------------------------------------------------------------------------

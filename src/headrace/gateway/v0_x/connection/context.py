@@ -198,7 +198,8 @@ class V0xContext(Context):
             )
         except ModelError as error:
             raise self.translate(error) from None
-        route = Route(key, routed.queues, generation, routed.interception)
+        tally = vhost.find_exchange(exchange).tally
+        route = Route(key, routed.queues, generation, routed.interception, tally)
         return route, routed.cacheable
 
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
@@ -208,4 +209,5 @@ class V0xContext(Context):
             state.end()
         basic.end_channel(connection, channel)
         if connection.vhost is not None:
+            self.channel_ended(connection.vhost, connection.version.label, channel.tallied())
             connection.vhost.session_ended(channel)

@@ -93,6 +93,7 @@ class Publisher:
     ) -> None:
         """Take one publish: check, route, keep, hand out. A large body is in ``publishing``."""
         self.connection.current = BASIC_PUBLISH
+        channel.tally.publish += 1
         p = self.publishing
         p.address_len = address_len
         p.body_size = body_size
@@ -112,6 +113,7 @@ class Publisher:
                 question = self.with_reply_to(channel, d, args, header, end)
                 header -= args
                 end = len(question)
+                channel.tally.publish -= 1  # It is counted there.
                 self.publish(channel, question, 0, address_len, header, end, body_size)
                 return
             if self.marks:
@@ -157,7 +159,7 @@ class Publisher:
             special.route = route
             refused = self.special.publish_rarely(channel, special)
         else:
-            self.counters.published += 1
+            self.special.drop(channel, p, route)
         if refused:
             self.special.refuse(channel, p, route)
         elif channel.confirms:
@@ -192,6 +194,7 @@ class Publisher:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
         header = address_len + 2
+        channel.tally.publish += 1
         p = self.publishing
         p.address_len = address_len
         p.body_size = body_size

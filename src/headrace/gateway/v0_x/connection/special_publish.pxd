@@ -65,6 +65,7 @@ cdef class SpecialPublisher:
     cdef int publish_once(self, Channel channel, SpecialPublish p) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_rarely(self, Channel channel, SpecialPublish p) except -1
+    cdef drop(self, Channel channel, Publish p, Route route)
     cdef int publish_whole(self, Channel channel, SpecialPublish p) except -2
     cdef send_back(self, Channel channel, SpecialPublish p, int code)
     cdef publish_later(self, Channel channel, SpecialPublish p)

@@ -203,7 +203,12 @@ class SpecialPublisher:
         queues = p.routed().queues
         if bits & C_IMMEDIATE:
             queues = at_once(queues)
-        if not queues and bits and not interception.is_duplicate():
+        if queues or interception.is_duplicate():
+            pass
+        elif not bits:
+            channel.tally.drop_unroutable += 1
+            p.routed().tally.drop_unroutable += 1
+        else:
             nowhere = not p.routed().count and bits & C_MANDATORY
             self.send_back(channel, p, NO_ROUTE if nowhere else NO_CONSUMERS)
             if number is not None:
@@ -247,9 +252,20 @@ class SpecialPublisher:
                 self.send_back(channel, p, NO_ROUTE)
             elif bits & C_IMMEDIATE:
                 self.send_back(channel, p, NO_CONSUMERS)
-            self.distributor.counters.published += 1
+            else:
+                self.drop(channel, p, route)
+                return 0
+            self.distributor.count_routed(route, 0)
+            self.distributor.counters.count_publish(p.body_size)
             return 0
         return self.give(p, route)
+
+    def drop(self, channel: Channel, p: Publish, route: Route) -> None:
+        """Count a publish that leads nowhere, and that its client does not want back."""
+        self.distributor.counters.count_publish(p.body_size)
+        self.distributor.count_routed(route, 0)
+        channel.tally.drop_unroutable += 1
+        route.tally.drop_unroutable += 1
 
     def publish_whole(self, channel: Channel, p: SpecialPublish) -> int:
         """Take a publish that came by another class than basic.
@@ -278,7 +294,7 @@ class SpecialPublisher:
             if not route.count:
                 return -1
         if route.count == 0:
-            self.distributor.counters.published += 1
+            self.drop(channel, p, route)
             return 0
         return self.give(p, route)
 
@@ -286,6 +302,8 @@ class SpecialPublisher:
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
         connection = self.connection
+        channel.tally.return_unroutable += 1
+        p.routed().tally.return_unroutable += 1
         exchange, routing_key = split_address(p.data[: p.address_len])
         connection.write_frame(
             FRAME_METHOD,
@@ -347,6 +365,7 @@ class SpecialPublisher:
             if interception is not None:
                 message, queues = interception.join_branch(message, queues)
             transaction.publish(message, queues, p.persistent)
+            self.distributor.count_routed(p.routed(), len(queues))
             if transaction.counts:
                 transaction.seen += 1
         elif transaction.counts:
@@ -420,7 +439,7 @@ class SpecialPublisher:
 def ready_part(route: Route) -> Route:
     """Return a route to those of its queues in which a consumer takes a message at once."""
     ready = at_once(route.queues)
-    return route if len(ready) == route.count else Route(route.key, ready, 0)
+    return route if len(ready) == route.count else Route(route.key, ready, 0, tally=route.tally)
 
 
 def flaw_of(error: AmqpError | ModelError) -> str:

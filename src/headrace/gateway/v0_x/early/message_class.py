@@ -231,7 +231,9 @@ def deliver(
         consumer.queue.unconvertible(message, consumer, error.reason)
         return False
     tag = ASKED
-    if not automatic:
+    if automatic:
+        side.channel.untagged += 1
+    else:
         side.channel.remember(message)
         if isinstance(consumer, BasicConsumer):
             consumer.unacked += 1

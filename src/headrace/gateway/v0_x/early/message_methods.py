@@ -220,9 +220,11 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     while True:
         message = queue.get(getter)
         if message is None:
+            channel.tally.get_empty += 1
             side.answer(MessageEmpty())
             return
         if deliver(side, message, getter, method.destination, method.no_ack):
+            channel.count_get(method.no_ack)
             break
     if method.no_ack:
         queue.remove(message)

@@ -330,6 +330,7 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
     while True:
         message = queue.get(getter)
         if message is None:
+            channel.tally.get_empty += 1
             return BasicGetEmpty()
         try:
             converted = converted_header(connection, channel, message)

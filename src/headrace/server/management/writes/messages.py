@@ -140,7 +140,7 @@ def send(
         account = "" if call.user is None else account_of(publisher.user)
         sent = signed(data, start, account)
     if not route.count:
-        counters.published += 1
+        counters.count_publish(len(body))
         return False, 0
     if vhost.store.full and will_last(route.queues, persistent):
         call.refuse("limit", "the disk is full; a persistent message was not taken")
@@ -150,7 +150,7 @@ def send(
     if route.interception is not None:
         source = Source(publisher.user.name, "", 0)
         return True, route.interception.take(message, route.queues, persistent, source=source)
-    counters.published += 1
+    counters.count_publish(len(body))
     return True, vhost.deliver(message, route.queues, persistent)
 
 
