@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
+from array import array
 from typing import TYPE_CHECKING, Any
 
+from headrace.server.management.sampling.rows import SHAPES
 from headrace.server.management.socket import short_address
 from support.timeouts import PATIENCE_S
 
@@ -92,3 +95,57 @@ def refusal(client: ManagementClient, do: str, **fields: object) -> str:
     except OperationRefused as error:
         return error.code
     return ""
+
+
+class Mirror:
+    """The objects as a client that samples again and again knows them."""
+
+    def __init__(self, client: ManagementClient, *kinds: str) -> None:
+        self.client = client
+        self.kinds = list(kinds)
+        self.since = 0
+        self.static: dict[str, dict[int, dict[str, Any]]] = {}
+        self.rows: dict[str, dict[int, dict[str, int]]] = {}
+        self.changed: set[tuple[str, str]] = set()  # Kind and name, the last time,
+        self.gone: set[tuple[str, str]] = set()
+        self.done: dict[str, Any] = {}
+
+    def look(self) -> Mirror:
+        fields = {"kinds": self.kinds} if self.kinds else {}
+        items, self.done = self.client.listed("sample", since=self.since, **fields)
+        if self.done["everything"]:
+            self.static, self.rows = {}, {}
+        self.changed, self.gone = set(), set()
+        for item in items:
+            self._take(item)
+        self.since = self.done["epoch"]
+        return self
+
+    def _take(self, item: dict[str, Any]) -> None:
+        kind = item["kind"]
+        static, rows = self.static.setdefault(kind, {}), self.rows.setdefault(kind, {})
+        for number, *values in item["new"]:
+            assert tuple(item["fields"]) == SHAPES[kind].static
+            static[number] = dict(zip(item["fields"], values, strict=True))
+        columns = {name: unpacked(text) for name, text in item["columns"].items()}
+        for at, number in enumerate(unpacked(item["ids"])):
+            rows[number] = {name: column[at] for name, column in columns.items()}
+            self.changed.add((kind, str(static[number].get("name"))))
+        for number in item["gone"]:
+            self.gone.add((kind, str(static.pop(number).get("name"))))
+            del rows[number]
+
+    def named(self, kind: str) -> dict[str, dict[str, int]]:
+        """Return the numbers of each object of a kind, by name."""
+        static = self.static.get(kind, {})
+        return {str(static[n].get("name")): row for n, row in self.rows.get(kind, {}).items()}
+
+    def number(self, kind: str, name: str) -> int:
+        """Return the number of an object."""
+        (found,) = [n for n, one in self.static[kind].items() if one["name"] == name]
+        return found
+
+
+def unpacked(text: str) -> list[int]:
+    """Return the numbers of a column; these tests run on little-endian machines."""
+    return array("q", base64.b64decode(text)).tolist()

@@ -48,6 +48,10 @@ class Arrivals:
                 kept_ms = when_ms
         self._times_ms, self._seqs = times_ms, seqs
 
+    def knows(self, seq: int) -> bool:
+        """Return True if a message with this seq arrived after the first mark was set."""
+        return bool(self._seqs) and seq >= self._seqs[0]
+
     def latest(self, seq: int, now_ms: int) -> int:
         """Return the latest time at which a message with this seq can have arrived."""
         at = bisect_right(self._seqs, seq)

@@ -34,7 +34,6 @@ cdef class ExchangeTally:
 cdef class ChannelTally:
     cdef public unsigned long long publish
     cdef public unsigned long long publish_confirm
-    cdef public unsigned long long routed
     cdef public unsigned long long confirm
     cdef public unsigned long long return_unroutable
     cdef public unsigned long long drop_unroutable

@@ -15,7 +15,7 @@ QUEUE_FIELDS = (
 )
 EXCHANGE_FIELDS = ("publish_in", "publish_out", "return_unroutable", "drop_unroutable")
 CHANNEL_FIELDS = (
-    *("publish", "publish_confirm", "routed", "confirm", "return_unroutable", "drop_unroutable"),
+    *("publish", "publish_confirm", "confirm", "return_unroutable", "drop_unroutable"),
     *("deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver", "ack", "get_empty"),
 )
 #: The upper ends, in bytes, of the buckets of :class:`Sizes`; the last bucket has none.
@@ -111,7 +111,6 @@ class ChannelTally:
     def __init__(self) -> None:
         self.publish = 0
         self.publish_confirm = 0  # Of those the client wants a confirm for.
-        self.routed = 0  # Once for each queue that they were routed to.
         self.confirm = 0
         self.return_unroutable = 0
         self.drop_unroutable = 0
@@ -128,7 +127,6 @@ class ChannelTally:
         """Add what another tally has."""
         self.publish += other.publish
         self.publish_confirm += other.publish_confirm
-        self.routed += other.routed
         self.confirm += other.confirm
         self.return_unroutable += other.return_unroutable
         self.drop_unroutable += other.drop_unroutable
@@ -143,7 +141,7 @@ class ChannelTally:
     def values(self) -> tuple[int, ...]:
         """Return the counts in the order of :data:`CHANNEL_FIELDS`."""
         return (
-            *(self.publish, self.publish_confirm, self.routed, self.confirm),
+            *(self.publish, self.publish_confirm, self.confirm),
             *(self.return_unroutable, self.drop_unroutable, self.deliver, self.deliver_no_ack),
             *(self.get, self.get_no_ack, self.redeliver, self.ack, self.get_empty),
         )

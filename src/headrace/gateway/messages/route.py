@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import cython
-
-
 from headrace.model.arguments.values import keeps_all
 from headrace.model.tallies import ExchangeTally
 

@@ -63,9 +63,13 @@ class PasswordSteps:
         if tokens is not None and tokens.looks_like_one(password):
             return await tokens.user(password, self._peer)
         name = text_of(raw, "the name of the user")
-        if len(password) > PASSWORD_BYTES_MAX:
-            raise LoginRefused("the password is too long")
-        return await self._services.access.check_password(name, password, self._peer)
+        try:
+            if len(password) > PASSWORD_BYTES_MAX:
+                raise LoginRefused("the password is too long")
+            return await self._services.access.check_password(name, password, self._peer)
+        except LoginRefused as error:
+            error.user = name
+            raise
 
 
 def plain(services: MechanismServices) -> Password:

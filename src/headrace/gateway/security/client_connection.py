@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.spec.tables import Version
+
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.model.policy.rate_limit import RateLimit
@@ -53,3 +55,9 @@ class ClientConnection(Identified, Protocol):
 
     def not_renewed(self) -> None:
         """Refuse a renewed secret."""
+
+
+def version_of(connection: object) -> str:
+    """Return the version of AMQP that a connection speaks, as "0-9-1"."""
+    version = getattr(connection, "version", None)
+    return (version if isinstance(version, Version) else Version.V0_10).label

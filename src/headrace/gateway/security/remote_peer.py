@@ -23,6 +23,8 @@ class Certificate(TypedDict, total=False):
 class LoginRefused(Exception):
     """The login is not accepted. The reason is for the log, not for the client."""
 
+    user = ""  # As which the client wanted to log in, as far as it said.
+
 
 @dataclass(slots=True)
 class RemotePeer:

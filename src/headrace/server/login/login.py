@@ -15,8 +15,10 @@ from headrace.gateway.sasl.logins import WITHDRAWN, Logins
 from headrace.gateway.sasl.mechanism import MechanismServices
 from headrace.gateway.sasl.mechanisms import MechanismError, load
 from headrace.gateway.security.access import Access
+from headrace.gateway.security.client_connection import version_of
 from headrace.gateway.security.remote_peer import LoginRefused
 from headrace.gateway.security.throttle import Throttle
+from headrace.server.login.attempts import LoginAttempts
 from headrace.server.login.token_issuers import KeyRing, TrustedIssuers, TrustError
 from headrace.server.net.connection_gate import ConnectionGate
 from headrace.server.observe.account_events import connection_of
@@ -83,6 +85,7 @@ class LoginService:
         self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
         self._tasks: set[asyncio.Task[None]] = set()
         self._others = itertools.count(1)  # Logins without a connection.
+        self.attempts = LoginAttempts()
         self._renewing: set[int] = set()  # Connections with a renewal under way.
         self.context: Context | None = None
         self._ring = KeyRing()
@@ -187,6 +190,7 @@ class LoginService:
             found = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
+            self.attempts.note(version_of(connection), peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit(
                     "user.authentication.failure",
@@ -200,6 +204,7 @@ class LoginService:
             elif isinstance(found, bytes):
                 connection.challenge(found)
             else:
+                self.attempts.note(version_of(connection), peer.host, found.name, succeeded=True)
                 self._let_in(connection, mechanism, found)
         self._turn()
 
@@ -223,9 +228,11 @@ class LoginService:
                 raise LoginRefused(f"mechanism {mechanism} needs another step")
         except LoginRefused as error:
             log.warning("login by %s from %s refused: %s", protocol, peer, error)
+            self.attempts.note(protocol, peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit("user.authentication.failure", **facts, error=str(error))
             raise
+        self.attempts.note(protocol, peer.host, found.name, succeeded=True)
         if self._events.has_listeners:
             self._events.emit("user.authentication.success", name=found.name, **facts)
         return found

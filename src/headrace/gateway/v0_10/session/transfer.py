@@ -210,6 +210,4 @@ class ParsedTransfer(Publish):
         routed = session.vhost.route(
             name, key.decode(), headers, alternates=1, copies=further, publisher=session.number
         )
-        return Route(
-            route.key, routed.queues, route.generation, routed.interception, route.tally
-        )
+        return Route(route.key, routed.queues, route.generation, routed.interception, route.tally)

@@ -59,7 +59,7 @@ cdef class SpecialPublisher:
     cdef refuse(self, Channel channel, Publish p, Route route)
     cdef publish_marked(self, Channel channel, SpecialPublish p)
     cdef publish_intercepted(self, Channel channel, SpecialPublish p)
-    @cython.locals(bits=cython.uint, nowhere=cython.bint)
+    @cython.locals(bits=cython.uint, nowhere=cython.bint, route=Route)
     cdef int pass_on(self, Channel channel, SpecialPublish p, bint inside) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_once(self, Channel channel, SpecialPublish p) except -1
@@ -67,6 +67,7 @@ cdef class SpecialPublisher:
     cdef int publish_rarely(self, Channel channel, SpecialPublish p) except -1
     cdef drop(self, Channel channel, Publish p, Route route)
     cdef int publish_whole(self, Channel channel, SpecialPublish p) except -2
+    @cython.locals(route=Route)
     cdef send_back(self, Channel channel, SpecialPublish p, int code)
     cdef publish_later(self, Channel channel, SpecialPublish p)
     @cython.locals(message=Message, bits=cython.uint, transaction=Transaction)

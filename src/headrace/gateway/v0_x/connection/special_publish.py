@@ -207,7 +207,8 @@ class SpecialPublisher:
             pass
         elif not bits:
             channel.tally.drop_unroutable += 1
-            p.routed().tally.drop_unroutable += 1
+            route = p.routed()
+            route.tally.drop_unroutable += 1
         else:
             nowhere = not p.routed().count and bits & C_MANDATORY
             self.send_back(channel, p, NO_ROUTE if nowhere else NO_CONSUMERS)
@@ -302,8 +303,9 @@ class SpecialPublisher:
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
         connection = self.connection
+        route = p.routed()
         channel.tally.return_unroutable += 1
-        p.routed().tally.return_unroutable += 1
+        route.tally.return_unroutable += 1
         exchange, routing_key = split_address(p.data[: p.address_len])
         connection.write_frame(
             FRAME_METHOD,

@@ -9,7 +9,14 @@ import time
 from array import array
 from typing import TYPE_CHECKING
 
-from headrace.server.management.sampling.rows import CHANNEL, CONNECTION, SHAPES, TOTALS
+from headrace.server.management.sampling.rows import (
+    CHANNEL,
+    CONNECTION,
+    LOGINS,
+    PROTOCOL,
+    SHAPES,
+    TOTALS,
+)
 from headrace.server.management.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -86,7 +93,7 @@ def sees(call: Call, kind: str, track: Track) -> bool:
         return False
     if kind in (CONNECTION, CHANNEL):
         return call.sees_user(track.user)
-    return call.sees_all if kind == TOTALS else call.sees_vhost(track.vhost)
+    return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(track.vhost)
 
 
 def line(kind: str, tracks: list[Track], since: int) -> Answered:

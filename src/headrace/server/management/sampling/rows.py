@@ -6,7 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import queue_type
+from headrace.model.counters import MESSAGE_OVERHEAD
 from headrace.model.events import Churn
+from headrace.model.operations.peek import arrived
+from headrace.model.tallies import (
+    CHANNEL_FIELDS,
+    DEATH_FIELDS,
+    EXCHANGE_FIELDS,
+    QUEUE_FIELDS,
+    SIZE_BUCKETS,
+)
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.clients import describe_connection, octets_of
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
+    from headrace.model.tallies import ChannelTally, QueueTally
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
@@ -24,7 +34,8 @@ if TYPE_CHECKING:
 Values = tuple[int, ...]
 Static = tuple[object, ...]
 
-TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
+TOTALS, PROTOCOL, LOGINS = "totals", "protocol", "logins"
+VHOST, QUEUE = "vhost", "queue"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
 
 
@@ -35,44 +46,54 @@ class Shape(NamedTuple):
     columns: tuple[str, ...]
 
 
-#: What queues are counted by, in this order, in every row that adds them up.
-COUNTED = (
-    *("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers"),
+#: What goes up and down of queues, and is added up for virtual hosts and in all.
+GAUGES = ("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory")
+#: Counts of all queues together, the deleted ones included.
+QUEUE_SUMS = (
     *("published", "delivered", "acknowledged"),
+    *("dead_expired", "dead_rejected", "dead_maxlen", "dead_delivery_limit"),
 )
-#: The last of them only grow: those of deleted queues stay in the sums.
-GROWING = 3
+SIZE_COLUMNS = (*(f"size_{most}" for most in SIZE_BUCKETS), "size_inf")
+CHURN = Churn.__slots__
 
 SHAPES: Mapping[str, Shape] = {
     TOTALS: Shape(
         ("name",),
         (
-            *COUNTED,
-            *("received", "vhosts", "exchanges", "connections", "channels", "queues"),
-            *("memory_used", "memory_max"),
-            *Churn.__slots__,
+            *GAUGES,
+            *CHANNEL_FIELDS,
+            *QUEUE_SUMS,
+            *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
+            *("received", "received_bytes", "memory_used", "memory_max"),
+            *CHURN,
+            *DEATH_FIELDS,
+            *SIZE_COLUMNS,
         ),
     ),
+    PROTOCOL: Shape(
+        ("name",), (*CHANNEL_FIELDS, "connections", "channels", "consumers", "publishers")
+    ),
+    LOGINS: Shape(("protocol", "host", "user"), ("succeeded", "failed")),
     VHOST: Shape(
         (
             *("name", "description", "tags", "default_queue_type"),
             *("protected_from_deletion", "tracing"),
         ),
-        (*COUNTED, "queues", "exchanges", "connections"),
+        (*GAUGES, *CHANNEL_FIELDS, *QUEUE_SUMS, "queues", "exchanges", "connections"),
     ),
     QUEUE: Shape(
         (
             *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
             *("owner", "single", "user", "policy", "operator_policy"),
         ),
-        COUNTED,
+        (*GAUGES, *QUEUE_FIELDS, "oldest_ms", "utilisation"),
     ),
     EXCHANGE: Shape(
         (
             *("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
             "alternate",
         ),
-        ("bindings",),
+        ("bindings", *EXCHANGE_FIELDS),
     ),
     CONNECTION: Shape(
         (
@@ -83,7 +104,10 @@ SHAPES: Mapping[str, Shape] = {
     ),
     CHANNEL: Shape(
         ("number", "name", "vhost", "user", "connection"),
-        ("consumers", "unacked", "prefetch", "flow", "confirms", "transactional"),
+        (
+            *("consumers", "unacked", "unconfirmed", "prefetch", "flow", "confirms"),
+            *("transactional", *CHANNEL_FIELDS),
+        ),
     ),
 }
 
@@ -109,7 +133,7 @@ def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
 
 
 def queue_values(queue: Queue) -> Values:
-    """Return the numbers of a queue, its lanes included, in the order of :data:`COUNTED`."""
+    """Return the gauges and counts of a queue, its lanes included."""
     if queue.lanes is not None:
         lanes = [one_queue(lane) for lane in queue.lanes.values()]
         return tuple(map(sum, zip(one_queue(queue), *lanes, strict=True)))
@@ -117,19 +141,41 @@ def queue_values(queue: Queue) -> Values:
 
 
 def one_queue(queue: Queue) -> Values:
-    """Return the numbers of a queue of one content class."""
+    """Return the gauges and counts of a queue of one content class."""
+    ready = queue.message_count() if queue.is_stream else queue.ready.count
+    held = queue.ready.count + queue.unacked_count
     consumers = queue.round
     return (
-        queue.ready.count,
+        ready,
         queue.unacked_count,
         queue.pending_count,
         queue.ready_bytes,
         queue.unacked_bytes,
         0 if consumers is None else len(consumers.consumers),
-        queue.published,
-        queue.delivered,
-        queue.acknowledged,
+        queue.ready_bytes + queue.unacked_bytes + held * MESSAGE_OVERHEAD,
+        *queue.tally.values(),
     )
+
+
+def queue_sums(tally: QueueTally) -> Values:
+    """Return what :data:`QUEUE_SUMS` names of a tally."""
+    return (
+        *(tally.publish, tally.delivered(), tally.ack),
+        *(tally.dead_expired, tally.dead_rejected, tally.dead_maxlen, tally.dead_delivery_limit),
+    )
+
+
+def oldest_ms(queue: Queue) -> int:
+    """Return when the oldest ready message arrived, in Unix milliseconds; 0 if there is none."""
+    if not queue.ready.count or queue.is_stream:
+        return 0
+    counters = queue.counters
+    first = queue.ready.first_position(counters.next_seq)
+    if not counters.arrivals.knows(first) and queue.durable:  # It came before a restart.
+        found = queue.ready.peek(first, first + 1, 1, [])
+        if found:
+            return arrived(queue, found[0])
+    return counters.arrivals.latest(first, counters.now_ms)
 
 
 def exchange_static(exchange: Exchange, vhost: str) -> Static:
@@ -193,9 +239,10 @@ def channel_static(row: ChannelRow) -> Static:
     return row["number"], row["name"], row["vhost"], row["user"], row["connection"]
 
 
-def channel_values(row: ChannelRow) -> Values:
+def channel_values(row: ChannelRow, tally: ChannelTally, unconfirmed: int) -> Values:
     """Return the numbers of a channel or session."""
     return (
-        *(row["consumers"], row["unacked"], row["prefetch"], int(row["flow"])),
-        *(int(row["confirms"]), int(row["transactional"])),
+        *(row["consumers"], row["unacked"], unconfirmed),
+        *(row["prefetch"], int(row["flow"]), int(row["confirms"]), int(row["transactional"])),
+        *tally.values(),
     )

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of queues and channels added up: for virtual hosts, for versions, and in all.
+
+What had ended is read when a look begins, and what ends during the look is left out, until the next
+one. So nothing is counted twice, and a sum that would be less than it was stays as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.tallies import CHANNEL_FIELDS, QUEUE_FIELDS, ChannelTally
+from headrace.server.management.sampling.rows import GAUGES, QUEUE_SUMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.model.counters import Counters
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.sampling.rows import Values
+
+NOTHING = (0,) * (len(GAUGES) + len(QUEUE_FIELDS))
+NO_COUNTS = (0,) * (len(CHANNEL_FIELDS) + len(QUEUE_SUMS))
+
+
+class Sums:
+    """The numbers of one virtual host."""
+
+    __slots__ = ("_counts", "_ended", "channels", "connections", "queues", "values")
+
+    def __init__(self) -> None:
+        self.values = list(NOTHING)  # Of the queues that there are.
+        self.queues = 0
+        self.connections = 0
+        self.channels = ChannelTally()
+        self._ended: Values = ()  # What deleted queues have counted.
+        self._counts = NO_COUNTS  # What only grows, as it was told last.
+
+    def begin(self, vhost: VirtualHost) -> None:
+        """Begin a look."""
+        self.connections = 0
+        self.channels = ChannelTally()
+        self.channels.add(vhost.channels_ended)
+        self._ended = vhost.queues_ended.values()
+
+    def change(self, before: Values, after: Values) -> None:
+        """Put the numbers of a queue into the place of those before."""
+        self.values = [
+            total + new - old for total, new, old in zip(self.values, after, before, strict=True)
+        ]
+
+    def part(self, last: Values) -> None:
+        """Take out a deleted queue, whose counts are among those of all deleted ones."""
+        self.queues -= 1
+        self.change(last, NOTHING)
+
+    def gauges(self) -> Values:
+        """Return what goes up and down."""
+        return tuple(self.values[: len(GAUGES)])
+
+    def counts(self) -> Values:
+        """Return what only grows: counts of channels, and :data:`rows.QUEUE_SUMS`."""
+        of_queues = [a + b for a, b in zip(self.values[len(GAUGES) :], self._ended, strict=True)]
+        found = (*self.channels.values(), *queue_sums(of_queues))
+        self._counts = tuple(map(max, self._counts, found))
+        return self._counts
+
+    def queue_counts(self) -> Values:
+        """Return :data:`rows.QUEUE_SUMS`, as they were told last."""
+        return self._counts[len(CHANNEL_FIELDS) :]
+
+
+class Version:
+    """The numbers of one version of AMQP."""
+
+    __slots__ = ("_told", "channels", "connections", "consumers", "publishers", "tally")
+
+    def __init__(self) -> None:
+        self.tally = ChannelTally()
+        self.connections = self.channels = self.consumers = self.publishers = 0
+        self._told: Values = ()
+
+    def begin(self, ended: ChannelTally | None) -> None:
+        """Begin a look; what channels had counted that ended."""
+        self.tally = ChannelTally()
+        self.connections = self.channels = self.consumers = self.publishers = 0
+        if ended is not None:
+            self.tally.add(ended)
+
+    def add(self, tally: ChannelTally, consumers: int) -> None:
+        """Add a channel."""
+        self.channels += 1
+        self.consumers += consumers
+        self.publishers += tally.publish > 0
+        if not tally.ended:
+            self.tally.add(tally)
+
+    def counts(self) -> Values:
+        """Return what only grows, in the order of CHANNEL_FIELDS."""
+        found = self.tally.values()
+        self._told = tuple(map(max, self._told or found, found))
+        return self._told
+
+
+class Totals:
+    """The numbers of all virtual hosts and versions."""
+
+    def __init__(self) -> None:
+        self.versions: dict[str, Version] = {}
+        self._past: Values = (0,) * len(QUEUE_SUMS)  # Of virtual hosts that were deleted.
+        self._told = self._past
+
+    def begin(self, counters: Counters) -> None:
+        """Begin a look."""
+        self._past = queue_sums(list(counters.queues_ended.values()))
+        for name in counters.channels_ended.keys() - self.versions.keys():
+            self.versions[name] = Version()
+        for name, version in self.versions.items():
+            version.begin(counters.channels_ended.get(name))
+
+    def version(self, name: str) -> Version:
+        """Return the numbers of a version."""
+        if name not in self.versions:
+            self.versions[name] = Version()
+        return self.versions[name]
+
+    def counts(self, vhosts: Iterable[Sums]) -> Values:
+        """Return what only grows: counts of channels, and :data:`rows.QUEUE_SUMS`."""
+        found = added([self._past, *(one.queue_counts() for one in vhosts)])
+        self._told = tuple(map(max, self._told, found))
+        nothing = (0,) * len(CHANNEL_FIELDS)
+        return *added([nothing, *(one.counts() for one in self.versions.values())]), *self._told
+
+
+def added(several: list[Values]) -> Values:
+    """Return the sums of the columns."""
+    return tuple(map(sum, zip(*several, strict=True)))
+
+
+def queue_sums(counts: list[int]) -> Values:
+    """Return what :data:`rows.QUEUE_SUMS` names of counts in the order of QUEUE_FIELDS."""
+    publish, *delivered, _, ack, _ = counts[:8]
+    return publish, sum(delivered), ack, *counts[8:]
