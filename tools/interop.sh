@@ -12,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec </dev/null
-npm_packages=(amqplib@2.3.1 rabbitmq-client@5.0.8
+npm_packages=(axe-core@4.14.1 amqplib@2.3.1 rabbitmq-client@5.0.8
     rabbitmq-stats@1.2.4 amqp-stats@0.0.14 http-rabbitmq-manager@0.0.4)
 mcp_server=4.0.0
 rabbitmq_admin=0.2
@@ -25,6 +25,8 @@ command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 command -v amqp-publish >/dev/null || missing+=(amqp-tools)
 command -v tshark >/dev/null || missing+=(tshark)
+command -v chromium >/dev/null || missing+=(chromium) # tests/console/browser opens the pages in it.
+command -v chromedriver >/dev/null || missing+=(chromium-driver)
 command -v systemd-analyze >/dev/null || missing+=(systemd) # tests/project asks it about the unit.
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -15,12 +15,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from headrace.client import blocking
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
 from headrace.console.pages import assets
 from headrace.console.pages.listings import field_of
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
 from headrace.console.pages.texts import duration, rate, shown, size
+from support.console_objects import SECRET, populate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from support.console import HttpAnswer, LocalConsole
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
-SECRET = "a-password-of-tests"
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{ 7*7 }}{% raw %}",
-    "a\u202ebc\u2066d",
-    "tab\there\x00\x1b[31m",
-    "x" * 255,
-    "javascript:alert(1)",
-)
 PAGE_READS = [one for one in ROUTES if one.method in SAFE and one.tag != NOBODY]
 PAGE_WRITES = [one for one in ROUTES if one.method not in SAFE and one.tag != NOBODY]
 
@@ -87,39 +77,14 @@ def browser(console: LocalConsole) -> Browser:
 
 @pytest.fixture(scope="module", autouse=True)
 def objects(console: LocalConsole) -> Iterator[None]:
-    """Objects of all kinds, some with names that a page could take for something else."""
+    """Objects of all kinds, and a user of each tag."""
     link: Any = console.console.link  # type: ignore[union-attr]
     for tag in TAGS:
         console.run(link.ask("put user", name=tag, password=SECRET, tags=[tag]))
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         console.run(link.ask("put permission", user=tag, vhost="/", **everything))
-    for name in HOSTILE:
-        if name.isprintable():  # Names of these may not have other characters.
-            console.run(link.ask("put vhost", name=name, description=name))
-            console.run(link.ask("put user", name=name, password=SECRET, tags=[]))
-            policy = {"pattern": "^never$", "definition": {"max-length": 1}}
-            console.run(link.ask("put policy", vhost="/", name=name, **policy))
-            console.run(link.ask("declare queue", name=name, arguments={"x-hostile": 1}))
-            console.run(link.ask("declare exchange", name=name))
-            console.run(link.ask("bind", source=name, destination=name, routing_key=name))
-        console.run(
-            link.ask(
-                "bind",
-                source="amq.topic",
-                destination=HOSTILE[0],
-                routing_key=name,
-                arguments={name[:80]: name},
-            )
-        )
-    console.run(link.ask("put limit", vhost="/", name="max-queues", value=900))
-    with blocking.connect(console.broker.url) as connection:
-        channel = connection.channel()
-        for at in range(60):
-            channel.declare_queue(f"many.{at:02}")
-        for _ in range(3):
-            channel.publish(b"m", routing_key="many.01")
-        with channel.consume("many.00", tag=HOSTILE[0]):
-            yield
+    with populate(console):
+        yield
 
 
 # --- Login ---------------------------------------------------------------------------------------
@@ -271,7 +236,7 @@ def rows_of(html: str) -> list[str]:
 def test_lists_are_paged_sorted_and_filtered(browser: Browser) -> None:
     first = browser.text("/queues?name=many.")
     assert len(rows_of(first)) == 50
-    assert "60 of 65" in first
+    assert "60 of 66" in first
     second = browser.text("/queues?name=many.&page=2")
     assert len(rows_of(second)) == 10
     assert not set(rows_of(first)) & set(rows_of(second))
