@@ -180,9 +180,10 @@ unpack nagios "Nagios' plugins for RabbitMQ" nagios-plugins-rabbitmq libmonitori
     libhttp-negotiate-perl libio-html-perl liblwp-mediatypes-perl libmath-calc-units-perl libmodule-implementation-perl \
     libmodule-runtime-perl libnet-http-perl libparams-validate-perl libregexp-ipv6-perl libsub-name-perl libtimedate-perl \
     libtry-tiny-perl libwww-robotrules-perl
-# Of Ansible's hundreds of collections only that for RabbitMQ.
+# Of Ansible's hundreds of collections only that for RabbitMQ, and the one that prints JSON.
 collections=./usr/lib/python3/dist-packages/ansible_collections
-LEFT_OUT="$collections/[!c]* $collections/c[!o]* $collections/community/[!r]* $collections/community/ro*" \
+LEFT_OUT="$collections/[!ac]* $collections/a[!n]* $collections/ansible/[!p]* $collections/c[!o]*
+    $collections/community/[!r]* $collections/community/ro* $collections/containers" \
     unpack ansible "Ansible" ansible ansible-core python3-resolvelib
 
 if [ ! -d "$folder/rabbitmq-admin" ]; then

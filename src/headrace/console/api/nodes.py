@@ -8,10 +8,10 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.node import check_node, cluster_name, node_name
 from headrace.console.api.common.samples import NO_RATE, NODE, window
+from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
-from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
 from headrace.console.state.machine import Machine
 from headrace.console.state.sampling import NODE as NODE_TABLE
@@ -32,15 +32,16 @@ async def list_nodes(call: HttpCall) -> object:
 
 async def show_node(call: HttpCall) -> object:
     """Return the node, with its memory where the query asks for it."""
-    check_name(call)
+    check_node(call)
     found = await node(call)
-    if call.query.get("memory") == "true":
+    if call.query.get("memory", "").lower() == "true":
         found["memory"] = (await memory(call))["memory"]
     return found
 
 
 async def node(call: HttpCall) -> JsonObject:
     """Return the node as RabbitMQ describes it."""
+    await call.state.refresh()
     status = await call.state.status()
     machine = await asyncio.to_thread(Machine, status)
     alarms, _ = await call.link.answer("list alarms")
@@ -84,6 +85,7 @@ async def node(call: HttpCall) -> JsonObject:
         "log_files": [],
         "config_files": [],
         "metrics_gc_queue_length": {},
+        **churn(call),
     }
     wanted = window(call.query, NODE)
     table = call.state.node.table
@@ -97,7 +99,7 @@ async def node(call: HttpCall) -> JsonObject:
 
 async def show_memory(call: HttpCall) -> object:
     """Return what the node's memory is used for."""
-    check_name(call)
+    check_node(call)
     return await memory(call)
 
 
@@ -113,21 +115,11 @@ async def memory(call: HttpCall) -> JsonObject:
 
 async def relative_memory(call: HttpCall) -> object:
     """Return the same in percent."""
-    check_name(call)
+    check_node(call)
     parts = (await memory(call))["memory"]
     total = max(1, parts["total"]["rss"])
     share = {name: 100 * parts[name] // total for name in ("queue_procs", "other_proc")}
     return {"memory": {**share, "total": 100}}
-
-
-def check_name(call: HttpCall) -> None:
-    """Refuse another node than the one that is.
-
-    Raises:
-        HttpError: it is another.
-    """
-    if call.path["node"] != node_name():
-        raise not_found()
 
 
 async def show_cluster_name(call: HttpCall) -> object:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.node import node_name
+from headrace.console.api.common.node import check_node, node_name
 from headrace.console.api.common.rows import check_vhost
 from headrace.console.http.answers import Listed
-from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.errors import HttpError
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Route
 
 if TYPE_CHECKING:
@@ -62,15 +62,13 @@ async def version(call: HttpCall) -> object:
 
 async def attempts(call: HttpCall) -> object:
     """Return no attempts to log in: the audit log has them."""
-    if call.path["node"] != node_name():
-        raise not_found()
+    check_node(call)
     return Listed([])
 
 
 async def top(call: HttpCall) -> object:
     """Return the node without Erlang's processes."""
-    if call.path["node"] != node_name():
-        raise not_found()
+    check_node(call)
     return {"node": node_name(), "processes": []}
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace import __version__
@@ -12,22 +11,19 @@ from headrace.console.api.common.node import cluster_name, node_name
 from headrace.console.api.common.samples import (
     DEPTHS,
     NO_RATE,
-    NODE,
     PARAMETERS,
-    counted,
     depths,
     message_stats,
     summed,
-    window,
 )
+from headrace.console.api.common.totals import churn, every
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
-from headrace.console.state.table import Tracked
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.settings import ConsoleSettings
-    from headrace.console.state.state import Kind
+    from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
 EXCHANGE_TYPES = (
@@ -45,16 +41,6 @@ PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
 RETENTION = {
     name: [tier.kept_s - tier.kept_s % tier.step_s for tier in tiers]
     for name, tiers in (("global", GLOBAL), ("basic", BASIC), ("detailed", DETAILED))
-}
-#: What came and went, by the columns of the totals.
-CHURN: Mapping[str, tuple[str, ...]] = {
-    "channel_closed": ("channels_closed",),
-    "channel_created": ("channels_opened",),
-    "connection_closed": ("connections_closed",),
-    "connection_created": ("connections_opened",),
-    "queue_created": ("queues_created",),
-    "queue_declared": ("queues_declared",),
-    "queue_deleted": ("queues_deleted",),
 }
 NO_TOTALS = {
     key: value for name in DEPTHS for key, value in ((name, 0), (f"{name}_details", NO_RATE))
@@ -96,12 +82,6 @@ def seen_sums(call: HttpCall) -> list[Tracked]:
     return [one for one in vhosts if call.identity.sees_vhost(one.text("name"))]
 
 
-def every(kind: Kind) -> list[Tracked]:
-    """Return the objects of a kind."""
-    table = kind.table
-    return [Tracked(table, slot) for slot in table.ordered()]
-
-
 def totals(call: HttpCall) -> JsonObject:
     """Return the sums of the queues that the user sees, with their rates."""
     seen = seen_sums(call)
@@ -125,14 +105,6 @@ def objects(call: HttpCall) -> JsonObject:
             else sum(identity.sees_user(table.text("user", slot)) for slot in table.ordered())
         )
     return found
-
-
-def churn(call: HttpCall) -> JsonObject:
-    """Return what came and went; users that do not see everything see none of it."""
-    if not call.identity.sees_all:
-        return {**dict.fromkeys(CHURN, 0), **{f"{name}_details": NO_RATE for name in CHURN}}
-    (one,) = every(call.state.totals)
-    return counted(one, CHURN, window(call.query, NODE))
 
 
 def versions(settings: ConsoleSettings) -> JsonObject:

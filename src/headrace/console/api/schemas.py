@@ -100,6 +100,9 @@ NODE = record(
     being_drained=FLAG,
     partitions={"type": "array"},
     applications={"type": "array", "items": record(name=TEXT, version=TEXT)},
+    connection_created=WHOLE,
+    queue_created=WHOLE,
+    queue_deleted=WHOLE,
 )
 QUEUE = record(
     name=TEXT,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
+from headrace.console.http.errors import not_found
+
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
@@ -13,6 +15,20 @@ if TYPE_CHECKING:
 def node_name() -> str:
     """Return the name of the node in RabbitMQ's form."""
     return f"headrace@{platform.node()}"
+
+
+def check_node(call: HttpCall) -> None:
+    """Refuse the name of another node in a path.
+
+    Nagios' plugins ask for ``rabbit@`` and the name of the machine, whatever the node's name is.
+
+    Raises:
+        HttpError: this is not the node.
+    """
+    name = call.path["node"]
+    short = platform.node().partition(".")[0]
+    if name not in (node_name(), f"rabbit@{platform.node()}", f"rabbit@{short}"):
+        raise not_found()
 
 
 async def cluster_name(call: HttpCall) -> str:

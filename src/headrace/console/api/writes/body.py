@@ -112,7 +112,7 @@ def asked(call: HttpCall, name: str) -> bool:
     Raises:
         HttpError: it is neither true nor false.
     """
-    value = call.query.get(name, "false")
+    value = call.query.get(name, "false").lower()  # Clients in Python send True.
     if value not in ("true", "false"):
         raise bad_request(f"'{name}' is not true or false")
     return value == "true"

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.node import node_name
+from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import absent
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import no_content, written
-from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.errors import HttpError
 from headrace.console.http.routes import ADMINISTRATOR, Route
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ async def start_vhost(call: HttpCall) -> object:
     """Accept to start a virtual host on this node: it runs."""
     with absent():
         await call.ask("show vhost", vhost=call.path["vhost"])
-    if call.path["node"] != node_name():
-        raise not_found()
+    check_node(call)
     return no_content()
 
 
