@@ -82,6 +82,8 @@ def path_of(route: Route, values: Mapping[str, str] = VALUES) -> str:
 def test_every_route_by_every_tag(console: LocalConsole, route: Route, tag: str) -> None:
     answer = console.ask("GET", path_of(route), user=(tag, SECRET))
     allowed = route.tag == NOBODY or tag in ALLOWED[route.tag]
+    if route.payloads and tag == VIEWER:
+        allowed = False
     assert (answer.status != 401) is allowed, answer.body
     if not allowed:
         assert answer.json["error"] == "not_authorised"
@@ -158,6 +160,13 @@ def test_a_viewer_changes_nothing() -> None:
         route = Route(method, "/", READ[0].handler, MANAGEMENT, "", "")
         assert not route.allows((VIEWER,))
         assert route.allows((VIEWER, MANAGEMENT))
+
+
+def test_only_browsing_shows_payloads() -> None:
+    shown = {route.path for route in ROUTES if route.payloads}
+    start = "/api/headrace/queues/{vhost}/{queue}"
+    browsing = {f"{start}/messages", f"{start}/messages/{{position}}/body"}
+    assert shown == {*browsing, f"{start}/dead-letters"}
 
 
 def test_a_user_without_tags_is_no_user_of_the_console(console: LocalConsole) -> None:

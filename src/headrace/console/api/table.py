@@ -16,6 +16,7 @@ from headrace.console.api import (
     users,
     vhosts,
 )
+from headrace.console.api.own import browse, dead_letters, errands
 from headrace.console.api.writes import clients as closing
 from headrace.console.api.writes import definitions as imports
 from headrace.console.api.writes import exchanges as exchange_writes
@@ -49,6 +50,9 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *rule_writes.ROUTES,
         *closing.ROUTES,
         *imports.ROUTES,
+        *browse.ROUTES,
+        *errands.ROUTES,
+        *dead_letters.ROUTES,
     )
 )
 

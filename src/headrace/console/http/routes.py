@@ -64,6 +64,7 @@ class Route:
     body_max: int = BODY_BYTES_MAX
     paged: bool = False  # The answer is a list with filters, order and pages.
     aliases: tuple[str, ...] = ()
+    payloads: bool = False  # It shows messages, which viewers do not see.
     page: bool = False  # For a person with a browser: HTML, and a session instead of a password.
 
     def allows(self, tags: Iterable[str]) -> bool:
@@ -74,7 +75,7 @@ class Route:
         if self.tag == NOBODY:
             return True
         held = set(tags)
-        if self.method not in SAFE:
+        if self.method not in SAFE or self.payloads:
             held.discard(VIEWER)
         return not ALLOWED[self.tag].isdisjoint(held)
 

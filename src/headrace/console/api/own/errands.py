@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errands: move, copy, requeue and delete messages by selector, each as one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import absent, rows_of
+from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, schema
+from headrace.console.http.answers import Answer, Listed, no_content
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import MANAGEMENT, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+KINDS = ("move", "copy", "requeue", "delete")
+WITH_TARGET = ("move", "copy")
+ONE = "/api/headrace/errands/{vhost}/{id}"
+
+
+async def begin(call: HttpCall) -> object:
+    """Begin an errand on the messages of a queue; 202 with its id, or 200 when it is over."""
+    done = await run(call, await Body.of(call, "do"))
+    running = done.get("state") in ("choosing", "moving")
+    return Answer(202 if running else 200, done)
+
+
+async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
+    """Begin an errand; return what is known of it.
+
+    Raises:
+        HttpError: a field is wrong, or there is no such queue.
+    """
+    do = body.text("do")
+    if do not in KINDS:
+        raise bad_request(f"'do' is one of {', '.join(KINDS)}")
+    if do in WITH_TARGET and not body.text("to"):
+        raise bad_request("'to' is the queue that the messages go to")
+    fields: JsonObject = {
+        "vhost": call.path["vhost"],
+        "from": call.path["queue"],
+        "to": body.text("to") or None if do in WITH_TARGET else None,
+        "selector": body.text("selector") or None,
+        "count": body.number("count"),
+        "first": body.number("first"),
+        "last": body.number("last"),
+        "dry_run": body.flag("dry_run"),
+        "id": body.text("id") or secrets.token_hex(8),
+        "wait": wait,
+    }
+    with absent():
+        return await call.ask(f"{do} messages", **fields)
+
+
+async def list_errands(call: HttpCall) -> object:
+    """Return the errands that run."""
+    return Listed(await rows_of(call, "list errands"), ("vhost", "id"))
+
+
+async def show(call: HttpCall) -> object:
+    """Return the progress of an errand, or its result."""
+    with absent():
+        return await call.ask("show errand", vhost=call.path["vhost"], id=call.path["id"])
+
+
+async def cancel(call: HttpCall) -> object:
+    """Cancel an errand, unless it is decided."""
+    with absent():
+        await call.ask("cancel errand", vhost=call.path["vhost"], id=call.path["id"])
+    return no_content()
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/headrace/queues/{vhost}/{queue}/errands",
+        begin,
+        MANAGEMENT,
+        "read on the queue, write on the target",
+        "Move, copy, requeue or delete messages: all or none. `dry_run` counts them.",
+        body=schema(
+            ("do",),
+            do={"enum": list(KINDS)},
+            to=STRING,
+            selector=STRING,
+            count=INTEGER,
+            first=INTEGER,
+            last=INTEGER,
+            dry_run=BOOLEAN,
+            id=STRING,
+        ),
+    ),
+    Route(
+        "GET",
+        "/api/headrace/errands",
+        list_errands,
+        MANAGEMENT,
+        "access to the virtual host",
+        "The errands that run.",
+        paged=True,
+    ),
+    Route("GET", ONE, show, MANAGEMENT, "read on the queue", "The progress of an errand."),
+    Route("DELETE", ONE, cancel, MANAGEMENT, "read on the queue", "Cancel an errand."),
+)
