@@ -259,6 +259,7 @@ LOOKING = {
     *(f"list {kind}" for kind in ("connections", "channels", "consumers", "permissions")),
     *("list topic permissions", "list global parameters", "list alarms"),
     *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
+    *("route", "show topology"),
 }
 
 

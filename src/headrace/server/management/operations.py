@@ -14,6 +14,7 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
+from headrace.server.management.reads import logs, routes, settings
 from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import accounts, errands, messages, parameters, topology
 
@@ -26,12 +27,15 @@ OPERATIONS: dict[str, Operation] = {
     **errands.OPERATIONS,
     **events.OPERATIONS,
     **logins.OPERATIONS,
+    **logs.OPERATIONS,
     **messages.OPERATIONS,
     **objects.OPERATIONS,
     **parameters.OPERATIONS,
     **peek.OPERATIONS,
+    **routes.OPERATIONS,
     **sampling.OPERATIONS,
     **service.OPERATIONS,
+    **settings.OPERATIONS,
     **topology.OPERATIONS,
     **tracing.OPERATIONS,
 }

@@ -87,6 +87,10 @@ RULES: dict[str, Rule] = {
     "events": Rule(LOOK),
     "sample": Rule(LOOK),
     "list alarms": Rule(MONITOR),
+    "route": Rule(LOOK),
+    "show topology": Rule(LOOK),
+    "list settings": Rule(ADMINISTER),
+    "show log": Rule(ADMINISTER),
     "list users": Rule(ADMINISTER),
     "show user": Rule(ADMINISTER),
     # Queues, exchanges, bindings.

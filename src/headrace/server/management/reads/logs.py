@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that shows the last lines of the broker's log, or of the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Operation
+
+LINES, LINES_MAX = 200, 2000
+READ_OCTETS = 1 << 20  # Of the end of a file.
+LINE_CHARACTERS_MAX = 4096
+BROKER, AUDIT = "broker", "audit"
+
+
+async def show_log(call: Call) -> Answered:
+    """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
+
+    A file is read on a thread: its disk may be slow.
+    """
+    count = call.number("count", LINES, least=1, most=LINES_MAX)
+    path = path_of(call, call.text("of", BROKER))
+    try:
+        lines = await asyncio.to_thread(last_lines, path, count)
+    except OSError as error:
+        call.refuse("precondition", f"{path}: {error.strerror}")
+    for line in lines:
+        await call.tell({"line": line[:LINE_CHARACTERS_MAX]})
+    return {"items": len(lines), "file": str(path)}
+
+
+def path_of(call: Call, which: str) -> Path:
+    """Return the file of a log."""
+    if which not in (BROKER, AUDIT):
+        call.refuse("bad-request", f"'of' is {BROKER} or {AUDIT}")
+    if which == AUDIT:
+        file = call.broker.audit.file
+        if file is None:
+            call.refuse("precondition", "there is no audit log: the setting audit_log is empty")
+        return file.path
+    logs = call.broker.logs
+    if logs is None or logs.path is None:
+        call.refuse("precondition", "log_file is not set: the log goes to standard error")
+    return logs.path
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """Return the last lines of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is a device or a pipe.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(0, "it is no regular file")
+        start = max(0, facts.st_size - READ_OCTETS)
+        file.seek(start)
+        lines = file.read(READ_OCTETS).splitlines()
+    whole = lines[1:] if start else lines  # The first may be a part.
+    return [line.decode(errors="replace") for line in whole[-count:]]
+
+
+OPERATIONS: dict[str, Operation] = {"show log": show_log}

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on routes: where a message would go, and what is bound around an object."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.queue.queue import Queue
+from headrace.server.config.json_values import as_json
+from headrace.server.management.objects import is_ours
+from headrace.server.management.writes.topology import name_of, table_of
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Operation
+
+QUEUES_SHOWN_MAX = 1000  # Of one route.
+NODES, NODES_MAX = 40, 200  # Of a topology.
+EDGES_MAX = 1000
+EDGES_OF_NODE = 200  # That are looked at, of each object.
+KEYS_MAX = 32  # Further routing keys of one message.
+COPIES = ("CC", "BCC")  # Headers with further routing keys.
+BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
+
+
+# --- Routes ---------------------------------------------------------------------------------------
+
+
+def route(call: Call) -> Answered:
+    """Return the queues that a message would reach. Nothing is published or counted.
+
+    The exchanges match as for a message. Duplicates are not looked for, and where an exchange
+    chooses at random, so does each answer.
+    """
+    vhost = call.vhost()
+    first = vhost.find_exchange(name_of(call, "exchange", ""))
+    key = name_of(call, "routing_key", "")
+    headers = table_of(call.request.get("headers"), "headers")
+    found: dict[Queue, None] = {}
+    vhost.follow(first, key, lambda: headers, found, copies=copies_of(call, headers))
+    queues = [queue for queue in found if not is_ours(queue)]
+    return {
+        "routed": bool(queues),
+        "count": len(queues),
+        "queues": [queue.name for queue in queues[:QUEUES_SHOWN_MAX]],
+    }
+
+
+def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
+    """Return the routing keys in the headers CC and BCC."""
+    found: list[str] = []
+    for name in COPIES:
+        given = headers.get(name, [])
+        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+            call.refuse("bad-request", f"header '{name}' is no list of routing keys")
+        found += given
+    if len(found) > KEYS_MAX:
+        call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")
+    return found
+
+
+# --- Topology -------------------------------------------------------------------------------------
+
+
+def show_topology(call: Call) -> Answered:
+    """Return what is bound around an exchange or a queue, the nearest first.
+
+    Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
+    found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
+    """
+    vhost = call.vhost()
+    kind, name = call.text("kind", EXCHANGE), name_of(call, "name", "")
+    most = call.number("count", NODES, least=1, most=NODES_MAX)
+    start: Destination
+    if kind == EXCHANGE:
+        start = vhost.find_exchange(name)
+    elif kind == QUEUE and name in vhost.queues:
+        start = vhost.queues[name]
+    else:
+        call.refuse("not-found", f"no {kind} '{name}' in vhost '{vhost.name}'")
+    graph = Topology(vhost, most)
+    graph.walk(start)
+    return {"nodes": graph.nodes(), "edges": graph.edges, "cut": graph.cut}
+
+
+class Topology:
+    """The objects around one of them, and the edges between these."""
+
+    def __init__(self, vhost: VirtualHost, most: int) -> None:
+        self._vhost = vhost
+        self._most = most
+        self._places: dict[Destination, int] = {}
+        self._edges: dict[tuple[Destination, Destination, str, object], None] = {}
+        self.edges: list[Answered] = []
+        self.cut = False
+
+    def walk(self, start: Destination) -> None:
+        """Find the nearest objects, and all edges between them."""
+        pending = deque([start])
+        self._places[start] = 0
+        while pending:
+            one = pending.popleft()
+            for source, destination, what, binding in self._around(one):
+                other = destination if source is one else source
+                if other not in self._places:
+                    if len(self._places) >= self._most:
+                        self.cut = True
+                        continue
+                    self._places[other] = len(self._places)
+                    pending.append(other)
+                self._add(source, destination, what, binding)
+
+    def _add(
+        self, source: Destination, destination: Destination, what: str, binding: Binding | None
+    ) -> None:
+        mark = (source, destination, what, binding)
+        if mark in self._edges:
+            return
+        if len(self._edges) >= EDGES_MAX:
+            self.cut = True
+            return
+        self._edges[mark] = None
+        self.edges.append(
+            {
+                "from": self._places[source],
+                "to": self._places[destination],
+                "what": what,
+                "routing_key": "" if binding is None else binding.routing_key,
+                "arguments": {} if binding is None else as_json(binding.arguments or {}),
+            }
+        )
+
+    def _around(
+        self, one: Destination
+    ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
+        """Yield the edges of an object, so many at most."""
+        for binding in self._some(self._vhost.bindings_to(one)):
+            yield binding.source, one, BINDING, binding
+        if isinstance(one, Queue):
+            name, what = one.dead_letter_exchange, DEAD_LETTER
+        else:
+            for binding in self._some(one.bindings):
+                if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
+                    yield one, binding.destination, BINDING, binding
+            name, what = one.alternate, ALTERNATE
+        target = None if name is None else self._vhost.exchanges.get(name)
+        if target is not None:
+            yield one, target, what, None
+
+    def _some(self, bindings: Iterable[Binding]) -> list[Binding]:
+        found = list(itertools.islice(bindings, EDGES_OF_NODE + 1))
+        if len(found) > EDGES_OF_NODE:
+            self.cut = True
+        return found[:EDGES_OF_NODE]
+
+    def nodes(self) -> list[Answered]:
+        """Return the objects in the order of their numbers."""
+        return [
+            {
+                "kind": QUEUE if isinstance(one, Queue) else EXCHANGE,
+                "name": one.name,
+                "type": "" if isinstance(one, Queue) else one.type,
+                "ready": one.message_count() if isinstance(one, Queue) else 0,
+            }
+            for one in self._places
+        ]
+
+
+OPERATIONS: dict[str, Operation] = {"route": route, "show topology": show_topology}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that lists the settings that apply, each with where its value came from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError
+
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Setting
+    from headrace.server.management.call import Call, Operation, Steps
+
+DEFAULT, FILE = "default", "file"
+HIDDEN = "…"  # In the place of a secret.
+
+
+def list_settings(call: Call) -> Steps:
+    """List the settings; a secret one does not show its value."""
+    for row in SETTINGS:
+        value = getattr(call.broker.settings, row.name)
+        yield {
+            "name": row.name,
+            "value": shown(row, value),
+            "default": shown(row, row.default),
+            "source": source_of(row, value),
+            "unit": row.unit,
+            "reload": row.name not in NEEDS_RESTART,
+            "help": row.help,
+        }
+    return {"items": len(SETTINGS)}
+
+
+def shown(row: Setting, value: object) -> object:
+    """Return a value as JSON has it."""
+    if row.secret and value:
+        return HIDDEN
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
+
+
+def source_of(row: Setting, value: object) -> str:
+    """Return the flag, the variable, "file" or "default": the one of them that has the value."""
+    if value == row.default:
+        return DEFAULT
+    words = (row.flag, f"--no-{row.flag[2:]}")
+    if any(word in words or word.startswith(f"{row.flag}=") for word in sys.argv[1:]):
+        return row.flag
+    text = os.environ.get(row.variable)
+    try:
+        if text is not None and row.read(text, row.variable) == value:
+            return row.variable
+    except SettingError:  # It was set after the broker's start.
+        pass
+    return FILE
+
+
+OPERATIONS: dict[str, Operation] = {"list settings": list_settings}
