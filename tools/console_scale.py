@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the console's lists over a broker with many queues.
+"""Measure the console over a broker with many queues.
 
-python tools/console_scale.py --queues 100000
+    PYTHONPATH=build/compiled .venv/bin/python tools/console_scale.py --queues 100000 [--moving 1000]
 
-Starts `headrace serve --console`, declares the queues, and prints the time of requests in
-milliseconds: the median and the longest of several.
+Starts `headrace serve`, declares the queues, measures the delivery latency of W6, and starts
+`headrace console`. Then it prints the time of requests in milliseconds, the median and the longest
+of several: a page of 500 queues sorted by each column, the overview, the plain list. At last it
+measures W6 again, while pages are asked for without a pause. ``--moving``: so many queues get a
+message each between two samples.
 """
 
 from __future__ import annotations
@@ -12,39 +15,221 @@ from __future__ import annotations
 import argparse
 import base64
 import http.client
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.client import blocking
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIST = "/api/queues"
+PAGE = f"{LIST}?page=1&page_size=500"
 PATHS = (
     "/api/overview",
-    "/api/queues?page=1&page_size=500",
-    "/api/queues?page=1&page_size=500&sort=messages&sort_reverse=true",
-    "/api/queues?page=9&page_size=500&sort=name",
-    "/api/queues?page=1&page_size=500&name=99",
-    "/api/queues?page=1&page_size=500&name=7.7$&use_regex=true",
-    "/api/queues?page=1&page_size=500&sort=message_stats.publish_details.rate",
     "/api/vhosts",
+    PAGE,
+    f"{LIST}?page=9&page_size=500",
+    f"{PAGE}&name=99",
+    f"{PAGE}&name=7.7$&use_regex=true",
+    f"{PAGE}&msg_rates_age=600&msg_rates_incr=5",
 )
+BUSY = ("/api/overview", f"{PAGE}&sort=messages&sort_reverse=true", f"{PAGE}&sort=name")
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 TIMEOUT_S = 120.0
+MS = 1000.0
+MANY = 100  # Queues that have a message.
+BUSY_S = 0.1  # Between two requests while W6 is measured.
 
 
-def declare(port: int, count: int) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=100_000)
+    parser.add_argument("--moving", type=int, default=0)
+    parser.add_argument("--runs", type=int, default=11)
+    parser.add_argument("--latency-runs", type=int, default=3)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        socket = directory / "management.sock"
+        serve = ("serve", "--port=0", "--memory", f"--management-socket={socket}")
+        broker = stack.enter_context(started(*serve))
+        declare(broker["amqp"], options.queues)
+        before = latency(broker["amqp"], options.latency_runs)
+        print(f"W6 without a console: {before}")
+        began = time.perf_counter()
+        console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=-1")
+        address = stack.enter_context(started(*console))["http"].removeprefix("http://")
+        while known(address) < options.queues:
+            time.sleep(0.1)
+        waited = time.perf_counter() - began
+        print(f"{options.queues} queues; the console has them all after {waited:.1f} s")
+        if options.moving:
+            stack.enter_context(moving(broker["amqp"], options.moving))
+            time.sleep(11)  # Two samples.
+        measure_requests(address, options.runs)
+        print(f"W6 while the console samples: {latency(broker['amqp'], options.latency_runs)}")
+        with asking(address):
+            print(f"W6 and requests meanwhile: {latency(broker['amqp'], options.latency_runs)}")
+
+
+@contextmanager
+def started(*words: str) -> Iterator[dict[str, str]]:
+    """Run a command of headrace; yield the addresses of its ready line."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        yield json.loads(ready[ready.index("{") :])
+    finally:
+        process.terminate()
+        process.wait(TIMEOUT_S)
+
+
+def declare(url: str, count: int) -> None:
     """Declare the queues, most of them empty."""
-    with blocking.connect(f"amqp://guest:guest@127.0.0.1:{port}/%2F") as connection:
+    with blocking.connect(of(url)) as connection:
         channel = connection.channel()
         for number in range(count):
             channel.declare_queue(f"orders.{number}", durable=False)
-        for number in range(0, count, max(1, count // 100)):
+        for number in range(0, count, max(1, count // MANY)):
             channel.publish(b"message", routing_key=f"orders.{number}")
+
+
+def of(address: str) -> str:
+    """Return the URL of a broker for the guest user."""
+    return f"amqp://guest:guest@{address.rpartition('/')[2]}/%2F"
+
+
+@contextmanager
+def moving(address: str, count: int) -> Iterator[None]:
+    """Publish to so many queues, and take the messages, again and again."""
+    over = threading.Event()
+
+    def work() -> None:
+        with blocking.connect(of(address)) as connection:
+            channel = connection.channel(confirm=False)
+            for number in itertools.cycle(range(count)):
+                channel.publish(b"message", routing_key=f"orders.{number}")
+                if over.is_set():
+                    return
+                if number % 1000 == 999 and over.wait(4.5 * 1000 / count):
+                    return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(TIMEOUT_S)
+
+
+@contextmanager
+def asking(address: str) -> Iterator[None]:
+    """Ask for pages again and again, on two connections."""
+    over = threading.Event()
+
+    def work() -> None:
+        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+        for path in itertools.cycle(BUSY):
+            if over.wait(BUSY_S):
+                break
+            connection.request("GET", path, headers=LOGIN)
+            connection.getresponse().read()
+        connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(TIMEOUT_S)
+
+
+def latency(address: str, runs: int) -> str:
+    """Return the median and the 99th percentile of W6's way, of several runs, in words."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.cli", "bench", of(address), "--workload=W6"]
+        + [f"--runs={runs}", "--time=5", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+    )
+    figures = json.loads(done.stdout)["figures"]
+    way = {name: [round(run) for run in figures[name]["runs"]] for name in ("way_p50", "way_p99")}
+    return f"p50 {way['way_p50']} us, p99 {way['way_p99']} us"
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+def measure_requests(address: str, runs: int) -> None:
+    """Print the times of requests."""
+    for one in PATHS:
+        show(one, *measure(address, one, runs))
+    times = {column: measure(address, sorted_by(column), runs) for column in columns(address)}
+    worst = sorted(times, key=lambda column: times[column][0], reverse=True)
+    print(f"pages sorted by each of {len(times)} columns, the slowest:")
+    for column in worst[:5]:
+        show(sorted_by(column), *times[column])
+    longest = max(longest for _, longest, _ in times.values())
+    print(f"{longest:8.1f} ms is the longest of all of them")
+    first, whole, size = measure_list(address)
+    print(f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, {size:9} bytes  {LIST}")
+    named = f"{LIST}?columns=name,messages,consumers"
+    first, whole, size = measure_list(address, named)
+    print(f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, {size:9} bytes  {named}")
+
+
+def show(path: str, median: float, longest: float, size: int) -> None:
+    """Print the times of a path."""
+    print(f"{median:8.1f} ms, at most {longest:8.1f} ms, {size:9} bytes  {path}")
+
+
+def sorted_by(column: str) -> str:
+    """Return the path of a sorted page."""
+    return f"{PAGE}&sort={column}&sort_reverse=true"
+
+
+def columns(address: str) -> list[str]:
+    """Return the columns of a queue, those inside of objects with dots."""
+    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+    connection.request("GET", f"{LIST}?page=1&page_size=1", headers=LOGIN)
+    row = json.load(connection.getresponse())["items"][0]
+    connection.close()
+    return list(leaves(row, ""))
+
+
+def leaves(row: dict[str, object], before: str) -> Iterator[str]:
+    """Yield the paths of the values of an object."""
+    for name, value in row.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
 
 
 def measure(address: str, path: str, runs: int) -> tuple[float, float, int]:
@@ -57,7 +242,7 @@ def measure(address: str, path: str, runs: int) -> tuple[float, float, int]:
         connection.request("GET", path, headers=LOGIN)
         answer = connection.getresponse()
         body = answer.read()
-        times.append(1000 * (time.perf_counter() - began))
+        times.append(MS * (time.perf_counter() - began))
         if answer.status != 200:
             raise SystemExit(f"{path}: {answer.status} {body!r:.200}")
         size = len(body)
@@ -65,44 +250,28 @@ def measure(address: str, path: str, runs: int) -> tuple[float, float, int]:
     return statistics.median(times), max(times), size
 
 
+def measure_list(address: str, path: str = LIST) -> tuple[float, float, int]:
+    """Return when the first byte and the last one came, in milliseconds, and how many."""
+    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+    began = time.perf_counter()
+    connection.request("GET", path, headers=LOGIN)
+    answer = connection.getresponse()
+    size = len(answer.read(1))
+    first = MS * (time.perf_counter() - began)
+    while piece := answer.read(1 << 20):
+        size += len(piece)
+    whole = MS * (time.perf_counter() - began)
+    connection.close()
+    return first, whole, size
+
+
 def known(address: str) -> int:
     """Return how many queues the console knows."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
-    connection.request("GET", "/api/queues?page=1&page_size=1&columns=name", headers=LOGIN)
+    connection.request("GET", f"{LIST}?page=1&page_size=1&columns=name", headers=LOGIN)
     found: dict[str, int] = json.load(connection.getresponse())
     connection.close()
     return found["total_count"]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queues", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=11)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, "-m", "headrace.cli", "serve", "--port=0", "--memory"]
-        command += ["--console", "--console-port=0", "--metrics-port=0"]
-        command += [f"--management-socket={Path(directory) / 'management.sock'}"]
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        broker = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-        )
-        try:
-            assert broker.stdout is not None
-            ready = json.loads(broker.stdout.readline().removeprefix("headrace ready "))
-            declare(int(ready["amqp"].rpartition(":")[2]), options.queues)
-            address = ready["http"].removeprefix("http://")
-            began = time.perf_counter()
-            while known(address) < options.queues:
-                time.sleep(0.1)
-            waited = time.perf_counter() - began
-            print(f"{options.queues} queues; the list had them all after {waited:.1f} s")
-            for one in PATHS:
-                median, longest, size = measure(address, one, options.runs)
-                print(f"{median:8.1f} ms, at most {longest:8.1f} ms, {size:9} bytes  {one}")
-        finally:
-            broker.terminate()
-            broker.wait(TIMEOUT_S)
 
 
 if __name__ == "__main__":
