@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the console over a broker with many queues.
 
-    PYTHONPATH=build/compiled .venv/bin/python tools/console_scale.py --queues 100000 [--moving 1000]
+    PYTHONPATH=build/compiled .venv/bin/python tools/console_scale.py [--moving 1000]
 
 Starts `headrace serve`, declares the queues, measures the delivery latency of W6, and starts
 `headrace console`. Then it prints the time of requests in milliseconds, the median and the longest
@@ -170,8 +170,10 @@ def asking(address: str) -> Iterator[None]:
 def latency(address: str, runs: int) -> str:
     """Return the median and the 99th percentile of W6's way, of several runs, in words."""
     done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli", "bench", of(address), "--workload=W6"]
-        + [f"--runs={runs}", "--time=5", "--json"],
+        [
+            *(sys.executable, "-m", "headrace.cli", "bench", of(address)),
+            *("--workload=W6", f"--runs={runs}", "--time=5", "--json"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

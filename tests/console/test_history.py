@@ -47,7 +47,7 @@ def state_of(console: LocalConsole) -> Any:
 
 def series(console: LocalConsole, kind: str, key: tuple[str, ...], span: str) -> dict[str, Any]:
     """Return what is known of columns of a series, without the steps of which nothing is."""
-    names = ("ready", "published")
+    names = ("ready", "publish")
     found = state_of(console).history.series(kind, key, names, span)
     times, columns = console.run(found)
     assert set(columns) == set(names)
@@ -131,7 +131,7 @@ def test_a_series_is_told_at_once(tmp_path: Path) -> None:
             assert console.get("/api/queues/%2F/orders")["messages"] == 3
             assert state_of(console).queues.table.find(*QUEUE) is not None
             found = series(console, kind, key, "1m")
-            assert set(found) == {"ready", "published"}
+            assert set(found) == {"ready", "publish"}
         assert series(console, "queue", ("/", "no such"), "1m")["ready"] == []
         for span, count in (("1m", 12), ("1h", 60), ("1d", 288), ("30d", 360)):
             times, _ = console.run(
@@ -150,7 +150,7 @@ def test_the_history_survives_the_console(tmp_path: Path) -> None:
         for kind, key in (("queue", QUEUE), ("vhost", ("/",)), ("totals", ("totals",))):
             found = series(console, kind, key, "1d")
             assert found["ready"][-1] == 5, kind
-            assert sum(found["published"]) == pytest.approx(5 / MINUTE_S), kind
+            assert sum(found["publish"]) == pytest.approx(5 / MINUTE_S), kind
 
 
 def test_damage_costs_the_history_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

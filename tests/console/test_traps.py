@@ -43,7 +43,7 @@ def values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from values(one, f"{path}[]")
 
 
-FLOATS = ("rate", "avg", "avg_rate")
+FLOATS = ("rate", "avg", "avg_rate", "consumer_capacity", "consumer_utilisation")
 
 
 @pytest.mark.parametrize(

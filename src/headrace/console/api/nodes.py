@@ -8,21 +8,30 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.node import check_node, cluster_name, node_name
-from headrace.console.api.common.samples import NO_RATE, NODE, window
+from headrace.console.api.common.node import (
+    check_node,
+    cluster_name,
+    exchange_types,
+    node_name,
+)
+from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
 from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
 from headrace.console.state.machine import Machine
-from headrace.console.state.sampling import NODE as NODE_TABLE
 from headrace.console.state.table import Tracked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
+    from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
 MEMORY, DISK = "memory", "disk"  # In the texts of alarms.
-SAMPLED = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+SAMPLED = {
+    name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+}
 
 
 async def list_nodes(call: HttpCall) -> object:
@@ -69,7 +78,7 @@ async def node(call: HttpCall) -> JsonObject:
         "sockets_used": machine.sockets,
         "sockets_total": machine.open_files_max,
         "proc_used": machine.threads,
-        "proc_total": machine.threads,
+        "proc_total": machine.threads_max,
         "partitions": [],
         "cluster_links": [],
         "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
@@ -79,7 +88,7 @@ async def node(call: HttpCall) -> JsonObject:
         "rabbitmq_version": call.settings.rabbitmq_version,
         "product_version": __version__,
         "auth_mechanisms": [],
-        "exchange_types": [],
+        "exchange_types": exchange_types(),
         "contexts": [],
         "db_dir": status["data"] or "",
         "log_files": [],
@@ -87,14 +96,17 @@ async def node(call: HttpCall) -> JsonObject:
         "metrics_gc_queue_length": {},
         **churn(call),
     }
-    wanted = window(call.query, NODE)
-    table = call.state.node.table
-    slot = table.find(NODE_TABLE)
-    for name in SAMPLED:
-        found[f"{name}_details"] = (
-            NO_RATE if slot is None else Tracked(table, slot).details((name,), wanted)
-        )
+    found.update(rates_of(call.state.node, call.query))
     return found
+
+
+def rates_of(nodes: Kind, query: Mapping[str, str]) -> JsonObject:
+    """Return the numbers of the one node with their rates."""
+    table, columns = nodes.table, SAMPLED
+    slots = table.ordered()
+    if not slots:  # The process has not been looked at yet.
+        return {f"{name}_details": NO_RATE for name in columns}
+    return counted(Tracked(table, slots[0]), columns, window(query, NODE))
 
 
 async def show_memory(call: HttpCall) -> object:

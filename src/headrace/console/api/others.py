@@ -13,6 +13,7 @@ from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, 
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 # What the broker can do, by RabbitMQ's names of feature flags.
 FLAGS = {
@@ -31,6 +32,9 @@ FLAGS = {
     "user_limits": "Limits of users",
     "virtual_host_metadata": "Metadata of virtual hosts",
 }
+
+#: RabbitMQ's names of protocols.
+PROTOCOLS = {"0-8": "amqp08", "0-9": "amqp09", "0-9-1": "amqp091", "0-10": "amqp010"}
 
 
 async def empty(call: HttpCall) -> object:
@@ -61,9 +65,32 @@ async def version(call: HttpCall) -> object:
 
 
 async def attempts(call: HttpCall) -> object:
-    """Return no attempts to log in: the audit log has them."""
+    """Return the logins by protocol since the broker was started."""
+    return Listed([one for one in await logins(call) if not one["remote_address"]], ())
+
+
+async def attempts_by_source(call: HttpCall) -> object:
+    """Return the logins by protocol, address and user: those of the last 1,000 sources."""
+    return Listed([one for one in await logins(call) if one["remote_address"]], ())
+
+
+async def logins(call: HttpCall) -> list[JsonObject]:
+    """Return the logins as RabbitMQ describes them."""
     check_node(call)
-    return Listed([])
+    found = []
+    for one in await call.state.logins.all():
+        succeeded, failed = one.number("succeeded"), one.number("failed")
+        found.append(
+            {
+                "remote_address": one.text("host"),
+                "username": one.text("user"),
+                "protocol": PROTOCOLS.get(one.text("protocol"), one.text("protocol")),
+                "auth_attempts": succeeded + failed,
+                "auth_attempts_failed": failed,
+                "auth_attempts_succeeded": succeeded,
+            }
+        )
+    return found
 
 
 async def top(call: HttpCall) -> object:
@@ -107,8 +134,15 @@ ROUTES = (
         paged=True,
     ),
     *(
-        Route("GET", path, attempts, MONITORING, "", "None: the audit log has logins.", paged=True)
-        for path in ("/api/auth/attempts/{node}", "/api/auth/attempts/{node}/source")
+        Route("GET", path, handler, MONITORING, "", summary, paged=True)
+        for path, handler, summary in (
+            ("/api/auth/attempts/{node}", attempts, "The logins by protocol."),
+            (
+                "/api/auth/attempts/{node}/source",
+                attempts_by_source,
+                "The logins by protocol, address and user, of the last 1,000 of them.",
+            ),
+        )
     ),
     Route("GET", "/api/version", version, MANAGEMENT, "", "The version of the API."),
     Route("GET", "/api/top/{node}", top, MONITORING, "", "No processes: there is no Erlang."),

@@ -7,7 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.node import cluster_name, exchange_types, node_name
 from headrace.console.api.common.samples import (
     DEPTHS,
     NO_RATE,
@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
-EXCHANGE_TYPES = (
-    "direct",
-    "fanout",
-    "headers",
-    "topic",
-    "x-consistent-hash",
-    "x-delayed-message",
-    "x-modulus-hash",
-    "x-random",
-    "x-recent-history",
-)
 PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
 RETENTION = {
     name: [tier.kept_s - tier.kept_s % tier.step_s for tier in tiers]
@@ -63,9 +52,7 @@ async def show(call: HttpCall) -> object:
         "rates_mode": "basic",
         "statistics_db_event_queue": 0,
         "sample_retention_policies": RETENTION,
-        "exchange_types": [
-            {"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES
-        ],
+        "exchange_types": exchange_types(),
         **totals(call),
         "object_totals": objects(call),
         "churn_rates": churn(call),

@@ -27,7 +27,7 @@ from headrace.console.state.history_file import (
     together,
 )
 from headrace.console.state.sampling import NODE, QUEUE, TOTALS, VHOST
-from headrace.console.state.table import key_of
+from headrace.console.state.table import LATE_MS, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -285,9 +285,11 @@ def fill_from_memory(
             continue
         values = table.at(slot, (name,), moments)
         for place, moment in enumerate(moments[:-1]):
-            if moment < since_ms:
+            seconds = (moment - moments[place + 1]) / MS
+            if moment + LATE_MS < since_ms and not (name in GAUGES and not place):
                 break
-            change = values[place] - values[place + 1]
-            seconds = max((moment - moments[place + 1]) / MS, SAMPLE_S)
-            value = values[place] if name in GAUGES else change / seconds
-            column[len(column) - 1 - place] = value
+            if name in GAUGES:
+                column[len(column) - 1 - place] = values[place]
+            elif seconds >= SAMPLE_S:  # Else the last step has just begun.
+                change = values[place] - values[place + 1]
+                column[len(column) - 1 - place] = change / seconds

@@ -25,16 +25,20 @@ class Machine:
         place = Path("/proc") / str(status["pid"])
         self.pid = str(status["pid"])
         self.resident = status["memory_used"]
-        self.open_files = self.open_files_max = self.sockets = self.threads = 0
+        self.open_files = self.open_files_max = self.sockets = 0
+        self.threads = self.threads_max = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
             self.resident = int((place / "statm").read_text().split()[1]) * PAGE
             names = [target_of(entry) for entry in (place / "fd").iterdir()]
             self.open_files = len(names)
             self.sockets = sum(name.startswith("socket:") for name in names)
             self.threads = len(list((place / "task").iterdir()))
+            self.threads_max = int(Path("/proc/sys/kernel/threads-max").read_text())
             for line in (place / "limits").read_text().splitlines():
                 if line.startswith("Max open files"):
                     self.open_files_max = int(line.split()[3])
+                elif line.startswith("Max processes") and line.split()[2].isdecimal():
+                    self.threads_max = min(self.threads_max, int(line.split()[2]))
         self.disk_free = 0
         with contextlib.suppress(OSError, TypeError):
             found = os.statvfs(status["data"])

@@ -104,6 +104,8 @@ class State:
         self.history = History(history)
         self.node = Kind(self, sampling.NODE)
         self.totals = Kind(self, sampling.TOTALS)
+        self.protocols = Kind(self, sampling.PROTOCOL)
+        self.logins = Kind(self, sampling.LOGINS)
         self.vhosts = Kind(self, sampling.VHOST)
         self.queues = Kind(self, sampling.QUEUE)
         self.exchanges = Kind(self, sampling.EXCHANGE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, Frames, Tier, made
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, Frames, Tier, joined, made
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NUMBER_BYTES = 8
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
+Changes = dict[str, "Sequence[int]"]  # By column.
 LATE_MS = 1000  # So much later a sample may be than its moment.
 
 
@@ -61,7 +62,8 @@ class Table:
         self.now_ms = 0  # When the last sample was taken, in Unix time.
         self._free: list[int] = []
         self._ordered: list[int] | None = None
-        self._parts: list[tuple[Sequence[int], dict[str, Sequence[int]]]] = []
+        self._parts: list[tuple[Sequence[int], Changes]] = []  # Of a sample,
+        self._more: list[tuple[Sequence[int], Changes]] = []  # and what it has more of them.
         self._ended: list[int] = []
         self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Until the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
@@ -72,14 +74,17 @@ class Table:
 
     # --- What a sample changes -------------------------------------------------------------------
 
-    def take(self, part: Part, now_ms: int) -> None:
-        """Take the changes of a part."""
+    def take(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
+        """Take a part; return the changes of its numbers, by column.
+
+        Within a sample an object is in one part, and may be in one that has ``more`` of it.
+        """
         new = self._take_new(part, now_ms) if part.new else set()
         slots = [self.slots.get(number, -1) for number in part.ids]
+        changes: Changes = {}
         if -1 in slots or not slots:
             self._take_gone(part.gone)
-            return
-        changes: dict[str, Sequence[int]] = {}
+            return changes
         for name, values in part.columns.items():
             column = self.columns.get(name)
             if column is None:
@@ -97,8 +102,9 @@ class Table:
             for slot in new:  # How long they have not changed is unknown.
                 self.moved_ms[slot] = NEVER
         if changes:
-            self._parts.append((part.ids, changes))
+            (self._more if more else self._parts).append((part.ids, changes))
         self._take_gone(part.gone)
+        return changes
 
     def _take_new(self, part: Part, now_ms: int) -> set[int]:
         found = set()
@@ -160,8 +166,10 @@ class Table:
         frame = None
         if self.now_ms:
             frame = made(self.now_ms, now_ms, self._parts)
+            if self._more:
+                frame = joined((frame, made(self.now_ms, now_ms, self._more)))
             self.frames.add(frame)
-        self._parts = []
+        self._parts, self._more = [], []
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []
         self.now_ms = now_ms

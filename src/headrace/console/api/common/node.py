@@ -10,6 +10,24 @@ from headrace.console.http.errors import not_found
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+EXCHANGE_TYPES = (
+    "direct",
+    "fanout",
+    "headers",
+    "topic",
+    "x-consistent-hash",
+    "x-delayed-message",
+    "x-modulus-hash",
+    "x-random",
+    "x-recent-history",
+)
+
+
+def exchange_types() -> list[JsonObject]:
+    """Return the types of exchanges."""
+    return [{"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES]
 
 
 def node_name() -> str:

@@ -20,6 +20,9 @@ class Policies:
             (row["vhost"], row["kind"], row["name"]): row["definition"] for row in rows
         }
 
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
     def of(self, one: Tracked) -> JsonObject:
         """Return what the policies of a queue define together."""
         vhost = one.text("vhost")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: Numbers of a queue, by their columns.
 NUMBERS: Mapping[str, tuple[str, ...]] = {
     "consumers": ("consumers",),
+    "memory": ("memory",),
     "message_bytes": ("ready_bytes", "unacked_bytes"),
     "message_bytes_ready": ("ready_bytes",),
     "message_bytes_unacknowledged": ("unacked_bytes",),
@@ -41,6 +42,7 @@ FIELDS: Mapping[str, object] = {
     **dict.fromkeys(("policy", "operator_policy")),
 }
 RATE = "_details.rate"
+WHOLE = 1000  # Per mille.
 
 
 class QueueRows:
@@ -90,7 +92,7 @@ class QueueRows:
         row["effective_policy_definition"] = self._policies.of(one) if row["policy"] else {}
         row["idle_since"] = idle_since(one)
         self._numbers.put(row, one)
-        row["memory"] = row["message_bytes"]
+        self._put_shares(row, slot)
         row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
         self._depths.put(row, one)
         if not self._is_short:
@@ -100,6 +102,12 @@ class QueueRows:
             self._stats.put_details(stats, one)
             row["message_stats"] = stats
         return row
+
+    def _put_shares(self, row: JsonObject, slot: int) -> None:
+        """Put the time that consumers could take, and the age of the oldest message."""
+        share = self._table.number(slot, "utilisation") / WHOLE
+        row["consumer_capacity"] = row["consumer_utilisation"] = share
+        row["head_message_timestamp"] = self._table.number(slot, "oldest_ms") // MS or None
 
     def key(self, column: str) -> Callable[[int], object]:
         """Return what queues are sorted by, without rows being made; a missing field is 0."""
@@ -112,7 +120,7 @@ class QueueRows:
             return table.moved_ms.__getitem__
         if first == "arguments":
             return lambda slot: inner(table.field("arguments", slot), rest)
-        if first == "effective_policy_definition":
+        if first == "effective_policy_definition" and rest and self._policies:
             return lambda slot: inner(self._policies.of(Tracked(table, slot)), rest)
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
         if first == "message_stats":
@@ -126,7 +134,9 @@ class QueueRows:
 
 #: Numbers of which a row is made in another way.
 SAME_NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "memory": ("ready_bytes", "unacked_bytes"),
+    "consumer_capacity": ("utilisation",),
+    "consumer_utilisation": ("utilisation",),
+    "head_message_timestamp": ("oldest_ms",),
     "message_bytes_persistent": ("ready_bytes", "unacked_bytes"),
 }
 
@@ -142,8 +152,8 @@ def inner(value: object, path: str) -> object:
 
 
 def idle_since(one: Tracked) -> str | None:
-    """Return when a queue was last seen to change; None where that is now, or unknown."""
-    at_ms = one.moved_ms
-    if not at_ms or one.table.now_ms - at_ms < SAMPLE_S * MS:
+    """Return when a queue was last seen to change, or was seen first; None where that is now."""
+    at_ms = one.moved_ms or one.born_ms
+    if one.table.now_ms - at_ms < SAMPLE_S * MS:
         return None
     return datetime.fromtimestamp(at_ms / MS, UTC).isoformat(timespec="milliseconds")

@@ -41,11 +41,6 @@ COUNTERS: Mapping[str, Columns] = {
     "ack": ("ack",),
 }
 DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
-OLDER: Mapping[str, Columns] = {
-    "publish": ("published",),
-    "deliver_get": ("delivered",),
-    "ack": ("acknowledged",),
-}
 PARAMETERS = tuple(
     Parameter(f"{kind}_{what}", about, "integer")
     for kind in (LENGTHS, MESSAGE_RATES)
@@ -59,11 +54,7 @@ PARAMETERS = tuple(
 def counters_of(table: Table) -> dict[str, Columns]:
     """Return the counters of messages that a kind of objects has, with their columns."""
     known = table.columns.keys()
-    found = {name: columns for name, columns in COUNTERS.items() if known >= set(columns)}
-    for name, columns in OLDER.items():
-        if name not in found and known >= set(columns):
-            found[name] = columns
-    return found
+    return {name: columns for name, columns in COUNTERS.items() if known >= set(columns)}
 
 
 def window(query: Mapping[str, str], kind: str) -> Window | None:
