@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
+from headrace.console.api.openapi import DIFFERENCES
 from headrace.console.api.schemas import EMPTY, SCHEMAS
 from headrace.console.api.table import ROUTES
 
@@ -79,6 +80,12 @@ def test_answers_have_what_strict_decoders_need(console: LocalConsole, places, t
 
 def test_every_schema_is_of_a_route() -> None:
     assert set(SCHEMAS) <= {route.path for route in ROUTES if route.method == "GET"}
+
+
+def test_differences_are_those_of_routes() -> None:
+    known = {f"{route.method} {route.path}" for route in ROUTES}
+    assert set(DIFFERENCES) <= known
+    assert all(text.partition(":")[0] in ("part", "no") for text in DIFFERENCES.values())
 
 
 def test_the_document_has_every_route(console: LocalConsole) -> None:

@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import pytest
 
+from headrace.console.api.table import ROUTES
 from headrace.console.http.headers import ALWAYS
+from headrace.console.http.routes import SAFE
 from support.console import LocalConsole, basic
+
+if TYPE_CHECKING:
+    from headrace.console.http.routes import Route
 
 OVER_HEADERS = {f"x-{number}": "v" * 4000 for number in range(5)}
 REQUESTS = [
@@ -101,15 +109,21 @@ def test_a_rebound_name_reaches_nothing(console: LocalConsole, host: str) -> Non
     assert console.ask("GET", "/api/whoami", headers={"Host": host}).status == 421
 
 
+BODY = b'{"type":"topic","tags":"","password":"of-a-foreign-page","value":1,"name":"x"}'
+WRITES = [route for route in ROUTES if route.method not in SAFE]
+
+
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_a_foreign_page_changes_nothing(console: LocalConsole, site: str) -> None:
+@pytest.mark.parametrize("route", WRITES, ids=lambda route: f"{route.method} {route.path}")
+def test_a_foreign_page_changes_nothing(console: LocalConsole, route: Route, site: str) -> None:
     """A browser adds the remembered password to a form that another site posts."""
+    names = {"vhost": "%2F", "user": "guest", "username": "guest", "exchange": "amq.topic"}
+    path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "foreign"), route.path)
+    before = console.get("/api/definitions")
     headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"}
-    for method in ("PUT", "DELETE"):
-        answer = console.ask(method, "/api/queues/%2F/foreign", b"{}", headers=headers)
-        assert answer.status == 403
-        assert "another site" in answer.json["reason"]
-    assert console.ask("GET", "/api/queues/%2F/foreign").status == 404
+    answer = console.ask(route.method, path, BODY, headers=headers)
+    assert (answer.status, "another site" in answer.json["reason"]) == (403, True)
+    assert console.get("/api/definitions") == before
 
 
 def test_http_1_0_and_pipelined_requests(console: LocalConsole) -> None:

@@ -47,6 +47,12 @@ def test_lists_of_all_and_of_one_virtual_host(console: LocalConsole) -> None:
         assert (answer.status, answer.json["error"]) == (404, "not_found")
 
 
+def test_lists_of_one_declarer(console: LocalConsole) -> None:
+    assert len(console.get("/api/users/guest/queues")) == len(NAMES)
+    assert console.get("/api/users/no-one/queues") == []
+    assert console.get("/api/users/guest/queues?page=1&page_size=2")["page_count"] == 4
+
+
 def test_a_page_has_the_counts(console: LocalConsole) -> None:
     page = console.get("/api/queues?page=2&page_size=3&sort=name")
     items = page.pop("items")

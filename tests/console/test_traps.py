@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 
@@ -239,3 +240,22 @@ def test_connections_channels_and_consumers_name_each_other(console: LocalConsol
     assert console.get("/api/vhosts/%2F/connections") == [connection]
     assert console.get("/api/connections/username/guest") == [connection]
     assert console.get("/api/connections/username/other") == []
+
+
+def test_settings_are_told_without_secrets(console: LocalConsole) -> None:
+    found = console.get("/api/config/effective")
+    assert found["default_vhost"] == "/"
+    assert found["default_pass"] == "…"
+    assert "guest" not in [value for name, value in found.items() if name != "default_user"]
+
+
+def test_no_sessions_of_amqp_1_0(console: LocalConsole) -> None:
+    with blocking.connect(console.broker.url):
+        row = console.get("/api/connections")[0]
+        path = f"/api/connections/{quote(row['name'], safe='')}/sessions"
+        answer = console.ask("GET", path)
+        assert (answer.status, answer.json["reason"]) == (
+            400,
+            "connection does not use AMQP 1.0",
+        )
+    assert console.ask("GET", "/api/connections/none/sessions").status == 404

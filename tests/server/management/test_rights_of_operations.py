@@ -103,6 +103,12 @@ def test_guest_has_no_rights_from_elsewhere_with_a_ticket_got_here(
     assert refusal(guest, "whoami", peer="nowhere") == "bad-request"
 
 
+def test_a_ticket_is_good_for_the_address_of_its_login(operator: ManagementClient) -> None:
+    ada = add_user(operator, "ada", "management")
+    assert refusal(ada, "whoami", peer="203.0.113.9:4711") == "refused"
+    assert refusal(ada, "whoami", peer=PEER.rpartition(":")[0] + ":9") == ""
+
+
 def test_a_user_without_a_tag_of_management_is_not_let_in(operator: ManagementClient) -> None:
     with pytest.raises(OperationRefused, match="user 'ada' has none of the tags administrator, "):
         add_user(operator, "ada", "impersonator", {"/": ".*"})

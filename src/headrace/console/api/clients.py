@@ -16,7 +16,7 @@ from headrace.console.api.common.rows import (
 )
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
-from headrace.console.http.errors import not_found
+from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import MANAGEMENT, Route
 
 if TYPE_CHECKING:
@@ -155,6 +155,12 @@ async def channels_of_connection(call: HttpCall) -> object:
     return Listed(mine, ("name",))
 
 
+async def sessions_of_connection(call: HttpCall) -> object:
+    """Answer that a connection has no sessions of AMQP 1.0, as RabbitMQ does."""
+    await find_connection(call, call.path["name"])
+    raise bad_request("connection does not use AMQP 1.0")
+
+
 async def channels(call: HttpCall) -> list[JsonObject]:
     """Return the channels that the user sees, of the virtual host in the path where there is one.
 
@@ -259,6 +265,14 @@ ROUTES = (
         OWN,
         "The channels of a connection.",
         paged=True,
+    ),
+    Route(
+        "GET",
+        "/api/connections/{name}/sessions",
+        sessions_of_connection,
+        MANAGEMENT,
+        OWN,
+        "400: there is no AMQP 1.0; sessions of 0-10 are channels.",
     ),
     *(
         Route("GET", path, list_channels, MANAGEMENT, permission, summary, paged=True)

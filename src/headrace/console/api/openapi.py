@@ -14,6 +14,59 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
 
+#: What paths do otherwise than RabbitMQ's, by method and path. ``part`` serves what clients need;
+#: ``no`` answers so that clients go on.
+DIFFERENCES: dict[str, str] = {
+    "GET /api/nodes/{node}/memory": "part: messages, and all else",
+    "GET /api/nodes/{node}/memory/relative": "part: messages, and all else",
+    "GET /api/channels": "part: no uncommitted messages",
+    "GET /api/connections/{name}/sessions": "no: there is no AMQP 1.0",
+    "GET /api/health/checks/certificate-expiration/{within}/{unit}": "part: always healthy",
+    "GET /api/health/checks/below-node-connection-limit": "part: as is-in-service",
+    "GET /api/feature-flags": "part: those that clients ask about",
+    "GET /api/auth/attempts/{node}": "no: the metrics count logins, the audit log has them",
+    "GET /api/auth/attempts/{node}/source": "no: the metrics count logins, the audit log has them",
+    "DELETE /api/auth/attempts/{node}": "no: counters are never reset",
+    "DELETE /api/auth/attempts/{node}/source": "no: counters are never reset",
+    "GET /api/auth/hash_password/{password}": "no: URLs are logged",
+    "GET /api/config/effective": "part: settings of Headrace",
+    "GET /api/top/{node}": "no: there are no Erlang processes",
+    "DELETE /api/reset": "no: counters are never reset",
+    "DELETE /api/reset/{node}": "no: counters are never reset",
+    "POST /api/queues/{vhost}/{queue}/actions": "part: there are no mirrors, so nothing is done",
+    "POST /api/rebalance/queues": "part: there is one node, so nothing is done",
+    "PUT /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
+    "DELETE /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
+    "POST /api/login": "part: the cookie is of a session, and has no password",
+    "POST /api/definitions": "part: refuses what this broker does not have, and then all",
+    "POST /api/definitions/{vhost}": "part: likewise",
+    **{
+        f"GET {path}": "no: an empty list"
+        for path in (
+            *("/api/federation-links", "/api/federation-links/{vhost}"),
+            *("/api/shovels", "/api/shovels/{vhost}"),
+            *("/api/stream/connections", "/api/stream/connections/{vhost}"),
+            *("/api/stream/publishers", "/api/stream/publishers/{vhost}"),
+            *("/api/stream/consumers", "/api/stream/consumers/{vhost}"),
+            *("/api/traces", "/api/traces/{vhost}"),
+            *("/api/parameters", "/api/parameters/{component}"),
+            *("/api/parameters/{component}/{vhost}", "/api/extensions"),
+        )
+    },
+    "GET /api/parameters/{component}/{vhost}/{name}": "no: always 404",
+}
+#: Paths of RabbitMQ, and of its plug-ins, that are answered with 404.
+NOT_SERVED = (
+    ("GET `/api/nodes/{node}/memory/ets`", "memory of Erlang's tables"),
+    ("GET `/api/ets-tables/{node}`", "likewise"),
+    ("`/api/federation-links/{vhost}/{state}`", "there is no federation"),
+    ("`/api/shovels/{vhost}/{name}`", "there are no shovels; errands move messages"),
+    ("`/api/stream/super-streams/{vhost}/{name}`", "the stream protocol is not served"),
+    ("`/api/traces/{vhost}/{name}`, `/api/trace-files`", "traces are messages, not files"),
+    ("GET `/cli/rabbitmqadmin`", "the script is part of RabbitMQ; Debian has it"),
+)
+
+
 def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
     """Return a table and the route of its document."""
 

@@ -99,6 +99,11 @@ async def top(call: HttpCall) -> object:
     return {"node": node_name(), "processes": []}
 
 
+async def effective_config(call: HttpCall) -> object:
+    """Return the settings that apply; the broker hides secrets."""
+    return {row["name"]: row["value"] for row in await call.rows("list settings")}
+
+
 async def no_hash(call: HttpCall) -> object:
     """Refuse to take a password in a URL."""
     reason = "a password does not belong into a URL: PUT /api/users takes it, or its hash"
@@ -145,6 +150,14 @@ ROUTES = (
         )
     ),
     Route("GET", "/api/version", version, MANAGEMENT, "", "The version of the API."),
+    Route(
+        "GET",
+        "/api/config/effective",
+        effective_config,
+        ADMINISTRATOR,
+        "",
+        "The settings that apply, by name, without secrets.",
+    ),
     Route("GET", "/api/top/{node}", top, MONITORING, "", "No processes: there is no Erlang."),
     Route(
         "GET",

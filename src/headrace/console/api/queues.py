@@ -22,8 +22,8 @@ ACCESS = "access to the virtual host"
 
 
 async def list_queues(call: HttpCall) -> object:
-    """Return the queues of the virtual host in the path, or of all that the user sees."""
-    vhost, identity = wanted_vhost(call), call.identity
+    """Return the queues that the user sees, of a virtual host or of a declarer in the path."""
+    vhost, identity, declarer = wanted_vhost(call), call.identity, call.path.get("user")
     if vhost is not None:
         await check_exists(call, vhost)
     table = await call.state.queues.fresh()
@@ -34,6 +34,9 @@ async def list_queues(call: HttpCall) -> object:
         seen = {one for one in set(of) if isinstance(one, str) and identity.sees_vhost(one)}
         seen = seen if vhost is None else seen & {vhost}
         slots = [slot for slot in slots if of[slot] in seen]
+    if declarer is not None and slots:
+        users = table.fields["user"]
+        slots = [slot for slot in slots if users[slot] == declarer]
     return Described(slots, rows.describe, rows.name, rows.key, table.ids.__getitem__)
 
 
@@ -65,6 +68,7 @@ ROUTES = (
             ("/api/queues", SEES, "All queues that the user sees."),
             ("/api/queues/detailed", SEES, "The same, for clients that ask for all statistics."),
             ("/api/queues/{vhost}", ACCESS, "The queues of a virtual host."),
+            ("/api/users/{user}/queues", SEES, "The queues that a user has declared."),
         )
     ),
     Route(

@@ -234,6 +234,7 @@ SCHEMAS: dict[str, JsonObject] = {
     "/api/queues": rows(QUEUE),
     "/api/queues/detailed": rows(QUEUE),
     "/api/queues/{vhost}": rows(QUEUE),
+    "/api/users/{user}/queues": rows(QUEUE),
     "/api/queues/{vhost}/{queue}": QUEUE,
     "/api/exchanges": rows(EXCHANGE),
     "/api/exchanges/{vhost}": rows(EXCHANGE),

@@ -59,4 +59,4 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
 
 def manual() -> str:
     """Return the text of docs/reference/management-api.md."""
-    return page_of(ROUTES)
+    return page_of(ROUTES, openapi.DIFFERENCES, openapi.NOT_SERVED)

@@ -92,7 +92,7 @@ def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> Jso
                         "content": {"application/json": {"schema": schema}},
                     }
                 }
-                if route.method == "GET"
+                if route.method == "GET" or route.answer is not None
                 else {"2XX": {"description": "Done."}}
             ),
         },
@@ -135,17 +135,37 @@ without a body, OPTIONS with the methods of a path. An error is `{"error": …, 
 Lists take `page`, `page_size`, `name`, `use_regex`, `sort` and `sort_reverse`; objects and lists
 take `columns`.
 
-| Method | Path | Tag | Permission | What |
-|---|---|---|---|---|
+The last column tells whether a path does what RabbitMQ's does; `own` is not of RabbitMQ.
+
+| Method | Path | Tag | Permission | What | As RabbitMQ |
+|---|---|---|---|---|---|
 """
+TAIL = """
+These paths of RabbitMQ and its plug-ins are answered with 404:
+
+| Path | Why |
+|---|---|
+"""
+OWN = ("/api/headrace/", "/api/openapi.json")  # Beginnings of paths of our own.
 
 
-def manual(routes: Iterable[Route]) -> str:
+def manual(
+    routes: Iterable[Route],
+    differences: Mapping[str, str],
+    not_served: Iterable[tuple[str, str]],
+) -> str:
     """Return the text of the page."""
     lines = [
         f"| {route.method} | `{path}` | {route.tag or 'none, no login'} "
-        f"| {route.permission or 'none'} | {route.summary} |\n"
+        f"| {route.permission or 'none'} | {route.summary} | {likeness(route, differences)} |\n"
         for route in routes
         for path in (route.path, *route.aliases)
     ]
-    return HEAD + "".join(lines)
+    return HEAD + "".join(lines) + TAIL + "".join(f"| {a} | {b} |\n" for a, b in not_served)
+
+
+def likeness(route: Route, differences: Mapping[str, str]) -> str:
+    """Return whether a route does what RabbitMQ's does."""
+    return differences.get(
+        f"{route.method} {route.path}", "own" if route.path.startswith(OWN) else "yes"
+    )

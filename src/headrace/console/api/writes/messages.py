@@ -35,6 +35,31 @@ SHOWN = (
 )
 
 
+ROUTED: JsonObject = {
+    "type": "object",
+    "properties": {"routed": {"type": "boolean"}},
+    "required": ["routed"],
+}
+WHOLE: JsonObject = {"type": "integer", "minimum": 0}
+GOT: JsonObject = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "payload_bytes": WHOLE,
+            "redelivered": {"type": "boolean"},
+            "exchange": STRING,
+            "routing_key": STRING,
+            "message_count": WHOLE,
+            "properties": {"type": "object"},
+            "payload": STRING,
+            "payload_encoding": {"enum": [TEXT, BASE64]},
+        },
+    },
+}
+GOT["items"]["required"] = list(GOT["items"]["properties"])
+
+
 async def publish(call: HttpCall) -> object:
     """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
     body = await Body.of(call)
@@ -117,6 +142,7 @@ ROUTES = (
         "write on the exchange",
         "Publish a message; answered when it is durable.",
         body=schema(properties=TABLE, routing_key=STRING, payload=STRING, payload_encoding=STRING),
+        answer=ROUTED,
         body_max=BODY_BYTES_MAX,
     ),
     Route(
@@ -127,5 +153,6 @@ ROUTES = (
         "read on the queue",
         "Get messages, and settle or requeue them; browsing leaves no trace, this does.",
         body=schema(count=INTEGER, ackmode=STRING, encoding=STRING, truncate=INTEGER),
+        answer=GOT,
     ),
 )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tickets: proofs of a login that stand for a user on the management socket.
 
-A ticket is 256 random bits, of which only a hash is kept. It ends when it is idle for ``IDLE_S``,
-after ``LIFETIME_S`` at the latest, with the user's password, tags or account, with the token that
-it was got for, or by a logout. Tickets do not outlive the broker's process.
+A ticket is 256 random bits, of which only a hash is kept. It is good for the address of the login
+only. It ends when it is idle for ``IDLE_S``, after ``LIFETIME_S`` at the latest, with the user's
+password, tags or account, with the token that it was got for, or by a logout. Tickets do not
+outlive the broker's process.
 """
 
 from __future__ import annotations
@@ -77,11 +78,12 @@ class Tickets:
     def user_of(self, text: str, peer: RemotePeer | None = None) -> User | None:
         """Return the user of a ticket as of now; None for an unknown or ended one.
 
-        ``peer`` is where the present request comes from; without one, the login did.
+        ``peer`` is where the present request comes from: None but for the login's address.
+        Without ``peer`` it is where the login came from.
         """
         key = key_of(text)
         ticket = self._tickets.get(key)
-        if ticket is None:
+        if ticket is None or (peer is not None and peer.host != ticket.user.peer.host):
             return None
         now_s = self._clock()
         if not self._lasts(ticket, now_s):
