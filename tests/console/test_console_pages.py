@@ -390,9 +390,10 @@ def test_a_connection_is_closed(browser: Browser) -> None:
 
 
 def test_every_action_shows_a_command_or_is_known_to_have_none() -> None:
-    """Topic permissions have no command; a test fails when another action loses its own."""
+    """Topic permissions have no command, and Ctrl-C of its own one cancels an errand."""
     without = {one.path for one in ACTIONS if one.command is None}
-    assert without == {"/topic-permissions/new", "/topic-permissions/{vhost}/{user}/{exchange}"}
+    topics = {"/topic-permissions/new", "/topic-permissions/{vhost}/{user}/{exchange}"}
+    assert without == {*topics, "/errands/{vhost}/{id}/cancel"}
 
 
 def test_every_dangerous_action_is_confirmed_by_typing() -> None:

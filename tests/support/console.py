@@ -39,9 +39,12 @@ class HttpAnswer(NamedTuple):
 class LocalConsole:
     """A broker and its console, on threads of this process."""
 
-    def __init__(self, data: Path, **settings: Any) -> None:
+    def __init__(
+        self, data: Path, *, broker: Mapping[str, Any] | None = None, **settings: Any
+    ) -> None:
+        """``settings`` are those of the console, ``broker`` those of the broker."""
         self.socket = data / "management.sock"
-        self.broker = LocalBroker(data)
+        self.broker = LocalBroker(data, **(broker or {}))
         self._settings = ConsoleSettings(socket=self.socket, port=0, metrics_port=0, **settings)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="console")

@@ -75,10 +75,11 @@ class Link:
     address: str
     tag: str = MANAGEMENT
     danger: bool = False
+    changes: bool = True
 
-    def is_for(self, tags: tuple[str, ...], *, changes: bool = True) -> bool:
+    def is_for(self, tags: tuple[str, ...]) -> bool:
         """Return True if a user with these tags may take it; viewers change nothing."""
-        held = set(tags) - ({VIEWER} if changes else set())
+        held = set(tags) - ({VIEWER} if self.changes else set())
         return not ALLOWED[self.tag].isdisjoint(held)
 
 

@@ -26,6 +26,10 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Streams", "/streams"),
             Entry("Exchanges", "/exchanges"),
             Entry("Bindings", "/bindings"),
+            Entry("Groups", "/groups"),
+            Entry("Leases", "/leases"),
+            Entry("Transactions", "/transactions"),
+            Entry("Errands", "/errands"),
         ),
     ),
     (
@@ -54,7 +58,15 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Topic permissions", "/topic-permissions", ADMINISTRATOR),
         ),
     ),
-    ("Broker", (Entry("Definitions", "/definitions", ADMINISTRATOR),)),
+    (
+        "Broker",
+        (
+            Entry("Definitions", "/definitions", ADMINISTRATOR),
+            Entry("Settings", "/settings", ADMINISTRATOR),
+            Entry("Log", "/log", ADMINISTRATOR),
+            Entry("Audit log", "/audit", ADMINISTRATOR),
+        ),
+    ),
 )
 
 

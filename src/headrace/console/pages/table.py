@@ -11,10 +11,19 @@ from headrace.console.pages.objects import (
     exchanges,
     overview,
     queues,
+    records,
     rules,
+    topology,
 )
 
-LISTS = (*queues.LISTS, *exchanges.LISTS, *clients.LISTS, *rules.LISTS, *access.LISTS)
+LISTS = (
+    *queues.LISTS,
+    *exchanges.LISTS,
+    *clients.LISTS,
+    *rules.LISTS,
+    *access.LISTS,
+    *records.LISTS,
+)
 PAGES = (*queues.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
 ACTIONS = (
     *queues.ACTIONS,
@@ -23,12 +32,14 @@ ACTIONS = (
     *rules.ACTIONS,
     *access.ACTIONS,
     *definitions.ACTIONS,
+    *records.ACTIONS,
 )
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
     *login.ROUTES,
     *overview.ROUTES,
     *charts.ROUTES,
+    *topology.ROUTES,
     *(one.route() for one in LISTS),
     *(one.route() for one in PAGES),
     *(route for one in ACTIONS for route in one.routes()),

@@ -59,7 +59,12 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
     deletes = (
         [] if row["name"].startswith("amq.") else [Link("Delete", f"{at}/delete", danger=True)]
     )
-    return [Link("Publish", f"{at}/publish"), *own, *(deletes if row["name"] else [])]
+    return [
+        Link("Topology", f"{at}/topology", changes=False),
+        Link("Publish", f"{at}/publish"),
+        *own,
+        *(deletes if row["name"] else []),
+    ]
 
 
 async def show_removal(call: HttpCall) -> str:

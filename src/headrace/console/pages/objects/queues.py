@@ -103,6 +103,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return what can be done with a queue."""
     at = here(call)
     return [
+        Link("Topology", f"{at}/topology", changes=False),
         Link("Publish", f"{at}/publish"),
         Link(
             "Bind",

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a message would go, and what is bound around an exchange or a queue."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import absent
+from headrace.console.api.exchanges import DEFAULT
+from headrace.console.http.errors import bad_request
+from headrace.console.http.paging import whole
+from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+ACCESS = "access to the virtual host"
+OBJECTS = 40  # Of a topology.
+EXCHANGE, QUEUE = "exchange", "queue"
+MESSAGE = (
+    Parameter("routing_key", "The routing key."),
+    Parameter("headers", "The headers, a JSON object."),
+)
+COUNT = (Parameter("count", "So many objects, 40 unless given, 200 at most.", "integer"),)
+
+
+async def route(call: HttpCall) -> JsonObject:
+    """Return the queues that a message to an exchange would reach; nothing is published.
+
+    Raises:
+        HttpError: the headers are no JSON object, or there is no such exchange.
+    """
+    headers = call.query.get("headers", "")
+    try:
+        given = json.loads(headers) if headers.strip() else {}
+    except (ValueError, RecursionError):
+        raise bad_request("the headers are no JSON") from None
+    if not isinstance(given, dict):
+        raise bad_request("the headers are no JSON object, such as {}")
+    name = call.path[EXCHANGE]
+    exchange = "" if name == DEFAULT else name
+    with absent():
+        return await call.ask(
+            "route",
+            vhost=call.path["vhost"],
+            exchange=exchange,
+            routing_key=call.query.get("routing_key", ""),
+            headers=given,
+        )
+
+
+async def around_exchange(call: HttpCall) -> JsonObject:
+    """Return what is bound around an exchange."""
+    name = call.path[EXCHANGE]
+    return await around(call, EXCHANGE, "" if name == DEFAULT else name)
+
+
+async def around_queue(call: HttpCall) -> JsonObject:
+    """Return what is bound around a queue."""
+    return await around(call, QUEUE, call.path[QUEUE])
+
+
+async def around(call: HttpCall, kind: str, name: str) -> JsonObject:
+    """Return the objects around one, and the edges between them.
+
+    Raises:
+        HttpError: there is no such object.
+    """
+    count = whole(call.query, "count", OBJECTS)
+    with absent():
+        return await call.ask(
+            "show topology", vhost=call.path["vhost"], kind=kind, name=name, count=count
+        )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/headrace/exchanges/{vhost}/{exchange}/route",
+        route,
+        MANAGEMENT,
+        ACCESS,
+        "The queues that a message would reach; nothing is published.",
+        MESSAGE,
+    ),
+    Route(
+        "GET",
+        "/api/headrace/exchanges/{vhost}/{exchange}/topology",
+        around_exchange,
+        MANAGEMENT,
+        ACCESS,
+        "The objects around an exchange, and the bindings between them.",
+        COUNT,
+    ),
+    Route(
+        "GET",
+        "/api/headrace/queues/{vhost}/{queue}/topology",
+        around_queue,
+        MANAGEMENT,
+        ACCESS,
+        "The objects around a queue, and the bindings between them.",
+        COUNT,
+    ),
+)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases, groups of readers, transactions in doubt, settings and logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import rows_of
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+ACCESS = "access to the virtual host"
+LINES = 1000  # Of a log.
+BROKER, AUDIT = "broker", "audit"
+NO_LOG = "precondition"  # The code of a log that has no file.
+TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
+AUDITED = ("time", "what", "allowed", "who", "from", "vhost", "reason")
+
+
+async def list_leases(call: HttpCall) -> object:
+    """Return the leases: what groups took from queues and have not settled."""
+    return await named(call, "list leases", "group")
+
+
+async def list_groups(call: HttpCall) -> object:
+    """Return the groups of stream readers with their lag."""
+    return await named(call, "list groups", "group")
+
+
+async def list_transactions(call: HttpCall) -> object:
+    """Return the branches of distributed transactions."""
+    return await named(call, "list transactions", "xid")
+
+
+async def named(call: HttpCall, do: str, field: str) -> Listed:
+    """Return a list whose rows are named by one of their fields."""
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, do)])
+
+
+async def list_settings(call: HttpCall) -> object:
+    """Return the settings that apply, each with its source."""
+    return Listed(await call.rows("list settings"), ("name",))
+
+
+async def broker_log(call: HttpCall) -> object:
+    """Return the last lines of the broker's log, the newest first."""
+    return await lines_of(call, BROKER)
+
+
+async def audit_log(call: HttpCall) -> object:
+    """Return the last lines of the audit log, the newest first."""
+    return await lines_of(call, AUDIT)
+
+
+async def lines_of(call: HttpCall, which: str) -> Listed:
+    """Return the lines of a log, ``number`` 1 for the last; none where it has no file."""
+    try:
+        found = await call.rows("show log", of=which, count=LINES)
+    except OperationRefused as error:
+        if error.code != NO_LOG:
+            raise
+        found = []
+    read = audit_line if which == AUDIT else log_line
+    rows = [
+        {"number": number, "name": row["line"], **read(row["line"])}
+        for number, row in enumerate(reversed(found), 1)
+    ]
+    return Listed(rows, ("number",))
+
+
+def log_line(line: str) -> JsonObject:
+    """Return a line of the broker's log, of text or JSON, by its parts."""
+    told = object_of(line)
+    if told is not None:
+        return {key: told.get(key, "") for key in ("time", "level", "logger", "message")}
+    parts = TEXT_LINE.fullmatch(line)
+    if parts is None:  # It goes on from the line before.
+        return {"time": "", "level": "", "logger": "", "message": line}
+    time, level, logger, message = parts.groups()
+    return {"time": time, "level": level.lower(), "logger": logger, "message": message}
+
+
+def audit_line(line: str) -> JsonObject:
+    """Return a line of the audit log by its parts."""
+    told = object_of(line) or {"what": line}
+    facts = {key: value for key, value in told.items() if key not in AUDITED}
+    return {**{key: told.get(key) for key in AUDITED}, "facts": facts}
+
+
+def object_of(line: str) -> JsonObject | None:
+    """Return the JSON object of a line; None if it is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+ROUTES = (
+    *(
+        Route("GET", f"/api/headrace/{path}", handler, MANAGEMENT, ACCESS, summary, paged=True)
+        for path, handler, summary in (
+            ("leases", list_leases, "What groups took from queues and have not settled."),
+            ("leases/{vhost}", list_leases, "Likewise, in one virtual host."),
+            ("groups", list_groups, "Groups of stream readers, with their lag."),
+            ("groups/{vhost}", list_groups, "Likewise, in one virtual host."),
+            ("transactions", list_transactions, "Branches of distributed transactions."),
+            ("transactions/{vhost}", list_transactions, "Likewise, in one virtual host."),
+        )
+    ),
+    *(
+        Route("GET", f"/api/headrace/{path}", handler, ADMINISTRATOR, "", summary, paged=True)
+        for path, handler, summary in (
+            ("settings", list_settings, "The settings that apply, each with its source."),
+            ("logs/broker", broker_log, "The last 1,000 lines of the broker's log."),
+            ("logs/audit", audit_log, "The last 1,000 lines of the audit log."),
+        )
+    ),
+)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drawing of a topology, the route of a message, and the pages of records."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from headrace.console.api.own.records import audit_line, log_line
+from headrace.console.pages.objects.drawing import columns_of, draw
+from support.console import LocalConsole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HOSTILE = "<b>\"'&{{ 7*7 }}"
+SECRET = "a-password-of-tests"
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
+    """A broker with an audit log, and a console."""
+    data = tmp_path_factory.mktemp("data")
+    with LocalConsole(data, broker={"audit_log": str(data / "audit.log")}) as running:
+        link: Any = running.console.link  # type: ignore[union-attr]
+
+        def ask(do: str, **fields: Any) -> None:
+            running.run(link.ask(do, **fields))
+
+        ask("declare exchange", name="news", type="topic")
+        ask("declare exchange", name=HOSTILE, type="fanout")
+        ask("declare queue", name=HOSTILE, arguments={"x-dead-letter-exchange": "news"})
+        ask("declare queue", name="plain")
+        ask("bind", source="news", destination=HOSTILE, kind="exchange", routing_key="eu.#")
+        ask("bind", source=HOSTILE, destination=HOSTILE, routing_key=HOSTILE)
+        ask("bind", source="news", destination="plain", routing_key="a\u202e.*")
+        ask("put user", name="seer", password=SECRET, tags=["viewer"])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cookie(console: LocalConsole) -> dict[str, str]:
+    return session(console, "guest", "guest")
+
+
+def session(console: LocalConsole, name: str, password: str) -> dict[str, str]:
+    """Log in; return the headers of the session."""
+    form = urlencode({"username": name, "password": password, "next": "/"}).encode()
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Sec-Fetch-Site": "same-origin",
+    }
+    answer = console.ask("POST", "/login", form, user=None, headers=headers)
+    return {"Cookie": answer.headers["Set-Cookie"].partition(";")[0]}
+
+
+def html_of(
+    console: LocalConsole, path: str, cookie: Mapping[str, str], *, status: int = 200
+) -> str:
+    answer = console.ask("GET", path, user=None, headers=cookie)
+    assert answer.status == status, answer.body[-1500:]
+    return answer.body.decode()
+
+
+def drawn(html: str) -> ET.Element:
+    """Return the drawing, which is well-formed."""
+    found = re.search(r"<svg.*</svg>", html, re.DOTALL)
+    assert found is not None
+    return ET.fromstring(found[0])
+
+
+def test_the_topology_is_drawn_with_names_escaped(
+    console: LocalConsole, cookie: dict[str, str]
+) -> None:
+    html = html_of(console, "/exchanges/%2F/news/topology", cookie)
+    assert HOSTILE not in html
+    assert "\u202e" not in html
+    picture = drawn(html)
+    labels = {one.get("aria-label") for one in picture.iter("{http://www.w3.org/2000/svg}a")}
+    assert labels == {
+        "exchange news, topic",
+        f"exchange {HOSTILE}, fanout",
+        f"queue {HOSTILE}, 0 ready",
+        "queue plain, 0 ready",
+    }
+    titles = {one.text for one in picture.iter("{http://www.w3.org/2000/svg}title")}
+    assert {"eu.#", "dead-letter", "a\\u202e.*"} <= titles
+    for one in picture.iter("{http://www.w3.org/2000/svg}a"):
+        address = one.get("href")
+        assert address is not None
+        html_of(console, address, cookie)
+
+
+def test_a_route_is_tried_by_an_address(console: LocalConsole, cookie: dict[str, str]) -> None:
+    at = "/exchanges/%2F/news/topology"
+    html = html_of(console, f"{at}?routing_key=eu.x", cookie)
+    assert "It would reach 1 queue:" in html
+    reached = [one for one in drawn(html).iter() if "reached" in (one.get("class") or "")]
+    assert [one.get("aria-label") for one in reached] == [f"queue {HOSTILE}, 0 ready"]
+    assert "It would reach no queue" in html_of(console, f"{at}?routing_key=us", cookie)
+    html = html_of(console, f"{at}?routing_key=us&headers=%5B1", cookie, status=400)
+    assert "the headers are no JSON" in html
+    html = html_of(console, f"{at}?routing_key=us&headers={{%22CC%22:1}}", cookie, status=400)
+    assert "is no list of routing keys" in html
+    html_of(console, "/exchanges/%2F/none/topology", cookie, status=404)
+    html_of(console, "/queues/%2F/none/topology", cookie, status=404)
+    html_of(console, "/exchanges/%2F/amq.default/topology?routing_key=x", cookie)
+
+
+def test_the_api_has_the_same(console: LocalConsole) -> None:
+    at = "/api/headrace/exchanges/%2F/news"
+    assert console.get(f"{at}/route?routing_key=eu.x")["queues"] == [HOSTILE]
+    assert console.get(f"{at}/topology?count=1")["cut"] is True
+    queue = quote(HOSTILE, safe="")
+    assert console.get(f"/api/headrace/queues/%2F/{queue}/topology")["nodes"][0]["name"] == HOSTILE
+    assert console.ask("GET", f"{at}/topology?count=x").status == 400
+    assert console.ask("GET", f"{at}/route?headers=5").status == 400
+
+
+def test_a_viewer_sees_the_topology_and_no_settings(console: LocalConsole) -> None:
+    seer = session(console, "seer", SECRET)
+    html = html_of(console, "/exchanges/%2F/news", seer)
+    assert "/exchanges/%2F/news/topology" in html
+    html_of(console, "/exchanges/%2F/news/topology?routing_key=eu", seer)
+    for path in ("/settings", "/log", "/audit"):
+        assert f'href="{path}"' not in html
+        html_of(console, path, seer, status=401)
+
+
+def test_settings_and_the_audit_log_are_pages(
+    console: LocalConsole, cookie: dict[str, str]
+) -> None:
+    html = html_of(console, "/settings?name=audit_log", cookie)
+    assert "audit.log" in html
+    rows = json.loads(html_of(console, "/audit?format=json&name=exchange.created", cookie))
+    assert rows
+    assert {row["what"] for row in rows} == {"exchange.created"}
+    assert rows[0]["number"] < rows[-1]["number"]
+    assert "log_file" in html_of(console, "/log", cookie)
+
+
+def test_lines_of_logs_are_read_in_both_formats() -> None:
+    text = "2026-11-23 07:00:00,123 WARNING headrace.server.broker: an operator (x) drains: it"
+    told = {"logger": "headrace.server.broker", "message": "an operator (x) drains: it"}
+    assert log_line(text) == {"time": "2026-11-23 07:00:00,123", "level": "warning", **told}
+    as_json = json.dumps({"time": "t", "level": "warning", **told, "connection": 5})
+    assert log_line(as_json) == {"time": "t", "level": "warning", **told}
+    assert log_line("  File x")["message"] == "  File x"
+    assert log_line("[1]")["message"] == "[1]"
+    line = audit_line('{"time": "t", "what": "login", "allowed": false, "mechanism": "PLAIN"}')
+    assert line["facts"] == {"mechanism": "PLAIN"}
+    assert audit_line("torn {")["what"] == "torn {"
+
+
+def test_what_leads_to_another_is_left_of_it() -> None:
+    edges = [
+        {"from": 0, "to": 1, "what": "binding", "routing_key": ""},
+        {"from": 2, "to": 0, "what": "binding", "routing_key": ""},
+        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
+        {"from": 0, "to": 0, "what": "alternate", "routing_key": ""},
+    ]
+    assert columns_of(3, edges) == [[2], [0], [1]]
+    assert columns_of(1, []) == [[0]]
+    nodes = [{"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}] * 3
+    picture = draw("/", {"nodes": nodes, "edges": edges}, frozenset())
+    assert len(picture.curves) == 4
+    assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
+    assert len(picture.boxes[0].name) < 30
+
+
+def test_the_style_stays_small() -> None:
+    style = Path(draw.__code__.co_filename).parents[1] / "assets" / "console.css"
+    assert style.stat().st_size < 12_000
