@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from headrace.cli.management import management_option
 from headrace.server.config.settings import Settings
 
 DEFAULTS = Settings()
+NICENESS = 5  # The broker goes first where processors are short.
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -82,6 +84,7 @@ def console(
     """
     import asyncio
 
+    os.nice(NICENESS)
     extras.need("aiohttp", "jinja2")
     from headrace.console.run import ConsoleError, run
     from headrace.console.settings import ConsoleSettings

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
 OK = {"status": "ok"}
+FAILED = {"status": "failed"}
 # The names of listeners in paths, by those of the broker.
 PROTOCOLS = {
     "amqp": ("amqp", "amqp091", "amqp0-9-1", "amqp0.9.1"),
@@ -98,7 +99,13 @@ async def certificate(call: HttpCall) -> object:
 async def in_service(call: HttpCall) -> object:
     """Fail while the broker accepts no clients; without login, so without details."""
     found = await call.link.ask("health", checks=["ready", "listeners"])
-    return OK if found["healthy"] else Answer(503, {"status": "failed"})
+    return OK if found["healthy"] else Answer(503, FAILED)
+
+
+async def below_limit(call: HttpCall) -> object:
+    """Fail when the broker has as many connections as it takes; without login, so no details."""
+    status = await call.link.ask("status", counts=False)
+    return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
 async def aliveness(call: HttpCall) -> object:
@@ -153,7 +160,11 @@ ROUTES = (
         for path, handler, summary in (
             ("is-in-service", in_service, "The broker accepts clients."),
             ("ready-to-serve-clients", in_service, "The broker accepts clients."),
-            ("below-node-connection-limit", in_service, "The broker accepts clients."),
+            (
+                "below-node-connection-limit",
+                below_limit,
+                "There are fewer connections than `connections_max`.",
+            ),
             ("reached-target-cluster-size", fine, "Health: there is one node."),
         )
     ),

@@ -10,17 +10,23 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections import deque
+from collections.abc import Generator
 from operator import le
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
 SAMPLE_S = 5  # Between two samples.
 MS = 1000
 EARLY_MS = 500  # A sample may be so much early.
 WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the others.
+
+NUMBER_BYTES = 8
+
+Made = TypeVar("Made")
+Steps = Generator[None, None, Made]  # Work that lets others run at each step, of milliseconds.
 
 
 class Tier(NamedTuple):
@@ -84,14 +90,15 @@ def narrow(column: array[int]) -> array[int]:
 def made(
     began_ms: int,
     ended_ms: int,
-    parts: Sequence[tuple[Sequence[int], dict[str, Sequence[int]]]],
-) -> Frame:
+    parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[int]]]],
+) -> Steps[Frame]:
     """Return the frame of changes that were found in parts; no object is in two of them."""
     ids = array("q")
     for some, _ in parts:
         ids.extend(some)
     changes: dict[str, array[int]] = {}
     for name in {name for _, columns in parts for name in columns}:
+        yield
         column = changes[name] = array("q")
         for some, columns in parts:
             found = columns.get(name)
@@ -99,26 +106,43 @@ def made(
     if not all(map(le, ids, ids[1:])):
         order = sorted(range(len(ids)), key=ids.__getitem__)
         ids = array("q", map(ids.__getitem__, order))
-        changes = {
-            name: array("q", map(column.__getitem__, order)) for name, column in changes.items()
-        }
+        for name, column in changes.items():
+            yield
+            changes[name] = array("q", map(column.__getitem__, order))
+    yield
     return Frame(began_ms, ended_ms, ids, changes)
 
 
-def joined(frames: Sequence[Frame]) -> Frame:
+def joined(frames: Sequence[Frame]) -> Steps[Frame]:
     """Return one frame for several that follow each other."""
     if len(frames) == 1:
         return frames[0]
-    ids = array("q", sorted({number for frame in frames for number in frame.ids}))
-    places = {number: place for place, number in enumerate(ids)}
+    known: set[int] = set()
+    for frame in frames:
+        known.update(frame.ids)
+        yield
+    ids = array("q", sorted(known))
+    places = dict(zip(ids, range(len(ids)), strict=True))
     changes: dict[str, array[int]] = {}
     for frame in frames:
+        yield
         where = [places[number] for number in frame.ids]
         for name, column in frame.changes.items():
-            total = changes.setdefault(name, array("q", bytes(8 * len(ids))))
+            yield
+            total = changes.setdefault(name, array("q", bytes(NUMBER_BYTES * len(ids))))
             for place, change in zip(where, column, strict=True):
                 total[place] += change
+    yield
     return Frame(frames[0].began_ms, frames[-1].ended_ms, ids, changes)
+
+
+def at_once(steps: Steps[Made]) -> Made:
+    """Return what a work of several steps makes."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("Made", done.value)
 
 
 class Frames:
@@ -131,46 +155,42 @@ class Frames:
         self._bytes_max = bytes_max
         self.size = 0
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: Frame) -> Steps[None]:
         """Add the latest frame; frames within one interval become one."""
         latest = self._kept[0]
-        if latest:
-            span_ms = frame.ended_ms - latest[-1].began_ms
-            if span_ms <= SAMPLE_S * MS + EARLY_MS:
-                frame = joined((self._drop(latest, last=True), frame))
+        if latest and frame.ended_ms - latest[-1].began_ms <= SAMPLE_S * MS + EARLY_MS:
+            frame = yield from joined((latest[-1], frame))
+            self._drop(latest, last=True)
         self._push(latest, frame)
         for place, tier in enumerate(self._tiers):
-            self._age(place, tier, frame.ended_ms)
+            yield from self._age(place, tier, frame.ended_ms)
         while self.size > self._bytes_max and len(latest) > 1:
             self._drop(next(kept for kept in reversed(self._kept) if kept))
 
-    def _age(self, place: int, tier: Tier, now_ms: int) -> None:
+    def _age(self, place: int, tier: Tier, now_ms: int) -> Steps[None]:
         """Join frames that are too old for a tier into one of the next; drop those of the last."""
         kept = self._kept[place]
         is_last = place + 1 == len(self._tiers)
-        step_ms = (tier if is_last else self._tiers[place + 1]).step_s * MS
         while kept and now_ms - kept[0].ended_ms > tier.kept_s * MS:
             if is_last:
                 self._drop(kept)
                 continue
-            until_ms = kept[0].began_ms + step_ms + EARLY_MS
+            until_ms = kept[0].began_ms + self._tiers[place + 1].step_s * MS + EARLY_MS
             if kept[-1].ended_ms < until_ms:
                 return
-            some = []
-            while kept and kept[0].ended_ms <= until_ms:
-                some.append(self._drop(kept))
-            if not some:
-                some.append(self._drop(kept))
-            self._push(self._kept[place + 1], joined(some))
+            some = [frame for frame in kept if frame.ended_ms <= until_ms] or [kept[0]]
+            wide = yield from joined(some)
+            for _ in some:
+                self._drop(kept)
+            self._push(self._kept[place + 1], wide)
 
     def _push(self, kept: deque[Frame], frame: Frame) -> None:
         kept.append(frame)
         self.size += frame.size
 
-    def _drop(self, kept: deque[Frame], *, last: bool = False) -> Frame:
+    def _drop(self, kept: deque[Frame], *, last: bool = False) -> None:
         frame = kept.pop() if last else kept.popleft()
         self.size -= frame.size
-        return frame
 
     def back(self) -> Iterator[Frame]:
         """Yield the frames, the latest first."""

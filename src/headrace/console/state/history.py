@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, joined
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, at_once, joined
 from headrace.console.state.history_file import (
     GAUGES,
     MINUTE_S,
@@ -263,14 +263,14 @@ def most_moved(frames: Sequence[Frame]) -> Frame:
     for frame in frames:
         counts.update(frame.ids)
     if len(counts) <= MOVED_MAX:
-        return joined(frames)
+        return at_once(joined(frames))
     moved: Counter[int] = Counter()
     for frame in frames:
         for name, column in frame.changes.items():
             if name not in GAUGES:
                 moved.update(dict(zip(frame.ids, map(abs, column), strict=True)))
     chosen = {number for number, _ in moved.most_common(MOVED_MAX)}
-    return joined([frame.only(chosen) for frame in frames])
+    return at_once(joined([frame.only(chosen) for frame in frames]))
 
 
 def fill_from_memory(

@@ -9,10 +9,10 @@ import sys
 import time
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame
+from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, Made, Steps, at_once
 from headrace.console.state.table import Changes, Part, Table
 
 if TYPE_CHECKING:
@@ -57,6 +57,15 @@ class Slices:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
 
+    async def run(self, steps: Steps[Made]) -> Made:
+        """Do a work of several steps; return what it makes."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast("Made", done.value)
+            await self.step()
+
 
 class Sample:
     """The last sample of the broker."""
@@ -98,11 +107,9 @@ class Sample:
         self._tell_octets(into[VHOST], now_ms)
         found: dict[str, Frame] = {}
         for kind in into.keys() - {NODE}:
-            table = into[kind]
-            frame = table.complete(now_ms)
+            frame = await slices.run(into[kind].complete(now_ms))
             if frame is not None:
                 found[kind] = frame
-            await slices.step()
         self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
         self.now_ms = now_ms
         return found
@@ -134,7 +141,7 @@ class Sample:
         columns = {name: array("q", (value,)) for name, value in machine.numbers().items()}
         now_ms = time.time_ns() // 1_000_000
         table.take(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
-        frame = table.complete(now_ms)
+        frame = at_once(table.complete(now_ms))
         return {} if frame is None else {NODE: frame}
 
 

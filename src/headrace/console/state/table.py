@@ -12,14 +12,23 @@ from dataclasses import dataclass
 from operator import itemgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, Frames, Tier, joined, made
+from headrace.console.state.frames import (
+    MS,
+    NUMBER_BYTES,
+    SAMPLE_S,
+    Frame,
+    Frames,
+    Steps,
+    Tier,
+    joined,
+    made,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.untyped import JsonObject
 
-NUMBER_BYTES = 8
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
 Changes = dict[str, "Sequence[int]"]  # By column.
@@ -161,14 +170,15 @@ class Table:
         self._totals.clear()
         self._rates.clear()
 
-    def complete(self, now_ms: int) -> Frame | None:
+    def complete(self, now_ms: int) -> Steps[Frame | None]:
         """Note that all parts of a sample have been taken; return the changes since the last."""
         frame = None
         if self.now_ms:
-            frame = made(self.now_ms, now_ms, self._parts)
+            frame = yield from made(self.now_ms, now_ms, self._parts)
             if self._more:
-                frame = joined((frame, made(self.now_ms, now_ms, self._more)))
-            self.frames.add(frame)
+                more = yield from made(self.now_ms, now_ms, self._more)
+                frame = yield from joined((frame, more))
+            yield from self.frames.add(frame)
         self._parts, self._more = [], []
         self._free += self._ended  # From the next sample on: a frame has an id once.
         self._ended = []

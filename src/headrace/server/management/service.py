@@ -48,6 +48,7 @@ def status(call: Call) -> Steps:
         "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
         "draining": broker.drain.active,
         "connections": len(broker.drain.left()),
+        "connections_max": broker.settings.connections_max,
         "vhosts": len(broker.vhosts),
         "memory_used": counters.memory_used,
         "memory_max": counters.memory_max,

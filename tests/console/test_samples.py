@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples in columns: values of the past, bounded memory, and a broker that starts anew."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client import blocking
+from headrace.console.broker.errors import BrokerGone
+from headrace.console.state.frames import BASIC, MS, SAMPLE_S, Frame, Frames, at_once, joined, made
+from headrace.console.state.sampling import part_of
+from headrace.console.state.table import Part, Table, Tracked, Window
+from support.console import LocalConsole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+BEGAN_MS = 1_700_000_000_000
+STEP_MS = SAMPLE_S * MS
+COLUMNS = ("ready", "publish")
+NO_BOUND = 1 << 40
+
+
+def part(rows: Mapping[int, tuple[int, int]], new: tuple[int, ...] = (), gone: Any = ()) -> Part:
+    """Return a part of a sample with the numbers of objects by id; new ones have a name."""
+    columns = {
+        name: array("q", [row[at] for row in rows.values()]) for at, name in enumerate(COLUMNS)
+    }
+    named = [(number, f"queue {number}") for number in new]
+    return Part(array("q", rows), columns, ("name",), named, gone)
+
+
+def table(bytes_max: int = NO_BOUND) -> Table:
+    return Table(("name",), BASIC, bytes_max)
+
+
+def sample(into: Table, at: int, one: Part) -> None:
+    """Take the sample number ``at``."""
+    now_ms = BEGAN_MS + at * STEP_MS
+    into.take(one, now_ms)
+    at_once(into.complete(now_ms))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_values_of_the_past_are_those_that_were_sampled(seed: int) -> None:
+    draw = random.Random(seed)
+    objects = table()
+    known = {number: [0, 0] for number in range(1, 8)}
+    sample(objects, 0, part(dict.fromkeys(known, (0, 0)), tuple(known)))
+    past: dict[int, dict[int, tuple[int, int]]] = {0: dict.fromkeys(known, (0, 0))}
+    for at in range(1, 300):
+        for number in draw.sample(sorted(known), draw.randrange(8)):
+            known[number][0] = draw.randrange(1 << draw.randrange(1, 40))
+            known[number][1] += draw.randrange(1 << draw.randrange(1, 40))
+        moved = {n: (row[0], row[1]) for n, row in known.items() if past[at - 1][n] != tuple(row)}
+        sample(objects, at, part(moved))
+        past[at] = {n: (row[0], row[1]) for n, row in known.items()}
+    moments = [BEGAN_MS + at * STEP_MS for at in range(299, 299 - 120, -1)]
+    for number in known:
+        slot = objects.find(f"queue {number}")
+        assert slot is not None
+        for place, name in enumerate(COLUMNS):
+            wanted = [past[at][number][place] for at in range(299, 299 - 120, -1)]
+            assert objects.at(slot, (name,), moments) == wanted
+        both = objects.at(slot, COLUMNS, moments[:1])
+        assert both == [sum(past[299][number])]
+        change = past[299][number][1] - past[298][number][1]
+        assert Tracked(objects, slot).rate("publish") == change / SAMPLE_S
+    # Older ones are known for each minute of the hour.
+    slot = objects.find("queue 1")
+    assert slot is not None
+    assert objects.at(slot, ("publish",), [BEGAN_MS]) == [0]
+
+
+def test_windows_have_averages_and_the_newest_sample_first() -> None:
+    objects = table()
+    sample(objects, 0, part({1: (0, 0)}, (1,)))
+    for at in range(1, 13):
+        sample(objects, at, part({1: (at, 10 * at)}))
+    found: dict[str, Any] = Tracked(objects, 0).details(("publish",), Window(30, 10))
+    assert found["rate"] == 2.0
+    assert [one["sample"] for one in found["samples"]] == [120, 100, 80, 60]
+    assert found["avg"] == 90
+    assert found["avg_rate"] == 2.0
+
+
+def test_a_slot_is_used_again_without_the_past_of_its_first_object() -> None:
+    objects = table()
+    sample(objects, 0, part({1: (5, 5), 2: (7, 7)}, (1, 2)))
+    sample(objects, 1, part({1: (6, 6)}))
+    sample(objects, 2, part({}, gone=(1,)))
+    assert objects.find("queue 1") is None
+    sample(objects, 3, part({3: (9, 9)}, (3,)))
+    slot = objects.find("queue 3")
+    assert slot == 0
+    assert [objects.text("name", one) for one in objects.ordered()] == ["queue 2", "queue 3"]
+    moments = [BEGAN_MS + at * STEP_MS for at in (3, 2, 1, 0)]
+    assert objects.at(slot, ("publish",), moments) == [9, 0, 0, 0]  # It began at zero.
+    assert len(objects) == 2
+
+
+def test_idle_objects_take_no_memory_and_the_others_a_bounded_one() -> None:
+    bound = 20_000
+    objects = table(bound)
+    count = 1000
+    sample(objects, 0, part(dict.fromkeys(range(1, count + 1), (0, 0)), tuple(range(1, count + 1))))
+    sample(objects, 1, part({}))
+    assert objects.frames.size == 0
+    for at in range(2, 40):
+        sample(objects, at, part(dict.fromkeys(range(1, count + 1), (at, at))))
+        assert objects.frames.size <= bound
+    assert len(list(objects.frames.back())) > 1  # The latest are there.
+
+
+def test_frames_within_an_interval_are_one() -> None:
+    frames = Frames(BASIC, NO_BOUND)
+    for at in range(20):
+        began = BEGAN_MS + at * MS
+        frame = at_once(made(began, began + MS, [([7], {"publish": [1]})]))
+        at_once(frames.add(frame))
+    found = list(frames.back())
+    assert [one.changes["publish"][0] for one in found] == [5, 5, 5, 5]
+    assert sum(one.ended_ms - one.began_ms for one in found) == 20 * MS
+
+
+def test_joined_frames_have_the_sum_of_both() -> None:
+    frames: list[Frame] = []
+    for at, ids in enumerate(([3, 1], [2, 3])):
+        changes = {"ready": [at + 1, 10]}
+        frames.append(at_once(made(at, at + 1, [(ids, changes)])))
+    both = at_once(joined(frames))
+    assert dict(zip(both.ids, both.changes["ready"], strict=True)) == {1: 10, 2: 2, 3: 11}
+    assert (both.began_ms, both.ended_ms) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "line", [{}, {"kind": "queue"}, {"kind": "queue", "ids": 7, "columns": {}, "fields": []}]
+)
+def test_samples_of_another_version_are_told(line: dict[str, Any]) -> None:
+    with pytest.raises(BrokerGone, match="another version"):
+        part_of(line)
+
+
+def test_a_broker_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
+    with LocalConsole(tmp_path) as console:
+        with blocking.connect(console.broker.url) as connection:
+            connection.channel().declare_queue("kept")
+            connection.channel().declare_queue("temporary", durable=False)
+        assert console.console is not None
+        state = console.console.state
+        names = [row["name"] for row in console.get("/api/queues")]
+        assert names == ["kept", "temporary"]
+        run = state.sample.run
+        console.broker.stop()
+        assert console.ask("GET", "/api/queues").status == 503
+        console.broker.start()
+        assert [row["name"] for row in console.get("/api/queues")] == ["kept"]
+        assert state.sample.run != run
