@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,28 @@ def test_a_certificate_that_is_none_is_named(tmp_path: Path) -> None:
     settings = ConsoleSettings(socket=tmp_path / "none", port=0, tls_cert=chain)
     with pytest.raises(ConsoleError, match=r"chain\.pem"):
         asyncio.run(Console(settings).start())
+
+
+def test_certificates_that_expire_are_told(tmp_path: Path) -> None:
+    authority, now = trustme.CA(), datetime.now(UTC)
+    for name, days in (("default", 20), ("other", 200)):
+        leaf = authority.issue_cert(name, not_after=now + timedelta(days=days))
+        (tmp_path / f"{name}.pem").write_bytes(leaf.cert_chain_pems[0].bytes())
+        (tmp_path / f"{name}.key").write_bytes(leaf.private_key_pem.bytes())
+    files = {"tls_cert": tmp_path / "default.pem", "tls_key": tmp_path / "default.key"}
+    names = f"other={tmp_path}/other.pem,{tmp_path}/other.key"
+    settings = {**files, "tls_port": 0, "tls_server_names": names}
+    with LocalConsole(tmp_path / "data", broker=settings) as console:
+        path = "/api/health/checks/certificate-expiration"
+        assert console.get(f"{path}/19/days") == {"status": "ok"}
+        answer = console.ask("GET", f"{path}/1/months")
+        assert (answer.status, answer.json["reason"]) == (503, "Certificates expiring")
+        (row,) = answer.json["expired"]
+        assert (row["name"], row["certfile"]) == ("tls_cert", str(tmp_path / "default.pem"))
+        (told,) = row["certfile_expires_on"]
+        assert abs(datetime.fromisoformat(told) - now - timedelta(days=20)) < timedelta(seconds=2)
+        both = console.ask("GET", f"{path}/52/weeks").json["expired"]
+        assert [one["name"] for one in both] == ["tls_cert", "tls_server_names"]
+        assert console.ask("GET", f"{path}/5000/years").status == 503
+        for period in ("1/hours", "-1/days", "99999/days"):
+            assert console.ask("GET", f"{path}/{period}").status == 400

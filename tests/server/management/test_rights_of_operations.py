@@ -263,7 +263,7 @@ LOOKING = {
     *(f"list {kind}" for kind in ("queues", "streams", "exchanges", "bindings", "transactions")),
     *(f"list {kind}" for kind in ("errands", "leases", "groups", "vhosts", "policies", "limits")),
     *(f"list {kind}" for kind in ("connections", "channels", "consumers", "permissions")),
-    *("list topic permissions", "list global parameters", "list alarms"),
+    *("list topic permissions", "list global parameters", "list alarms", "list certificates"),
     *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
     *("route", "show topology"),
 }

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import node_name
@@ -22,7 +24,13 @@ PROTOCOLS = {
     "amqps": ("amqp/ssl", "amqps"),
     "http": ("http", "management"),
 }
-UNITS = frozenset(("days", "weeks", "months", "years"))
+PERIOD = re.compile("[0-9]{1,4}")
+UNITS = {
+    "days": timedelta(days=1),
+    "weeks": timedelta(weeks=1),
+    "months": timedelta(days=30),
+    "years": timedelta(days=365),
+}
 
 
 def failed(reason: str, **more: object) -> Answer:
@@ -89,11 +97,20 @@ async def fine(call: HttpCall) -> object:
 
 
 async def certificate(call: HttpCall) -> object:
-    """Answer with health for a period that is one; the broker warns of certificates by itself."""
+    """Fail when a certificate of TLS expires within a period."""
     within, unit = call.path["within"], call.path["unit"]
-    if not within.isascii() or not within.isdecimal() or unit not in UNITS:
-        raise bad_request(f"the period is a number of {', '.join(sorted(UNITS))}")
-    return OK
+    if not PERIOD.fullmatch(within) or unit not in UNITS:
+        raise bad_request(f"the period is a number of {', '.join(UNITS)}")
+    last = datetime.now(UTC) + int(within) * UNITS[unit]
+    rows, _ = await call.link.answer("list certificates")
+    ending = [row for row in rows if datetime.fromisoformat(row["expires"]) <= last]
+    if not ending:
+        return OK
+    expired = [
+        {"name": row["setting"], "certfile": row["file"], "certfile_expires_on": [row["expires"]]}
+        for row in ending
+    ]
+    return failed("Certificates expiring", expired=expired)
 
 
 async def in_service(call: HttpCall) -> object:
@@ -132,7 +149,7 @@ ROUTES = (
             (
                 "certificate-expiration/{within}/{unit}",
                 certificate,
-                "Health: the broker logs certificates that expire.",
+                "No certificate of the broker's TLS expires within a period.",
             ),
             ("node-is-quorum-critical", fine, "Health: there is one node."),
             ("node-is-mirror-sync-critical", fine, "Health: there is one node."),

@@ -14,7 +14,7 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
-from headrace.server.management.reads import logs, routes, settings
+from headrace.server.management.reads import certificates, logs, routes, settings
 from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import accounts, errands, messages, parameters, topology
 
@@ -22,6 +22,7 @@ OPERATIONS: dict[str, Operation] = {
     **accounts.OPERATIONS,
     **alarms.OPERATIONS,
     **backups.OPERATIONS,
+    **certificates.OPERATIONS,
     **clients.OPERATIONS,
     **definitions.OPERATIONS,
     **errands.OPERATIONS,

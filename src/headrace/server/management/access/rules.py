@@ -87,6 +87,7 @@ RULES: dict[str, Rule] = {
     "events": Rule(LOOK),
     "sample": Rule(LOOK),
     "list alarms": Rule(MONITOR),
+    "list certificates": Rule(MONITOR),
     "route": Rule(LOOK),
     "show topology": Rule(LOOK),
     "list settings": Rule(ADMINISTER),
