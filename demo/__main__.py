@@ -67,7 +67,11 @@ def main(out: Path, url: str | None) -> None:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-demo-")))
         if url is None:
-            url = stack.enter_context(broker.serving(scratch))
+            url, pages = stack.enter_context(broker.serving(scratch))
+            if pages:  # The console may take longer to start than the broker waits for it.
+                console.print(
+                    f"look at the broker meanwhile: {pages}  (user guest, password guest)"
+                )
         else:
             broker.delete(url)
             stack.callback(broker.delete, url)

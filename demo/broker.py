@@ -20,11 +20,12 @@ ALERT_QUEUE = "alerts.queue"
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[str]:
-    """`headrace serve` with its data under `home`, on a free port; gives its URL."""
+def serving(home: Path) -> Iterator[tuple[str, str]]:
+    """`headrace serve` with its data under `home`, on free ports; gives both URLs."""
     log_path = home / "broker.log"
     command = [sys.executable, "-m", "headrace.cli", "serve"]
     command += ["--host", "127.0.0.1", "--port", "0", "--data", str(home / "data")]
+    command += ["--console", "--console-port", "0", "--metrics-port", "0"]
     with log_path.open("wb") as log:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -33,7 +34,8 @@ def serving(home: Path) -> Iterator[str]:
         if words[:2] != ["headrace", "ready"]:
             child.wait()
             raise SystemExit(f"the broker did not start:\n{log_path.read_text()}")
-        yield f"amqp://guest:guest@{json.loads(words[2])['amqp']}/%2F"
+        addresses = json.loads(words[2])
+        yield f"amqp://guest:guest@{addresses['amqp']}/%2F", addresses.get("http", "")
     finally:
         child.terminate()
         child.wait()

@@ -167,6 +167,11 @@ def test_what_leads_to_another_is_left_of_it() -> None:
     ]
     assert columns_of(3, edges) == [[2], [0], [1]]
     assert columns_of(1, []) == [[0]]
+    only_dead = [
+        {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
+        {"from": 2, "to": 1, "what": "binding", "routing_key": ""},
+    ]
+    assert columns_of(3, only_dead) == [[2], [1], [0]]
     nodes = [{"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}] * 3
     picture = draw("/", {"nodes": nodes, "edges": edges}, frozenset())
     assert len(picture.curves) == 4

@@ -130,6 +130,21 @@ def test_a_topology_is_bounded(operator: ManagementClient) -> None:
     assert refusal(operator, "show topology", kind="queue", name="none") == "not-found"
 
 
+def test_every_object_of_a_bounded_topology_has_an_edge(operator: ManagementClient) -> None:
+    """Edges end before the objects do: none is told that no edge leads to."""
+    for at in range(8):
+        operator.ask("declare queue", name=f"q{at}")
+        operator.ask("declare exchange", name=f"x{at}")
+        bind(operator, "amq.topic", f"x{at}", kind="exchange")
+        for key in range(180):
+            bind(operator, f"x{at}", f"q{at}", str(key))
+    found = operator.ask("show topology", name="amq.topic")
+    assert len(found["edges"]) == 1000
+    assert found["cut"] is True
+    ends = {edge[end] for edge in found["edges"] for end in ("from", "to")}
+    assert ends == set(range(len(found["nodes"])))
+
+
 # --- Settings and logs ----------------------------------------------------------------------------
 
 

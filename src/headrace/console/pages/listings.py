@@ -105,7 +105,9 @@ class ListPage:
     tag: str = MANAGEMENT
     about: str = ""
     command: str = ""  # The command line that shows the same.
-    searches: bool = True  # By name.
+    searches: bool = True  # By name,
+    in_vhosts: bool = True  # and by virtual host.
+    is_live: bool = True  # False for what the look itself would change, such as the audit log.
     empty: str = "There are none."
 
     def route(self) -> Route:

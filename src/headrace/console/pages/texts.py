@@ -97,6 +97,8 @@ def duration(value: object) -> str:
 
 def compact(value: object) -> str:
     """Return an object on one line; empty ones as nothing."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if value in (None, {}, [], ""):
         return ""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):

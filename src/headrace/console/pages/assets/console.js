@@ -42,6 +42,11 @@
   }
   setTimeout(keepFresh, EVERY_MS);
 
+  // A drawing that is wider than its frame begins with the object that it is about.
+  const drawing = document.getElementById("drawing");
+  const box = drawing?.querySelector(".first rect");
+  if (box) drawing.scrollLeft = Number(box.getAttribute("x")) + Number(box.getAttribute("width")) / 2 - drawing.clientWidth / 2;
+
   if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), RETRY_MS);
 
   // --- Theme ------------------------------------------------------------------------------------

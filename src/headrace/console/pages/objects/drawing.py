@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.console.pages.texts import number, plain, segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.untyped import JsonObject
 
@@ -87,17 +87,23 @@ def draw(vhost: str, found: JsonObject, reached: frozenset[str]) -> Drawing:
 def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
     """Return the objects by columns: what leads to another is left of it, as far as that goes."""
     around: dict[int, list[tuple[int, int]]] = {node: [] for node in range(count)}
-    for edge in sorted(edges, key=lambda one: one["what"] != "binding"):
+    later: list[tuple[int, int]] = []  # Dead letters place only what nothing else does.
+    for edge in edges:
+        if edge["what"] == "dead-letter":
+            later.append((edge["from"], edge["to"]))
+            continue
         around[edge["from"]].append((edge["to"], 1))
         around[edge["to"]].append((edge["from"], -1))
     levels = {0: 0}
-    pending = deque([0])
-    while pending:
-        node = pending.popleft()
-        for other, step in around[node]:
-            if other not in levels:
-                levels[other] = levels[node] + step
-                pending.append(other)
+    spread(0, levels, around)
+    while step := next((one for one in later if (one[0] in levels) != (one[1] in levels)), None):
+        source, target = step
+        if source in levels:
+            levels[target] = levels[source] + 1
+            spread(target, levels, around)
+        else:
+            levels[source] = levels[target] - 1
+            spread(source, levels, around)
     columns: list[list[int]] = []
     rows: dict[int, float] = {}
     for level in sorted(set(levels.values())):
@@ -112,6 +118,19 @@ def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
         rows.update((node, float(row)) for row, node in enumerate(some))
         columns.append(some)
     return columns
+
+
+def spread(
+    start: int, levels: dict[int, int], around: Mapping[int, Sequence[tuple[int, int]]]
+) -> None:
+    """Give levels to what an object leads to, and what leads to it, the nearest first."""
+    pending = deque([start])
+    while pending:
+        node = pending.popleft()
+        for other, step in around[node]:
+            if other not in levels:
+                levels[other] = levels[node] + step
+                pending.append(other)
 
 
 def box_of(

@@ -62,7 +62,7 @@ def tiles(found: JsonObject) -> list[Tile]:
     unacked = "/queues?sort=messages_unacknowledged&sort_reverse=true"
     return [
         ("ready", messages["messages_ready"], "number", ready),
-        ("unacknowledged", messages["messages_unacknowledged"], "number", unacked),
+        ("unacked", messages["messages_unacknowledged"], "number", unacked),
         ("published", stats["publish_details"]["rate"], "rate", rates("publish")),
         ("delivered", stats["deliver_get_details"]["rate"], "rate", rates("deliver_get")),
         ("queues", objects["queues"], "number", "/queues"),

@@ -108,7 +108,7 @@ class Topology:
             for source, destination, what, binding in self._around(one):
                 other = destination if source is one else source
                 if other not in self._places:
-                    if len(self._places) >= self._most:
+                    if len(self._places) >= self._most or len(self.edges) >= EDGES_MAX:
                         self.cut = True
                         continue
                     self._places[other] = len(self._places)
