@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 64 << 20  # Of an answer: a slice of a sample may be long.
 PATH_BYTES_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 SILENT_S = 60.0  # How long the broker may be silent; busy lines come every 10 s.
+OTHER_VERSION = "the broker's answer is unknown: is the console of this version?"
 FRESH_S = 240.0  # The broker closes connections that are idle for 300 s.
 
 
@@ -110,7 +111,9 @@ class SocketConnection:
             text = await asyncio.wait_for(self._reader.readline(), SILENT_S)
             line = json.loads(text) if text else None
         except ValueError:
-            raise BrokerGone("the broker's answer is no JSON: is it of this version?") from None
+            raise BrokerGone(OTHER_VERSION) from None
         if not isinstance(line, dict):
             raise BrokerGone("the broker closed the connection")
+        if not isinstance(line.get("done", {}), dict):
+            raise BrokerGone(OTHER_VERSION)
         return line

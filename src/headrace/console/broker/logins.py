@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.errors import OperationRefused
+from headrace.console.broker.connection import OTHER_VERSION
+from headrace.console.broker.errors import BrokerGone, OperationRefused
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
@@ -66,7 +67,7 @@ async def log_in(
         if error.code in ("refused", "bad-request"):
             raise LoginFailed(is_known="none of the tags" in error.text) from None
         raise
-    return identity_of(done, str(done["ticket"]))
+    return identity_of(done, done.get("ticket"))
 
 
 async def look_again(link: BrokerLink, identity: Identity) -> Identity | None:
@@ -80,12 +81,26 @@ async def look_again(link: BrokerLink, identity: Identity) -> Identity | None:
     return identity_of(done, identity.ticket)
 
 
-def identity_of(done: JsonObject, ticket: str) -> Identity:
-    """Return the user of an answer."""
-    return Identity(
-        name=str(done["user"]),
-        tags=tuple(done["tags"]),
-        vhosts=frozenset(done["vhosts"]),
-        sees_all=done["sees_all"] is True,
-        ticket=ticket,
-    )
+def identity_of(done: JsonObject, ticket: object) -> Identity:
+    """Return the user of an answer.
+
+    Raises:
+        BrokerGone: the answer is no login's.
+    """
+    try:
+        return Identity(
+            name=str(done["user"]),
+            tags=tuple(done["tags"]),
+            vhosts=frozenset(done["vhosts"]),
+            sees_all=done["sees_all"] is True,
+            ticket=checked(ticket),
+        )
+    except (KeyError, TypeError):
+        raise BrokerGone(OTHER_VERSION) from None
+
+
+def checked(ticket: object) -> str:
+    """Return a ticket; TypeError for anything else."""
+    if not isinstance(ticket, str):
+        raise TypeError
+    return ticket
