@@ -57,6 +57,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/operations/queue_view.py",
     "headrace/model/transaction/publishes.py",
     "headrace/model/transaction/transaction.py",
+    "headrace/server/management/sampling/queue_row.py",
     "headrace/protocol/output.py",
     "headrace/protocol/endpoint.py",
     "headrace/protocol/v0_x/channel.py",

@@ -24,6 +24,7 @@ cdef class Counters:
     cdef public QueueTally queues_ended
     cdef public dict channels_ended
     cdef public dict deaths
+    cdef public list sampled_gone
     cdef public long long letters_ms
     cdef public long long letters_left
     cdef public object arrivals

@@ -104,6 +104,7 @@ cdef class Destination:
     cdef public bint stopped
     cdef public dict waiters
     cdef public QueueTally tally
+    cdef public object sampled
     cdef public long long unacked_count
     cdef public long long unacked_bytes
 

@@ -322,6 +322,7 @@ class Destination:
         self.stopped = False  # now they are, by flow control, until its guard lets them go on.
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
         self.tally = QueueTally()
+        self.sampled: object = None  # What a sampler knows of it, and nothing else.
         self.unacked_count = 0
         self.unacked_bytes = 0  # Of bodies.
 

@@ -677,6 +677,9 @@ class Queue(Destination):
         lane: Queue
         to.add(self.tally)
         self.tally = to
+        if self.sampled is not None and self.counters.sampled_gone is not None:
+            self.counters.sampled_gone.append(self.sampled)
+        self.sampled = None
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.hand_over_tally(to)

@@ -14,14 +14,22 @@ from headrace.server.management.sampling.rows import (
     CONNECTION,
     LOGINS,
     PROTOCOL,
+    QUEUE,
     SHAPES,
     TOTALS,
+    queue_static,
 )
-from headrace.server.management.sampling.sampler import Sampler
+from headrace.server.management.sampling.sampler import Sampler, Track
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
-    from headrace.server.management.sampling.sampler import Track
+    from headrace.server.management.sampling.queue_looks import QueueLooks
+    from headrace.server.management.sampling.queue_row import QueueRow
+
 
 LOOKED_AT = 256  # Objects of a step that has nothing to tell,
 ROWS = 64  # and rows of a line.
@@ -55,6 +63,8 @@ def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: fl
     everything = not sampler.first <= since <= epoch
     if everything:
         since = 0
+    if QUEUE in kinds and sampler.queues is not None:
+        yield from tell_queues(call, sampler.queues, since, epoch)
     for kind in kinds:
         changed: list[Track] = []
         for at, track in enumerate(list(sampler.kinds[kind].values())):
@@ -72,6 +82,47 @@ def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: fl
     return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
 
 
+def tell_queues(call: Call, looks: QueueLooks, since: int, epoch: int) -> Steps:
+    """Yield the lines of queues."""
+    vhosts = call.broker.vhosts
+    told: list[tuple[Queue, QueueRow]] = []
+    for queue in looks.changed(since, epoch, list(vhosts.values())):
+        if queue is None:
+            yield None
+            continue
+        row = looks.row(queue)
+        if row is not None and call.sees_vhost(row.vhost):
+            told.append((queue, row))
+        if len(told) == ROWS:
+            yield queue_line(told, vhosts, since)
+            told = []
+    if told:
+        yield queue_line(told, vhosts, since)
+    return {}
+
+
+def queue_line(
+    found: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
+) -> Answered:
+    """Return the line of some queues."""
+    fields, names = SHAPES[QUEUE]
+    new = [
+        [row.number, *queue_static(queue, vhosts[row.vhost])]
+        for queue, row in found
+        if row.told > since and row.vhost in vhosts
+    ]
+    values = [row.part(0, len(names)) for _, row in found]
+    columns = zip(*values, strict=True) if values else ()
+    return {
+        "kind": QUEUE,
+        "ids": packed([row.number for _, row in found]),
+        "columns": {name: packed(column) for name, column in zip(names, columns, strict=False)},
+        "fields": fields if new else (),
+        "new": new,
+        "gone": [],
+    }
+
+
 def tell_gone(call: Call, sampler: Sampler, kinds: list[str], since: int, epoch: int) -> Steps:
     """Yield the numbers of the objects that the client knows and that are gone."""
     gone: dict[str, list[int]] = {kind: [] for kind in kinds}
@@ -87,11 +138,9 @@ def tell_gone(call: Call, sampler: Sampler, kinds: list[str], since: int, epoch:
     return {}
 
 
-def sees(call: Call, kind: str, track: Track) -> bool:
+def sees(call: Call, kind: str, track: Track | QueueRow) -> bool:
     """Return True if the user of a call sees an object, by the rules of lists."""
-    if not track.number:
-        return False
-    if kind in (CONNECTION, CHANNEL):
+    if isinstance(track, Track) and kind in (CONNECTION, CHANNEL):
         return call.sees_user(track.user)
     return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(track.vhost)
 

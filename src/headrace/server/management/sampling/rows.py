@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import queue_type
-from headrace.model.counters import MESSAGE_OVERHEAD
 from headrace.model.events import Churn
-from headrace.model.operations.peek import arrived
 from headrace.model.tallies import (
     CHANNEL_FIELDS,
     DEATH_FIELDS,
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
-    from headrace.model.tallies import ChannelTally, QueueTally
+    from headrace.model.tallies import ChannelTally
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
@@ -48,6 +46,7 @@ class Shape(NamedTuple):
 
 #: What goes up and down of queues, and is added up for virtual hosts and in all.
 GAUGES = ("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory")
+QUEUE_COLUMNS = (*GAUGES, *QUEUE_FIELDS, "oldest_ms", "utilisation")
 #: Counts of all queues together, the deleted ones included.
 QUEUE_SUMS = (
     *("published", "delivered", "acknowledged"),
@@ -86,7 +85,7 @@ SHAPES: Mapping[str, Shape] = {
             *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
             *("owner", "single", "user", "policy", "operator_policy"),
         ),
-        (*GAUGES, *QUEUE_FIELDS, "oldest_ms", "utilisation"),
+        QUEUE_COLUMNS,
     ),
     EXCHANGE: Shape(
         (
@@ -130,52 +129,6 @@ def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
         vhost.declared_by.get(queue, ""),
         *vhost.policies_of(queue),
     )
-
-
-def queue_values(queue: Queue) -> Values:
-    """Return the gauges and counts of a queue, its lanes included."""
-    if queue.lanes is not None:
-        lanes = [one_queue(lane) for lane in queue.lanes.values()]
-        return tuple(map(sum, zip(one_queue(queue), *lanes, strict=True)))
-    return one_queue(queue)
-
-
-def one_queue(queue: Queue) -> Values:
-    """Return the gauges and counts of a queue of one content class."""
-    ready = queue.message_count() if queue.is_stream else queue.ready.count
-    held = queue.ready.count + queue.unacked_count
-    consumers = queue.round
-    return (
-        ready,
-        queue.unacked_count,
-        queue.pending_count,
-        queue.ready_bytes,
-        queue.unacked_bytes,
-        0 if consumers is None else len(consumers.consumers),
-        queue.ready_bytes + queue.unacked_bytes + held * MESSAGE_OVERHEAD,
-        *queue.tally.values(),
-    )
-
-
-def queue_sums(tally: QueueTally) -> Values:
-    """Return what :data:`QUEUE_SUMS` names of a tally."""
-    return (
-        *(tally.publish, tally.delivered(), tally.ack),
-        *(tally.dead_expired, tally.dead_rejected, tally.dead_maxlen, tally.dead_delivery_limit),
-    )
-
-
-def oldest_ms(queue: Queue) -> int:
-    """Return when the oldest ready message arrived, in Unix milliseconds; 0 if there is none."""
-    if not queue.ready.count or queue.is_stream:
-        return 0
-    counters = queue.counters
-    first = queue.ready.first_position(counters.next_seq)
-    if not counters.arrivals.knows(first) and queue.durable:  # It came before a restart.
-        found = queue.ready.peek(first, first + 1, 1, [])
-        if found:
-            return arrived(queue, found[0])
-    return counters.arrivals.latest(first, counters.now_ms)
 
 
 def exchange_static(exchange: Exchange, vhost: str) -> Static:

@@ -9,6 +9,7 @@ Nothing is kept of a broker that is not sampled for :data:`KEPT_S`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections import deque
@@ -19,14 +20,13 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.model.tallies import DEATH_FIELDS
 from headrace.server.management.clients import describe_channel, describe_session
-from headrace.server.management.objects import is_ours
 from headrace.server.management.sampling import rows
+from headrace.server.management.sampling.queue_looks import QueueLooks
 from headrace.server.management.sampling.rows import (
     CHANNEL,
     CHURN,
     CONNECTION,
     EXCHANGE,
-    GAUGES,
     LOGINS,
     PROTOCOL,
     QUEUE,
@@ -34,7 +34,7 @@ from headrace.server.management.sampling.rows import (
     TOTALS,
     VHOST,
 )
-from headrace.server.management.sampling.sums import NOTHING, Sums, Totals, added
+from headrace.server.management.sampling.sums import NO_GAUGES, Sums, Totals, added
 from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
-    from headrace.model.policy.policy import Policies
-    from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.sampling.queue_row import QueueRow
     from headrace.server.management.sampling.rows import Static, Values
 
 STEP = 32  # Objects between two looks at the clock.
@@ -54,20 +53,16 @@ SLICE_S = 0.001  # Then the loop serves others.
 KEPT_S = 60.0
 GONE_MAX = 100_000  # A client that missed more gets everything.
 
-UTILISATION_MS = 1000  # Shorter than this no utilisation is told.
-WHOLE = 1000  # Per mille.
-
 
 class Track:
     """An object that was seen, and its numbers."""
 
     __slots__ = (
-        *("born", "changed", "number", "seen", "static", "sums", "told", "user", "values", "vhost"),
-        *("head", "looked_ms", "oldest_ms", "utilisation", "summed", "waited_ms"),
+        *("born", "changed", "number", "seen", "static", "told", "user", "values", "vhost"),
     )
 
     def __init__(self, number: int, static: Static, vhost: str, user: User | None) -> None:
-        """``number`` is never given again; 0: the object is the broker's own, and not shown.
+        """``number`` is never given again.
 
         ``vhost`` is empty for the totals; connections and channels have a ``user``.
         """
@@ -75,14 +70,8 @@ class Track:
         self.static = static
         self.vhost = vhost
         self.user = user
-        self.sums: Sums | None = None  # To which a queue adds.
         self.values: Values = ()
-        self.summed: Values = ()  # Of these, what is part of the sums.
         self.born = self.changed = self.seen = 0  # In which looks.
-        self.head = -1  # Of a queue: what was first when ``oldest_ms`` was found.
-        self.oldest_ms = 0
-        self.looked_ms = self.waited_ms = 0  # When ``utilisation`` was found.
-        self.utilisation = 0  # Per mille.
         self.told = 0  # In which look its static fields were new, at birth and seldom later.
 
 
@@ -92,7 +81,8 @@ class Sampler:
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
         self._looking = asyncio.Lock()
-        self._last_number = 0
+        self._numbers = itertools.count(1)
+        self.queues: QueueLooks | None = None
         self._forgetting: asyncio.TimerHandle | None = None
         self.run = secrets.token_hex(8)
         # Later than every look of an earlier run of the broker, whose clients get everything.
@@ -103,9 +93,11 @@ class Sampler:
         """Drop all objects; every client gets everything the next time."""
         self.kinds: dict[str, dict[Hashable, Track]] = {kind: {} for kind in SHAPES}
         self._sums: dict[VirtualHost, Sums] = {}
-        self._policies: dict[VirtualHost, Policies] = {}  # Which the static fields are by.
         self._totals = Totals()
-        self.gone: deque[tuple[int, str, Track]] = deque()
+        self.gone: deque[tuple[int, str, Track | QueueRow]] = deque()
+        if self.queues is not None:
+            self.queues.close()
+        self.queues = None
         self.epoch += 1
         self.first = self.complete = self.epoch  # Of the looks that are known.
 
@@ -135,8 +127,11 @@ class Sampler:
         self._totals.begin(self._broker.counters)
         for vhost in vhosts:
             self._sums.setdefault(vhost, Sums()).begin(vhost)
+        if self.queues is None:
+            self.queues = QueueLooks(self._broker.counters)
+        self.queues.begin(self.epoch)
         for vhost in vhosts:
-            yield from self._queues(vhost, self._sums[vhost])
+            yield from self.queues.look(vhost, self._sums[vhost], self._numbers, self.epoch)
             yield from self._exchanges(vhost)
         yield from self._clients()
         yield from self._ended()
@@ -145,55 +140,11 @@ class Sampler:
             self._vhost(vhost)
             yield
         for gone in self._sums.keys() - set(vhosts):
-            self._policies.pop(gone, None)
             del self._sums[gone]
             if (track := self.kinds[VHOST].pop(gone, None)) is not None:
                 self._end(VHOST, track)
         self._total()
         self._versions()
-
-    def _queues(self, vhost: VirtualHost, sums: Sums) -> Iterator[None]:
-        tracks, epoch = self.kinds[QUEUE], self.epoch
-        policies = vhost.rules.policies
-        ruled_anew = policies is not self._policies.get(vhost, policies)
-        self._policies[vhost] = policies
-        for at, queue in enumerate(list(vhost.queues.values())):
-            if not at % STEP:
-                yield
-            if queue.deleted:  # Its counts are among those of deleted queues.
-                continue
-            track = tracks.get(queue)
-            if track is None:
-                static = () if is_ours(queue) else rows.queue_static(queue, vhost)
-                track = self._new(QUEUE, queue, static, vhost.name)
-                track.summed, track.sums = NOTHING, sums
-                track.waited_ms = 0 if queue.round is None else queue.round.waited()
-                track.looked_ms, track.utilisation = queue.counters.now_ms, WHOLE
-                sums.queues += track.number > 0
-            elif ruled_anew and track.number:
-                self._tell_anew(track, rows.queue_static(queue, vhost))
-            track.seen = epoch
-            if track.number:
-                self._queue(queue, track, sums)
-
-    def _queue(self, queue: Queue, track: Track, sums: Sums) -> None:
-        values = rows.queue_values(queue)
-        if values != track.summed:
-            sums.change(track.summed, values)
-            track.summed = values
-            track.oldest_ms = rows.oldest_ms(queue)
-        self._set(track, (*values, track.oldest_ms, self._utilisation(queue, track)))
-
-    def _utilisation(self, queue: Queue, track: Track) -> int:
-        """Return for which part of the time since the last look a consumer had room, per mille."""
-        now_ms = queue.counters.now_ms
-        waited_ms = 0 if queue.round is None else queue.round.waited()
-        passed_ms = now_ms - track.looked_ms
-        if passed_ms >= UTILISATION_MS:
-            waiting_ms = max(0, waited_ms - track.waited_ms)
-            track.utilisation = WHOLE - min(WHOLE, WHOLE * waiting_ms // passed_ms)
-            track.looked_ms, track.waited_ms = now_ms, waited_ms
-        return 0 if queue.round is None else track.utilisation
 
     def _exchanges(self, vhost: VirtualHost) -> Iterator[None]:
         tracks = self.kinds[EXCHANGE]
@@ -212,7 +163,7 @@ class Sampler:
         if track is None:
             track = self._new(VHOST, vhost, static, vhost.name)
         self._tell_anew(track, static)
-        counts = sums.queues, len(vhost.exchanges), sums.connections
+        counts = sums.numbers.queues, len(vhost.exchanges), sums.connections
         self._set(track, (*sums.gauges(), *sums.counts(), *counts))
 
     def _total(self) -> None:
@@ -224,10 +175,10 @@ class Sampler:
         self._set(
             track,
             (
-                *added([NOTHING[: len(GAUGES)], *(one.gauges() for one in vhosts)]),
+                *added([NO_GAUGES, *(one.gauges() for one in vhosts)]),
                 *self._totals.counts(vhosts),
                 *(len(self.kinds[kind]) for kind in (VHOST, EXCHANGE, CONNECTION, CHANNEL)),
-                sum(one.queues for one in vhosts),
+                sum(one.numbers.queues for one in vhosts),
                 sum(one.publishers for one in self._totals.versions.values()),
                 *(counters.published, counters.published_bytes),
                 *(counters.memory_used, counters.memory_max),
@@ -317,8 +268,7 @@ class Sampler:
     def _new(
         self, kind: str, key: Hashable, static: Static, vhost: str, user: User | None = None
     ) -> Track:
-        self._last_number += bool(static)
-        track = Track(self._last_number if static else 0, static, vhost, user)
+        track = Track(next(self._numbers), static, vhost, user)
         track.born = track.changed = track.told = self.epoch
         self.kinds[kind][key] = track
         return track
@@ -335,7 +285,13 @@ class Sampler:
     def _ended(self) -> Iterator[None]:
         """Forget the objects that this look has not seen."""
         epoch = self.epoch
-        for kind in (QUEUE, EXCHANGE, CONNECTION, CHANNEL):
+        assert self.queues is not None
+        for at, row in enumerate(self.queues.gone()):
+            row.leave()
+            self._end(QUEUE, row)
+            if not at % STEP:
+                yield
+        for kind in (EXCHANGE, CONNECTION, CHANNEL):
             tracks = self.kinds[kind]
             # A list of pairs would be made in one long step, and have the garbage collector run.
             pairs = zip(list(tracks), list(tracks.values()), strict=True)
@@ -345,13 +301,9 @@ class Sampler:
                 if track.seen == epoch:
                     continue
                 del tracks[key]
-                if track.sums is not None and track.number:
-                    track.sums.part(track.summed)
                 self._end(kind, track)
 
-    def _end(self, kind: str, track: Track) -> None:
-        if not track.number:
-            return
+    def _end(self, kind: str, track: Track | QueueRow) -> None:
         if len(self.gone) == GONE_MAX:
             self.first = self.gone.popleft()[0]
         self.gone.append((self.epoch, kind, track))

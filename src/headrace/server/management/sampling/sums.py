@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.tallies import CHANNEL_FIELDS, QUEUE_FIELDS, ChannelTally
+from headrace.server.management.sampling.queue_row import Numbers
 from headrace.server.management.sampling.rows import GAUGES, QUEUE_SUMS
 
 if TYPE_CHECKING:
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.sampling.rows import Values
 
-NOTHING = (0,) * (len(GAUGES) + len(QUEUE_FIELDS))
+NO_GAUGES = (0,) * len(GAUGES)
+LIVING = len(GAUGES) + len(QUEUE_FIELDS)
 NO_COUNTS = (0,) * (len(CHANNEL_FIELDS) + len(QUEUE_SUMS))
 
 
 class Sums:
     """The numbers of one virtual host."""
 
-    __slots__ = ("_counts", "_ended", "channels", "connections", "queues", "values")
+    __slots__ = ("_counts", "_ended", "channels", "connections", "numbers")
 
     def __init__(self) -> None:
-        self.values = list(NOTHING)  # Of the queues that there are.
-        self.queues = 0
+        self.numbers = Numbers()  # Of the queues that there are.
         self.connections = 0
         self.channels = ChannelTally()
         self._ended: Values = ()  # What deleted queues have counted.
@@ -43,24 +44,14 @@ class Sums:
         self.channels.add(vhost.channels_ended)
         self._ended = vhost.queues_ended.values()
 
-    def change(self, before: Values, after: Values) -> None:
-        """Put the numbers of a queue into the place of those before."""
-        self.values = [
-            total + new - old for total, new, old in zip(self.values, after, before, strict=True)
-        ]
-
-    def part(self, last: Values) -> None:
-        """Take out a deleted queue, whose counts are among those of all deleted ones."""
-        self.queues -= 1
-        self.change(last, NOTHING)
-
     def gauges(self) -> Values:
         """Return what goes up and down."""
-        return tuple(self.values[: len(GAUGES)])
+        return self.numbers.part(0, len(GAUGES))
 
     def counts(self) -> Values:
         """Return what only grows: counts of channels, and :data:`rows.QUEUE_SUMS`."""
-        of_queues = [a + b for a, b in zip(self.values[len(GAUGES) :], self._ended, strict=True)]
+        living = self.numbers.part(len(GAUGES), LIVING)
+        of_queues = [a + b for a, b in zip(living, self._ended, strict=True)]
         found = (*self.channels.values(), *queue_sums(of_queues))
         self._counts = tuple(map(max, self._counts, found))
         return self._counts

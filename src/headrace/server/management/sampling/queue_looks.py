@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queues of a broker as the last looks found them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.server.management.objects import is_ours
+from headrace.server.management.sampling.queue_row import Numbers, QueueRow, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.model.counters import Counters
+    from headrace.model.policy.policy import Policies
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.sampling.sums import Sums
+
+RUNS = itertools.count(1)
+STEP = 64  # Queues between two looks at the clock.
+LOOKS_MAX = 120  # Whose changes are known; a client that missed more has all queues looked at,
+CHANGES_MAX = 200_000  # and likewise when there were more changes.
+
+
+class QueueLooks:
+    """What changed, by look."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._run = next(RUNS)
+        self._policies: dict[VirtualHost, Policies] = {}  # Which the rows' policies are by.
+        self._changes: deque[tuple[int, list[Queue]]] = deque()  # By look, the latest last.
+        self._changes_count = 0
+        self._known_since = 0  # The changes of all looks after this one are known.
+        self._own = QueueRow(0, "", Numbers(), self._run)  # Of every queue of the broker's own.
+        counters.sampled_gone = []
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._counters.sampled_gone = None
+        self._changes.clear()
+
+    def begin(self, epoch: int) -> None:
+        """Begin a look."""
+        if not self._changes:
+            self._known_since = epoch - 1
+        self._changes.append((epoch, []))
+        while len(self._changes) > 1 and (
+            len(self._changes) > LOOKS_MAX or self._changes_count > CHANGES_MAX
+        ):
+            self._known_since, dropped = self._changes.popleft()
+            self._changes_count -= len(dropped)
+
+    def look(
+        self, vhost: VirtualHost, sums: Sums, numbers: Iterator[int], epoch: int
+    ) -> Iterator[None]:
+        """Look at the queues of a virtual host."""
+        policies = vhost.rules.policies
+        if policies is not self._policies.setdefault(vhost, policies):
+            self._policies[vhost] = policies
+            yield from self._compare_policies(vhost, epoch)
+        queues = list(vhost.queues.values())
+        scan = Scan(self._run, epoch, self._counters.now_ms)
+        for first in range(0, len(queues), STEP):
+            scan.look(queues, first, min(first + STEP, len(queues)))
+            if scan.new:
+                new, scan.new = scan.new, []
+                for queue in new:
+                    queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
+                before, scan.changed = scan.changed, []
+                scan.look(new, 0, len(new))
+                scan.changed = before + [one for one in new if self.row(one) is not None]
+            if scan.changed:
+                self._note(scan.changed)
+                scan.changed = []
+            yield
+
+    def _new(
+        self, queue: Queue, vhost: VirtualHost, sums: Sums, numbers: Iterator[int], epoch: int
+    ) -> QueueRow:
+        if is_ours(queue):
+            return self._own
+        row = QueueRow(next(numbers), vhost.name, sums.numbers, self._run)
+        row.born = row.changed = row.told = epoch
+        row.policies = vhost.policies_of(queue)
+        row.looked_ms = queue.counters.now_ms
+        if queue.round is not None:
+            row.waited_ms = queue.round.waited()
+        sums.numbers.queues += 1
+        return row
+
+    def _note(self, queues: list[Queue]) -> None:
+        self._changes[-1][1].extend(queues)
+        self._changes_count += len(queues)
+
+    def _compare_policies(self, vhost: VirtualHost, epoch: int) -> Iterator[None]:
+        """Have queues told anew that other policies apply to now."""
+        for at, queue in enumerate(list(vhost.queues.values())):
+            row = self.row(queue)
+            policies = ("", "") if row is None else vhost.policies_of(queue)
+            if row is not None and policies != row.policies:
+                row.policies = policies
+                row.told = row.changed = epoch
+                self._note([queue])
+            if not at % STEP:
+                yield
+
+    def gone(self) -> list[QueueRow]:
+        """Return the rows of queues that were deleted since this was called last."""
+        rows = self._counters.sampled_gone or []
+        self._counters.sampled_gone = []
+        return [
+            row for row in rows if isinstance(row, QueueRow) and row.run == self._run and row.number
+        ]
+
+    def changed(self, since: int, epoch: int, vhosts: list[VirtualHost]) -> Iterator[Queue | None]:
+        """Yield the queues that changed after one look and up to another, and None now and then."""
+        if since < self._known_since or not since:
+            everything = [list(vhost.queues.values()) for vhost in vhosts]
+            for at, queue in enumerate(itertools.chain.from_iterable(everything)):
+                row = self.row(queue)
+                if row is not None and since < row.changed and row.born <= epoch:
+                    yield queue
+                if not at % STEP:
+                    yield None
+            return
+        for looked, queues in [one for one in self._changes if since < one[0] <= epoch]:
+            for at, queue in enumerate(queues):
+                row = self.row(queue)
+                if row is not None and row.changed == looked:
+                    yield queue
+                if not at % STEP:
+                    yield None
+
+    def row(self, queue: Queue) -> QueueRow | None:
+        """Return the row of a queue; None for a new one, and for the broker's own."""
+        row = queue.sampled
+        if isinstance(row, QueueRow) and row.run == self._run and row.number:
+            return row
+        return None
