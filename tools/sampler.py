@@ -78,12 +78,12 @@ class Broker:
         self.client = ManagementClient(data / "management.sock")
         self.client.end.settimeout(300)
 
-    def ask_many(self, requests: list[dict[str, object]]) -> None:
-        """Ask many operations."""
+    def ask_many(self, what: str, requests: list[dict[str, object]]) -> None:
+        """Ask an operation many times."""
         for at in range(0, len(requests), TOGETHER):
             some = requests[at : at + TOGETHER]
             for request in some:
-                self.client.send(**request)
+                self.client.send(what, **request)
             for _ in some:
                 self.client.line()
 
@@ -121,10 +121,8 @@ def main() -> None:
         broker = Broker(Path(place))
         try:
             broker.ask_many(
-                [
-                    {"do": "declare queue", "name": f"q{at}", "durable": False}
-                    for at in range(options.queues)
-                ]
+                "declare queue",
+                [{"name": f"q{at}", "durable": False} for at in range(options.queues)],
             )
             print("| Look | Rows | Processor, ms | Of a core, every 5 s | Longest step, ms |")
             print("|---|---|---|---|---|")
@@ -138,10 +136,11 @@ def main() -> None:
                     flush=True,
                 )
                 broker.ask_many(
+                    "publish",
                     [
-                        {"do": "publish", "exchange": "", "routing_key": f"q{n}", "payload": "x"}
+                        {"exchange": "", "routing_key": f"q{n}", "payload": "x"}
                         for n in range(options.busy)
-                    ]
+                    ],
                 )
                 time.sleep(EVERY_S - min(EVERY_S, look.wall_s))
         finally:

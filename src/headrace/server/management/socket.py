@@ -67,7 +67,7 @@ LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
 STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
-SLICE_S = 0.003  # or as many as this time allows.
+SLICE_S = 0.001  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 # Operations with lines behind the request; others have them where it says so by ``lines``.

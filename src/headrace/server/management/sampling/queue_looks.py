@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.server.management.objects import is_ours
-from headrace.server.management.sampling.queue_row import Numbers, QueueRow, Scan
+from headrace.server.management.sampling.queue_row import QueueRow, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ class QueueLooks:
         self._changes: deque[tuple[int, list[Queue]]] = deque()  # By look, the latest last.
         self._changes_count = 0
         self._known_since = 0  # The changes of all looks after this one are known.
-        self._own = QueueRow(0, "", Numbers(), self._run)  # Of every queue of the broker's own.
+        self._own = QueueRow(0, "", 0, self._run)  # Of every queue of the broker's own.
         counters.sampled_gone = []
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class QueueLooks:
             self._policies[vhost] = policies
             yield from self._compare_policies(vhost, epoch)
         queues = list(vhost.queues.values())
-        scan = Scan(self._run, epoch, self._counters.now_ms)
+        scan = Scan(self._run, epoch, self._counters.now_ms, sums.numbers)
         for first in range(0, len(queues), STEP):
             scan.look(queues, first, min(first + STEP, len(queues)))
             if scan.new:
@@ -83,9 +83,9 @@ class QueueLooks:
     ) -> QueueRow:
         if is_ours(queue):
             return self._own
-        row = QueueRow(next(numbers), vhost.name, sums.numbers, self._run)
+        row = QueueRow(next(numbers), vhost.name, sums.number, self._run)
         row.born = row.changed = row.told = epoch
-        row.policies = vhost.policies_of(queue)
+        row.policy, row.operator_policy = vhost.policies_of(queue)
         row.looked_ms = queue.counters.now_ms
         if queue.round is not None:
             row.waited_ms = queue.round.waited()
@@ -101,8 +101,8 @@ class QueueLooks:
         for at, queue in enumerate(list(vhost.queues.values())):
             row = self.row(queue)
             policies = ("", "") if row is None else vhost.policies_of(queue)
-            if row is not None and policies != row.policies:
-                row.policies = policies
+            if row is not None and policies != (row.policy, row.operator_policy):
+                row.policy, row.operator_policy = policies
                 row.told = row.changed = epoch
                 self._note([queue])
             if not at % STEP:

@@ -21,13 +21,13 @@ cdef class Numbers:
     cpdef tuple part(self, int first, int last)
 
 @cython.final
-@cython.no_gc
 cdef class QueueRow(Numbers):
     cdef public unsigned long long number
     cdef public str vhost
-    cdef public Numbers sums
+    cdef public unsigned long long host
     cdef public unsigned long long run
-    cdef public tuple policies
+    cdef public str policy
+    cdef public str operator_policy
     cdef public unsigned long long born
     cdef public unsigned long long changed
     cdef public unsigned long long told
@@ -35,9 +35,11 @@ cdef class QueueRow(Numbers):
     cdef public long long waited_ms
 
     @cython.locals(at=cython.int)
-    cpdef leave(self)
+    cpdef leave(self, Numbers sums)
     @cython.locals(at=cython.int, lane=Queue, differs=cython.bint, found=cython.longlong)
-    cpdef bint refresh(self, Queue queue, Numbers fresh, long long now_ms) except -1
+    cpdef bint refresh(
+        self, Queue queue, Numbers sums, Numbers fresh, long long now_ms
+    ) except -1
     @cython.locals(passed_ms=cython.longlong, waited_ms=cython.longlong,
                    waiting_ms=cython.longlong, found=cython.longlong)
     cdef long long utilisation(self, Queue queue, long long now_ms) except? 0
@@ -56,6 +58,7 @@ cdef class Scan:
     cdef public list new
     cdef public list changed
     cdef Numbers fresh
+    cdef Numbers sums
 
     @cython.locals(at=Py_ssize_t, queue=Queue, row=QueueRow)
     cpdef look(self, list queues, Py_ssize_t first, Py_ssize_t last)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of a queue as of the last look, and the comparison with those of now.
 
-Compiled: a look visits every queue, and most have not changed. A row refers to no queue, so that it
-may hang on its queue without a cycle.
+Compiled: a look visits every queue, and most have not changed. A row refers to nothing but text, so
+that it may hang on its queue without a cycle, and the garbage collector knows none of them.
 """
 
 from typing import TYPE_CHECKING
@@ -50,27 +50,28 @@ class Numbers:
 class QueueRow(Numbers):
     """One queue, as a sampler knows it."""
 
-    def __init__(self, number: int, vhost: str, sums: Numbers, run: int) -> None:
+    def __init__(self, number: int, vhost: str, host: int, run: int) -> None:
         """``number`` is never given again; 0: the queue is the broker's own, and not shown."""
         Numbers.__init__(self)
         self.number = number
         self.vhost = vhost
-        self.sums = sums  # To which the queue adds.
+        self.host = host  # The number of the virtual host, which is never given again.
         self.run = run  # Of the sampler, which forgets all its rows at once.
-        self.policies: tuple[str, str] = ("", "")  # Their names, as they were told.
+        self.policy = ""  # As it was told,
+        self.operator_policy = ""  # and likewise.
         self.born = 0  # In which look.
         self.changed = 0
         self.told = 0  # When its fields that stay the same were new: at birth, and seldom later.
         self.looked_ms = 0
         self.waited_ms = 0  # For how long messages had waited for room by then.
 
-    def leave(self) -> None:
+    def leave(self, sums: Numbers) -> None:
         """Take the numbers of a deleted queue out of the sums."""
-        self.sums.queues -= 1
+        sums.queues -= 1
         for at in range(C_SUMMED):
-            self.sums.values[at] -= self.values[at]
+            sums.values[at] -= self.values[at]
 
-    def refresh(self, queue: Queue, fresh: Numbers, now_ms: int) -> bool:
+    def refresh(self, queue: Queue, sums: Numbers, fresh: Numbers, now_ms: int) -> bool:
         """Compare with what a queue has now; return True if that is something else.
 
         ``fresh`` is only memory to work in.
@@ -85,7 +86,7 @@ class QueueRow(Numbers):
         differs = False
         for at in range(C_SUMMED):
             if fresh.values[at] != self.values[at]:
-                self.sums.values[at] += fresh.values[at] - self.values[at]
+                sums.values[at] += fresh.values[at] - self.values[at]
                 self.values[at] = fresh.values[at]
                 differs = True
         if differs:
@@ -158,11 +159,12 @@ def oldest_ms(queue: Queue) -> int:
 class Scan:
     """Looks at queues, some at a time; it finds those that are new, and those that changed."""
 
-    def __init__(self, run: int, epoch: int, now_ms: int) -> None:
-        """``epoch`` is the number of the look."""
+    def __init__(self, run: int, epoch: int, now_ms: int, sums: Numbers) -> None:
+        """``epoch`` is the number of the look; all queues add to ``sums``."""
         self.run = run
         self.epoch = epoch
         self.now_ms = now_ms
+        self.sums = sums
         self.new: list[Queue] = []
         self.changed: list[Queue] = []
         self.fresh = Numbers()
@@ -179,6 +181,6 @@ class Scan:
             row = cython.cast(QueueRow, queue.sampled)  # Samplers put nothing else there.
             if row.run != self.run:
                 self.new.append(queue)
-            elif row.number and row.refresh(queue, self.fresh, self.now_ms):
+            elif row.number and row.refresh(queue, self.sums, self.fresh, self.now_ms):
                 row.changed = self.epoch
                 self.changed.append(queue)

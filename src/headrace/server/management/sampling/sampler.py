@@ -19,6 +19,7 @@ from headrace.gateway.security.client_connection import version_of
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.model.tallies import DEATH_FIELDS
+from headrace.server.config.process import keep_what_lives
 from headrace.server.management.clients import describe_channel, describe_session
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_looks import QueueLooks
@@ -81,6 +82,7 @@ class Sampler:
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
         self._looking = asyncio.Lock()
+        keep_what_lives()  # Else the first look has the collector walk all new queues at once.
         self._numbers = itertools.count(1)
         self.queues: QueueLooks | None = None
         self._forgetting: asyncio.TimerHandle | None = None
@@ -126,7 +128,9 @@ class Sampler:
         vhosts = list(self._broker.vhosts.values())
         self._totals.begin(self._broker.counters)
         for vhost in vhosts:
-            self._sums.setdefault(vhost, Sums()).begin(vhost)
+            if vhost not in self._sums:
+                self._sums[vhost] = Sums(next(self._numbers))
+            self._sums[vhost].begin(vhost)
         if self.queues is None:
             self.queues = QueueLooks(self._broker.counters)
         self.queues.begin(self.epoch)
@@ -286,8 +290,10 @@ class Sampler:
         """Forget the objects that this look has not seen."""
         epoch = self.epoch
         assert self.queues is not None
+        sums = {one.number: one.numbers for one in self._sums.values()}
         for at, row in enumerate(self.queues.gone()):
-            row.leave()
+            if row.host in sums:
+                row.leave(sums[row.host])
             self._end(QUEUE, row)
             if not at % STEP:
                 yield

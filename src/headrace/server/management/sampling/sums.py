@@ -28,9 +28,11 @@ NO_COUNTS = (0,) * (len(CHANNEL_FIELDS) + len(QUEUE_SUMS))
 class Sums:
     """The numbers of one virtual host."""
 
-    __slots__ = ("_counts", "_ended", "channels", "connections", "numbers")
+    __slots__ = ("_counts", "_ended", "channels", "connections", "number", "numbers")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        """``number`` is never given again."""
+        self.number = number
         self.numbers = Numbers()  # Of the queues that there are.
         self.connections = 0
         self.channels = ChannelTally()
