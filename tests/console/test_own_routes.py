@@ -125,18 +125,21 @@ def test_what_does_not_exist_is_not_found(console: LocalConsole, path: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("tags", "permission", "status"),
-    [(["viewer"], ".*", 401), (["management"], "", 401), (["management"], ".*", 200)],
+    ("eye", "tags", "permission", "status"),
+    [
+        ("guard", ["viewer"], ".*", 401),
+        ("blind", ["management"], "", 401),
+        ("reader", ["management"], ".*", 200),
+    ],
 )
-def test_payloads_need_the_permission_to_read(console, tags, permission, status) -> None:
+def test_payloads_need_the_permission_to_read(console, eye, tags, permission, status) -> None:
     link: Any = console.console.link
-    console.run(link.ask("put user", name="eye", password=SECRET, tags=tags))
+    console.run(link.ask("put user", name=eye, password=SECRET, tags=tags))
     given = {"configure": "", "write": "", "read": permission}
-    console.run(link.ask("put permission", user="eye", vhost="/", **given))
+    console.run(link.ask("put permission", user=eye, vhost="/", **given))
     for path in ("messages", "dead-letters"):
-        answer = console.ask("GET", f"{QUEUE}/full/{path}", user=("eye", SECRET))
+        answer = console.ask("GET", f"{QUEUE}/full/{path}", user=(eye, SECRET))
         assert answer.status == status, answer.body
-    console.run(link.ask("delete user", name="eye"))
 
 
 # --- Errands -------------------------------------------------------------------------------------

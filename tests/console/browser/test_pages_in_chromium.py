@@ -28,8 +28,11 @@ VALUES = {
     "properties_key": "",
     "user": "guest",
     "component": "none",
+    "position": "1",
+    "id": "none",
 }
-SEEN = re.compile(r"^/(assets|charts|logout)")
+# Charts are numbers, and an errand is over before its page could be opened.
+SEEN = re.compile(r"^/(assets|charts|logout|errands/)")
 PAGES = sorted(
     {
         one.path

@@ -41,7 +41,9 @@ ENVIRONMENT = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-ENVIRONMENT.filters.update(shown=texts.shown, plain=texts.plain, segment=texts.segment, **CELLS)
+ENVIRONMENT.filters.update(
+    shown=texts.shown, plain=texts.plain, segment=texts.segment, lines=texts.lines, **CELLS
+)
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
 
 

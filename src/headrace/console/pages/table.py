@@ -3,6 +3,7 @@
 
 from headrace.console.http.routes import Route
 from headrace.console.pages import assets, login
+from headrace.console.pages.messages import browse, dead_letters, errands
 from headrace.console.pages.objects import (
     access,
     charts,
@@ -23,6 +24,7 @@ LISTS = (
     *rules.LISTS,
     *access.LISTS,
     *records.LISTS,
+    *errands.LISTS,
 )
 PAGES = (*queues.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
 ACTIONS = (
@@ -32,7 +34,7 @@ ACTIONS = (
     *rules.ACTIONS,
     *access.ACTIONS,
     *definitions.ACTIONS,
-    *records.ACTIONS,
+    *errands.ACTIONS,
 )
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -40,6 +42,9 @@ ROUTES: tuple[Route, ...] = (
     *overview.ROUTES,
     *charts.ROUTES,
     *topology.ROUTES,
+    *browse.ROUTES,
+    *errands.ROUTES,
+    *dead_letters.ROUTES,
     *(one.route() for one in LISTS),
     *(one.route() for one in PAGES),
     *(route for one in ACTIONS for route in one.routes()),

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"))  # Categories shown as code points.
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+BREAKS = frozenset("\n\t")
 KIB = 1024
 MS = 1000
 NONE = "\N{EN DASH}"
@@ -34,6 +35,17 @@ def shown(value: object) -> Markup:
         for one in text
     ]
     return Markup("<bdi>{}</bdi>").format(Markup("").join(parts))
+
+
+def lines(value: str) -> Markup:
+    """Return a text with its line breaks and tabs; what else is not printed is shown."""
+    parts = [
+        Markup('<span class="hidden-character">{}</span>').format(code_of(one))
+        if one not in BREAKS and is_hidden(one)
+        else escape(one)
+        for one in value
+    ]
+    return Markup("").join(parts)
 
 
 def is_hidden(character: str) -> bool:

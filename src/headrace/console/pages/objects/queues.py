@@ -104,6 +104,8 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
     at = here(call)
     return [
         Link("Topology", f"{at}/topology", changes=False),
+        Link("Messages", f"{at}/messages"),
+        Link("Dead letters", f"{at}/dead-letters"),
         Link("Publish", f"{at}/publish"),
         Link(
             "Bind",

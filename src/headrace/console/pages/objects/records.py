@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases, groups, transactions in doubt, errands, settings and logs."""
+"""Leases, groups, transactions in doubt, settings and logs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import errands, records
+from headrace.console.api.own import records
 from headrace.console.http.routes import ADMINISTRATOR
-from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, Link, ListPage
-from headrace.console.pages.texts import plain, segment
+from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
-
-ERRANDS = ("Errands", "/errands")
 
 
 def queue_address(row: JsonObject) -> str:
@@ -26,11 +23,6 @@ def queue_address(row: JsonObject) -> str:
 def stream_address(row: JsonObject) -> str:
     """Return the address of the stream of a group."""
     return f"/queues/{segment(row['vhost'])}/{segment(row['stream'])}"
-
-
-def cancel_address(row: JsonObject) -> str:
-    """Return the address of the page that cancels an errand."""
-    return f"/errands/{segment(row['vhost'])}/{segment(row['id'])}/cancel"
 
 
 LISTS = (
@@ -92,26 +84,6 @@ LISTS = (
         empty="No transaction is open.",
     ),
     ListPage(
-        "/errands",
-        "Errands",
-        errands.list_errands,
-        (
-            Column("Id", "id"),
-            Column("Virtual host", "vhost"),
-            Column("What", "do"),
-            Column("From", "from"),
-            Column("To", "to"),
-            Column("State", "state"),
-            Column("Looked at", "looked", "number"),
-            Column("Done", "done", "number"),
-        ),
-        cancel_address,
-        about="Messages that are being moved, copied, requeued or deleted; each as one "
-        "transaction.",
-        command=line("list", "errands"),
-        empty="No errand runs.",
-    ),
-    ListPage(
         "/settings",
         "Settings",
         records.list_settings,
@@ -165,19 +137,5 @@ LISTS = (
         about="The last 1,000 lines of the file that the setting audit_log names, the newest "
         "first.",
         empty="No line fits; without audit_log there is no audit log.",
-    ),
-)
-ACTIONS = (
-    Action(
-        "/errands/{vhost}/{id}/cancel",
-        "Cancel an errand",
-        errands.cancel,
-        lambda call, values: "/errands",
-        lambda call, values: f"Errand {plain(call.path['id'])} is cancelled; nothing was changed.",
-        confirm=lambda call: plain(call.path["id"]),
-        parent=ERRANDS,
-        button="Cancel the errand",
-        danger=True,
-        links=lambda call: [Link("All errands", "/errands", changes=False)],
     ),
 )

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of a queue or stream, and one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from headrace.console.api.own import browse
+from headrace.console.api.queues import show_queue
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.errors import HttpError, not_found, of_operation
+from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.pages.commands import line
+from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
+from headrace.console.pages.rendering import page
+from headrace.console.pages.texts import segment
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+BYTES = 400  # Of each body in the list.
+PATH = "/queues/{vhost}/{queue}/messages"
+PARTS = ("selector", "from", "count")
+# What is not told beside the properties: the body, and what has a place of its own.
+APART = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
+
+
+def here(call: HttpCall) -> str:
+    """Return the address of the messages of the queue in a path."""
+    return f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}/messages"
+
+
+async def show_list(call: HttpCall) -> object:
+    """Return the page of messages."""
+    queue = await show_queue(call)
+    assert isinstance(queue, dict)
+    query = {name: call.query.get(name, "") for name in PARTS}
+    given = {**query, "from": query["from"] or "first", "bytes": str(BYTES)}
+    said = ""
+    found: JsonObject = {"messages": [], "next": None}
+    try:
+        found = await browse.page_of_messages(call, given)
+    except HttpError as error:
+        if error.status != 400:
+            raise
+        said = error.reason
+    except OperationRefused as error:
+        told = of_operation(error)
+        if told.status != 400:
+            raise told from None
+        said = told.reason
+    more = {**{name: value for name, value in query.items() if value}, "from": str(found["next"])}
+    return page(
+        call,
+        "messages.html",
+        f"Messages of {call.path['queue']}",
+        status=400 if said else 200,
+        queue=queue,
+        at=here(call),
+        query=query,
+        said=said,
+        rows=[(row, *shown_as(row, AUTO)) for row in found["messages"]],
+        more=f"{here(call)}?{urlencode(more)}" if found["next"] else "",
+        command=line(
+            "peek",
+            call.path["queue"],
+            vhost=call.path["vhost"],
+            selector=query["selector"],
+            **{"from": query["from"]},
+        ),
+    )
+
+
+async def show_one(call: HttpCall) -> object:
+    """Return the page of one message."""
+    position = call.path["position"]
+    if not position.isascii() or not position.isdecimal():
+        raise not_found()
+    query = {"from": position, "count": "1", "bytes": str(browse.SHOWN_MAX)}
+    rows: list[JsonObject] = (await browse.page_of_messages(call, query))["messages"]
+    if not rows or rows[0]["position"] != int(position):
+        raise not_found("There is no ready message at this position any more.")
+    row, form = rows[0], call.query.get("form", AUTO)
+    text, form = shown_as(row, form if form in FORMS else AUTO)
+    at = here(call)
+    return page(
+        call,
+        "message.html",
+        f"Message {position}",
+        queue=call.path["queue"],
+        at=at,
+        row=row,
+        properties=[(name, value) for name, value in row.items() if name not in APART],
+        headers=sorted((row.get("headers") or {}).items()),
+        text=text,
+        form=form,
+        forms=FORMS[1:],
+        download=f"/api/headrace{at}/{position}/body",
+        command=line(
+            "peek",
+            call.path["queue"],
+            vhost=call.path["vhost"],
+            limit=1,
+            format="json",
+            **{"from": position},
+        ),
+    )
+
+
+ROUTES = (
+    Route(
+        "GET",
+        PATH,
+        show_list,
+        MANAGEMENT,
+        "read on the queue",
+        "Messages of a queue.",
+        browse.QUERY,
+        payloads=True,
+        page=True,
+    ),
+    Route(
+        "GET",
+        f"{PATH}/{{position}}",
+        show_one,
+        MANAGEMENT,
+        "read on the queue",
+        "One message.",
+        payloads=True,
+        page=True,
+    ),
+)

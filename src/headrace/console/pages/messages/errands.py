@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errands on pages: a dry run says what would be hit, then a confirmation runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.own import errands
+from headrace.console.api.writes.body import Body
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer
+from headrace.console.http.errors import HttpError, bad_request, of_operation
+from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.pages.actions import Action
+from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.rendering import page
+from headrace.console.pages.texts import number, plain, segment
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PATH = "/queues/{vhost}/{queue}/errand"
+ONE = "/errands/{vhost}/{id}"
+WORDS = {
+    "move": "Move messages to another queue",
+    "copy": "Copy messages to another queue",
+    "requeue": "Return dead letters to the queues that they came from",
+    "delete": "Delete messages",
+}
+FIELDS = ("do", "to", "selector", "count", "first", "last")
+
+
+async def show(call: HttpCall) -> object:
+    """Return the form; the address may fill it."""
+    return form(call, {name: call.query.get(name, "") for name in FIELDS})
+
+
+async def send(call: HttpCall) -> object:
+    """Count what the errand would hit; with the typed confirmation, begin it."""
+    sent = await call.form()
+    given = {name: sent.get(name).strip() for name in FIELDS}
+    body: JsonObject = {name: value for name, value in given.items() if value}
+    try:
+        if "confirmation" not in sent:
+            dry = await errands.run(call, Body({**body, "dry_run": True}), wait=True)
+            return form(call, given, counted=dry)
+        if sent.get("confirmation") != plain(call.path["queue"]):
+            dry = await errands.run(call, Body({**body, "dry_run": True}), wait=True)
+            said = "Type the name of the queue as it is shown to confirm; nothing was changed."
+            return form(call, given, counted=dry, said=said, status=400)
+        begun = await errands.run(call, Body(body))
+    except HttpError as error:
+        return form(call, given, said=error.reason, status=error.status)
+    except OperationRefused as error:
+        told = of_operation(error)
+        return form(call, given, said=told.reason, status=told.status)
+    where = f"/errands/{segment(call.path['vhost'])}/{segment(begun['id'])}"
+    return Answer(303, headers={"Location": where})
+
+
+def form(
+    call: HttpCall,
+    given: dict[str, str],
+    *,
+    counted: JsonObject | None = None,
+    said: str = "",
+    status: int = 200,
+) -> object:
+    """Return the page with the form."""
+    vhost, queue = call.path["vhost"], call.path["queue"]
+    do = given["do"] if given["do"] in WORDS else "move"
+    words = [queue] if do not in errands.WITH_TARGET else [queue, given["to"] or "TO"]
+    return page(
+        call,
+        "errand.html",
+        f"Errand on {queue}",
+        status=status,
+        queue=queue,
+        at=f"/queues/{segment(vhost)}/{segment(queue)}",
+        given={**given, "do": do},
+        words=WORDS,
+        counted=counted,
+        said=said,
+        address=call.request.rel_url.raw_path,
+        command=line(
+            "messages",
+            do,
+            *words,
+            selector=given["selector"],
+            limit=given["count"],
+            url=in_vhost(vhost),
+        ),
+    )
+
+
+async def show_errand(call: HttpCall) -> object:
+    """Return the progress of an errand, or its result."""
+    found = await errands.show(call)
+    assert isinstance(found, dict)
+    running = found.get("state") in ("choosing", "moving")
+    return page(
+        call,
+        "errand_state.html",
+        f"Errand {call.path['id']}",
+        found=found,
+        running=running,
+        facts=[
+            (name, value)
+            for name, value in found.items()
+            if name != "already" and value not in (None, "")
+        ],
+        cancel=f"{call.request.rel_url.raw_path}/cancel",
+    )
+
+
+def refuse_over(found: JsonObject) -> None:
+    """Refuse to cancel what is over.
+
+    Raises:
+        HttpError: the errand is over.
+    """
+    if found.get("state") not in ("choosing", "moving"):
+        raise bad_request("the errand is over")
+
+
+async def cancel(call: HttpCall) -> object:
+    """Cancel an errand that runs."""
+    found = await errands.show(call)
+    assert isinstance(found, dict)
+    refuse_over(found)
+    return await errands.cancel(call)
+
+
+async def hits(call: HttpCall) -> str:
+    """Return how far an errand is."""
+    found = await errands.show(call)
+    assert isinstance(found, dict)
+    return f"The errand is {found['state']}; it has done {number(found.get('done'))} messages."
+
+
+LISTS = (
+    ListPage(
+        "/errands",
+        "Errands",
+        errands.list_errands,
+        (
+            Column("Errand", "id"),
+            Column("Does", "do"),
+            Column("From", "from"),
+            Column("To", "to"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state"),
+            Column("Looked at", "looked", "number"),
+            Column("Done", "done", "number"),
+        ),
+        lambda row: f"/errands/{segment(row['vhost'])}/{segment(row['id'])}",
+        about="Moving, copying, requeueing and deleting messages, while it runs.",
+        command=line("list", "errands"),
+        searches=False,
+        empty="No errand runs.",
+    ),
+)
+ACTIONS = (
+    Action(
+        f"{ONE}/cancel",
+        "Cancel an errand",
+        cancel,
+        lambda call, values: f"/errands/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
+        lambda call, values: "The errand is cancelled: nothing was moved.",
+        hits=hits,
+        parent=("Errands", "/errands"),
+        button="Cancel the errand",
+        danger=True,
+    ),
+)
+ROUTES = (
+    Route("GET", PATH, show, MANAGEMENT, "", "An errand on a queue.", page=True),
+    Route("POST", PATH, send, MANAGEMENT, "read on the queue", "Begin an errand.", page=True),
+    Route("GET", ONE, show_errand, MANAGEMENT, "", "The progress of an errand.", page=True),
+)

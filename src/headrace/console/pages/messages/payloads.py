@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payloads as people read them: JSON with indents, text, or bytes in hexadecimal."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+from headrace.console.api.own.browse import body_of
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
+
+AUTO, TEXT, JSON, HEX, AVRO = "auto", "text", "json", "hex", "avro"
+FORMS = (AUTO, TEXT, JSON, HEX, AVRO)
+LINE = 16  # Bytes of a line in hexadecimal.
+HEX_MAX = 16_384  # Bytes shown so.
+RECORDS_MAX = 100  # Of an Avro file.
+AVRO_MAGIC = b"Obj\x01"
+
+
+def shown_as(row: JsonObject, form: str) -> tuple[str, str]:
+    """Return a payload's text and the form that it has: the wished one where that is possible."""
+    raw = body_of(row)
+    for wanted in order(row, raw, form):
+        text = in_form(raw, wanted, is_cut=bool(row.get("cut")))
+        if text is not None:
+            return text, wanted
+    return in_hex(raw), HEX
+
+
+def order(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
+    """Return the forms to try: the wished one first, else by content type."""
+    if form != AUTO:
+        return (form, TEXT)
+    content_type = str(row.get("content_type", "")).lower()
+    if "avro" in content_type or raw.startswith(AVRO_MAGIC):
+        return (AVRO, HEX)
+    if "json" in content_type or raw[:1] in (b"{", b"["):
+        return (JSON, TEXT)
+    return (TEXT,)
+
+
+def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
+    """Return bytes in a form; None where they are not of it."""
+    if form == HEX:
+        return in_hex(raw)
+    if form == AVRO:
+        return in_avro(raw)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    if form == TEXT or is_cut:
+        return text if form == TEXT else None
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def in_hex(raw: bytes) -> str:
+    """Return bytes as offsets, hexadecimal digits and printable characters."""
+    lines = []
+    for at in range(0, min(len(raw), HEX_MAX), LINE):
+        some = raw[at : at + LINE]
+        printed = "".join(chr(one) if 32 <= one < 127 else "." for one in some)
+        lines.append(f"{at:08x}  {some.hex(' '):<{LINE * 3}} {printed}")
+    if len(raw) > HEX_MAX:
+        lines.append(f"… {len(raw) - HEX_MAX} more bytes")
+    return "\n".join(lines)
+
+
+def in_avro(raw: bytes) -> str | None:
+    """Return the records of an Avro object container file; None where it is none, or damaged."""
+    try:
+        import fastavro
+    except ImportError:
+        return None
+    records = []
+    try:
+        for record in fastavro.reader(io.BytesIO(raw)):
+            records.append(record)
+            if len(records) >= RECORDS_MAX:
+                break
+    except Exception:  # noqa: BLE001 - the library raises what it meets; the bytes are anybody's.
+        return None
+    return json.dumps(records, indent=2, default=str, ensure_ascii=False)

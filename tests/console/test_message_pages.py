@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of messages, errands and dead letters."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import fastavro
+import pytest
+
+from headrace.console.pages.messages.payloads import in_hex, shown_as
+from support.console_browser import Browser
+
+if TYPE_CHECKING:
+    from support.console import LocalConsole
+
+AT = "/queues/%2F/letters"
+
+
+@pytest.fixture(scope="module")
+def browser(console: LocalConsole) -> Browser:
+    return Browser(console)
+
+
+@pytest.fixture(autouse=True)
+def letters(console: LocalConsole) -> None:
+    """A queue with five messages, one of them hostile; another without."""
+    link: Any = console.console.link  # type: ignore[union-attr]
+    for name in ("letters", "others"):
+        console.run(link.ask("declare queue", name=name))
+        console.run(link.ask("purge queue", name=name))
+    for at in range(4):
+        body = json.dumps({"n": at})
+        publish(console, body, {"content_type": "application/json", "headers": {"n": at}})
+    publish(console, "<script>alert(1)</script>\u202e\x1b", {"headers": {"<b>": "\u202e"}})
+
+
+def publish(console: LocalConsole, payload: str, properties: object) -> None:
+    body = {"routing_key": "letters", "payload": payload, "properties": properties}
+    assert console.ask("POST", "/api/exchanges/%2F/amq.default/publish", body).json["routed"]
+
+
+def ready(console: LocalConsole, queue: str) -> int:
+    return int(console.get(f"/api/queues/%2F/{queue}")["messages_ready"])
+
+
+def result(browser: Browser, address: str) -> str:
+    """Return the page of an errand that is over."""
+    for _ in range(1000):
+        html = browser.text(address)
+        if 'id="live" data-live' not in html:
+            return html
+    pytest.fail("the errand does not end")
+
+
+def positions(html: str) -> list[str]:
+    return re.findall(r'<li id="message-(\d+)"', html)
+
+
+def test_messages_are_listed_and_chosen(browser: Browser) -> None:
+    html = browser.text(f"{AT}/messages")
+    assert len(positions(html)) == 5
+    assert "&lt;script&gt;" in html
+    assert "<script>alert" not in html
+    assert not re.search("[\u202e\x1b]", html)
+    assert "&#34;n&#34;: 3" in html, "JSON has indents"
+    html = browser.text(f"{AT}/messages?{urlencode({'selector': 'n > 1'})}")
+    assert len(positions(html)) == 2
+    assert "headrace peek letters" in html
+    first = browser.text(f"{AT}/messages?count=2")
+    (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = browser.text(more.replace("&amp;", "&"))
+    assert int(positions(second)[0]) == int(positions(first)[-1]) + 1
+
+
+def test_a_wrong_condition_is_told_beside_the_form(browser: Browser) -> None:
+    answer = browser.get(f"{AT}/messages?selector=n+%3D")
+    assert answer.status == 400
+    assert b'role="alert"' in answer.body
+    assert b'value="n ="' in answer.body
+    assert browser.get("/queues/%2F/none/messages").status == 404
+
+
+def test_one_message_in_every_form(browser: Browser) -> None:
+    first, *_, last = positions(browser.text(f"{AT}/messages"))
+    html = browser.text(f"{AT}/messages/{first}")
+    assert "application/json" in html
+    assert "&#34;n&#34;: 0" in html
+    assert "7b 22 6e" in browser.text(f"{AT}/messages/{first}?form=hex")
+    html = browser.text(f"{AT}/messages/{last}?form=json")
+    assert "&lt;script&gt;" in html
+    (link,) = re.findall(r'href="([^"]+)" download', html)
+    answer = browser.get(link)
+    assert answer.body == "<script>alert(1)</script>\u202e\x1b".encode()
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    for position in ("99999", "x", "-1"):
+        assert browser.get(f"{AT}/messages/{position}").status == 404
+
+
+def test_avro_is_read() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    file = io.BytesIO()
+    fastavro.writer(file, fastavro.parse_schema(schema), [{"n": 7}])
+    row = {"content_type": "avro/binary", "body_base64": ""}
+    row["body_base64"] = base64.b64encode(file.getvalue()).decode()
+    text, form = shown_as(row, "auto")
+    assert (json.loads(text), form) == ([{"n": 7}], "avro")
+    row["body_base64"] = row["body_base64"][:40]
+    assert shown_as(row, "auto")[1] == "hex"
+
+
+@pytest.mark.parametrize(
+    ("body", "form", "shown"),
+    [
+        ({"body": "[1]"}, "auto", ("[\n  1\n]", "json")),
+        ({"body": "[1"}, "auto", ("[1", "text")),
+        ({"body": "[" * 100_000}, "auto", ("[" * 100_000, "text")),
+        ({"body": "[1", "cut": True}, "json", ("[1", "text")),
+        ({"body_base64": "/w=="}, "text", (in_hex(b"\xff"), "hex")),
+        ({"body": ""}, "auto", ("", "text")),
+        ({"body": "x"}, "avro", ("x", "text")),
+    ],
+)
+def test_a_payload_that_is_not_of_the_form_is_shown_as_it_is(body, form, shown) -> None:
+    assert shown_as(body, form) == shown
+
+
+def test_an_errand_is_counted_confirmed_and_done(console: LocalConsole, browser: Browser) -> None:
+    fields = {"do": "move", "to": "others", "selector": "n < 3"}
+    html = browser.send(f"{AT}/errand", **fields).body.decode()
+    assert "3 of 5 ready messages" in html
+    assert "headrace messages move letters others --selector &#39;n &lt; 3&#39;" in html
+    assert ready(console, "others") == 0
+    answer = browser.send(f"{AT}/errand", **fields, confirmation="wrong")
+    assert (answer.status, b"nothing was changed" in answer.body) == (400, True)
+    assert ready(console, "others") == 0
+    answer = browser.send(f"{AT}/errand", **fields, confirmation="letters")
+    assert answer.status == 303
+    assert "<bdi>done</bdi>: " in result(browser, answer.headers["Location"])
+    assert (ready(console, "letters"), ready(console, "others")) == (2, 3)
+    gone = browser.send(f"{answer.headers['Location']}/cancel")
+    assert gone.status == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"do": "move"}, 400),
+        ({"do": "move", "to": "none"}, 404),
+        ({"do": "burn"}, 400),
+        ({"do": "delete", "selector": "n ="}, 400),
+        ({"do": "delete", "count": "many"}, 400),
+    ],
+)
+def test_a_wrong_errand_is_told(console, browser, fields, status) -> None:
+    answer = browser.send(f"{AT}/errand", **fields)
+    assert answer.status == status
+    assert b'role="alert"' in answer.body
+    assert ready(console, "letters") == 5
+
+
+def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Browser) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "others"}
+    console.run(link.ask("declare queue", name="mortal's", arguments=arguments))
+    body = {"routing_key": "mortal's", "payload": "p"}
+    for _ in range(2):
+        console.ask("POST", "/api/exchanges/%2F/amq.default/publish", body)
+    wanted = {"count": 2, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    console.ask("POST", "/api/queues/%2F/mortal%27s/get", wanted)
+    html = browser.text("/queues/%2F/others/dead-letters")
+    assert "rejected" in html
+    (form,) = re.findall(r'href="([^"]+)">requeue these', html)
+    form = form.replace("&amp;", "&")
+    html = browser.text(form)
+    assert 'value="requeue" selected' in html
+    path, _, query = form.partition("?")
+    assert query.startswith("do=requeue")
+    selector = "\"x-last-death-reason\" = 'rejected'"
+    fields = {"do": "requeue", "selector": selector}
+    assert b"2 of 2 ready" in browser.send(path, **fields).body
+    answer = browser.send(path, **fields, confirmation="others")
+    assert answer.status == 303, answer.body
+    assert "<bdi>done</bdi>: " in result(browser, answer.headers["Location"])
+    assert ready(console, "mortal%27s") == 2
