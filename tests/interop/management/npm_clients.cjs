@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls functions of the npm clients of RabbitMQ's HTTP API. Its arguments are the folder of the
-// modules, the port, and names: JSON with a vhost, queue, exchange, user, node, connection, channel.
+// modules, the port, and names: JSON with a vhost, queue, exchange, user, node, channel, connection
+// and other, a second connection.
 // It prints what each call answers as a line of JSON: {"call": name, "error": text or null, "value"}.
 'use strict';
 const path = require('path');
 const [folder, port, told] = process.argv.slice(2);
 const names = JSON.parse(told);
 const module_ = (name) => require(path.join(folder, name));
-const { vhost, queue, exchange, user, node, connection, channel } = names;
+const { vhost, queue, exchange, user, node, connection, channel, other } = names;
 
 async function call(name, work) {
   try {
@@ -34,9 +35,9 @@ async function rabbitmqStats() {
     putUser: ['of stats', { password: 'a-long-password', tags: 'monitoring' }], getUsers: [], getUser: ['of stats'],
     setUserPermissions: ['of stats', 'of stats', { configure: '.*', write: '.*', read: '' }],
     getUserPermissions: ['of stats'], deleteUser: ['of stats'], deleteVhost: ['of stats'], getPolicies: [],
-    getCurrentUser: [], whoAmI: [],
+    getCurrentUser: [], whoAmI: [], deleteConnection: [other],
   };
-  const more = Object.keys(client).filter((name) => !(name in calls) && name !== 'deleteConnection');
+  const more = Object.keys(client).filter((name) => !(name in calls));
   await call('rabbitmq-stats has', async () => more);
   for (const [name, given] of Object.entries(calls)) {
     await call(`rabbitmq-stats ${name}`, async () => {

@@ -32,9 +32,12 @@ def told(console: LocalConsole) -> dict[str, Any]:
     channel.queue_bind(QUEUE, "amq.topic", "eu.#")
     channel.basic_publish("", QUEUE, b"payload")
     (connection,), (of_channel,) = console.get("/api/connections"), console.get("/api/channels")
+    other = pika.BlockingConnection(pika.URLParameters(console.broker.url))
+    known = {row["name"] for row in console.get("/api/connections")}
     (node,) = console.get("/api/nodes")
     names = {"vhost": "/", "queue": QUEUE, "exchange": "amq.topic", "user": "guest"}
     names |= {"node": node["name"], "connection": connection["name"], "channel": of_channel["name"]}
+    (names["other"],) = known - {connection["name"]}
     done = subprocess.run(
         ["node", str(PROGRAM), str(MODULES), str(console.port), json.dumps(names)],
         capture_output=True,
@@ -43,8 +46,9 @@ def told(console: LocalConsole) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    with pytest.raises(pika.exceptions.AMQPConnectionError):  # The last call has closed it.
-        client.channel()
+    for closed in (client, other):
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            closed.channel()
     assert [line for line in lines if line["error"] is not None] == []
     return {line["call"]: line["value"] for line in lines}
 

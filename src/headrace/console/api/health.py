@@ -101,9 +101,9 @@ async def certificate(call: HttpCall) -> object:
     within, unit = call.path["within"], call.path["unit"]
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
-    last = datetime.now(UTC) + int(within) * UNITS[unit]
+    now, period = datetime.now(UTC), int(within) * UNITS[unit]
     rows, _ = await call.link.answer("list certificates")
-    ending = [row for row in rows if datetime.fromisoformat(row["expires"]) <= last]
+    ending = [row for row in rows if datetime.fromisoformat(row["expires"]) - now <= period]
     if not ending:
         return OK
     expired = [
