@@ -29,6 +29,14 @@ def test_queues_are_declared_purged_and_deleted(operator: ManagementClient) -> N
     assert refusal(operator, "delete queue", name="orders") == "not-found"
 
 
+def test_the_status_counts_groups_of_the_journals(operator: ManagementClient) -> None:
+    before = operator.ask("status")["journal_groups"]
+    operator.ask("declare queue", name="orders")
+    for _ in range(3):  # Each is answered when it is synced.
+        operator.ask("publish", routing_key="orders", properties={"delivery_mode": 2}, payload="m")
+    assert operator.ask("status")["journal_groups"] >= before + 3
+
+
 def test_exchanges_are_declared_and_deleted(operator: ManagementClient) -> None:
     assert operator.ask("declare exchange", name="news", type="topic") == {"created": True}
     assert operator.ask("declare exchange", name="news", type="topic") == {"created": False}

@@ -47,6 +47,7 @@ class DetailPage:
     parts: tuple[Part, ...] = ()
     actions: Callable[[HttpCall, JsonObject], list[Link]] | None = None
     chart: Callable[[JsonObject], str] | None = None  # The address of the chart's numbers.
+    chart_title: str = "Messages"
     tag: str = MANAGEMENT
     command: Callable[[JsonObject], str] | None = None
 

@@ -39,6 +39,7 @@ class Machine:
                     self.open_files_max = int(line.split()[3])
                 elif line.startswith("Max processes") and line.split()[2].isdecimal():
                     self.threads_max = min(self.threads_max, int(line.split()[2]))
+        self.journal_groups = int(status["journal_groups"])
         self.disk_free = 0
         with contextlib.suppress(OSError, TypeError):
             found = os.statvfs(status["data"])
@@ -54,6 +55,7 @@ class Machine:
             "sockets_used": self.sockets,
             "proc_used": self.threads,
             "disk_free": self.disk_free,
+            "journal_groups": self.journal_groups,
         }
 
 

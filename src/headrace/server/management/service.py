@@ -13,6 +13,7 @@ from headrace.server.config.settings import SettingError
 from headrace.server.management.objects import moment
 from headrace.server.net.drain import CLOSE_S
 from headrace.server.net.tls import TlsError
+from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,10 +53,17 @@ def status(call: Call) -> Steps:
         "vhosts": len(broker.vhosts),
         "memory_used": counters.memory_used,
         "memory_max": counters.memory_max,
+        "journal_groups": groups_written(broker),
         "published": counters.published,
         "delivered": delivered,
         "acknowledged": acknowledged,
     }
+
+
+def groups_written(broker: ManagedBroker) -> int:
+    """Return how many groups of records were written to the journals, each with one sync."""
+    journals = [one for one in broker.storage.stores.values() if isinstance(one, Journal)]
+    return sum(one.group_number for one in journals)
 
 
 # --- Health ------------------------------------------------------------------------------------

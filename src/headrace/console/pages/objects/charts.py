@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.api import clients, exchanges
 from headrace.console.api.common.rows import check_exists
 from headrace.console.api.common.samples import counters_of
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import MANAGEMENT, MONITORING, Parameter, Route
 from headrace.console.state.history import SPANS
-from headrace.console.state.sampling import NODE, QUEUE, TOTALS, VHOST
+from headrace.console.state.sampling import CONNECTION, EXCHANGE, NODE, QUEUE, TOTALS, VHOST
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -42,6 +43,16 @@ RATES = (
     Line("acked", counter="ack", unit="/s"),
     Line("redelivered", counter="redeliver", unit="/s"),
 )
+ROUTED = (
+    Line("in", counter="publish_in", unit="/s"),
+    Line("out", counter="publish_out", unit="/s"),
+    Line("returned", counter="return_unroutable", unit="/s"),
+    Line("dropped", counter="drop_unroutable", unit="/s"),
+)
+OCTETS = (
+    Line("from client", ("bytes_received",), unit="B/s"),
+    Line("to client", ("bytes_sent",), unit="B/s"),
+)
 OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
     "messages": DEPTHS,
     "rates": RATES,
@@ -54,6 +65,7 @@ OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
 OF_NODE: Mapping[str, tuple[Line, ...]] = {
     "memory": (Line("memory", ("mem_used",), unit="B"),),
     "disk": (Line("disk free", ("disk_free",), unit="B"),),
+    "syncs": (Line("journal syncs", ("journal_groups",), unit="/s"),),
     "files": (Line("open files", ("fd_used",)), Line("sockets", ("sockets_used",))),
 }
 
@@ -80,6 +92,21 @@ async def of_vhost(call: HttpCall) -> object:
     name = call.path["vhost"]
     await check_exists(call, name)
     return await chart(call, call.state.vhosts, VHOST, [(name,)], DEPTHS + RATES)
+
+
+async def of_exchange(call: HttpCall) -> object:
+    """Return the numbers of an exchange; of the last hour."""
+    row = await exchanges.show_exchange(call)
+    assert isinstance(row, dict)
+    key = (row["vhost"], row["name"])
+    return await chart(call, call.state.exchanges, EXCHANGE, [key], ROUTED)
+
+
+async def of_connection(call: HttpCall) -> object:
+    """Return the numbers of a connection; of the last hour."""
+    one = await clients.find_connection(call, call.path["name"])
+    key = (one.row["number"],)
+    return await chart(call, call.state.connections, CONNECTION, [key], OCTETS)
 
 
 async def of_queue(call: HttpCall) -> object:
@@ -157,4 +184,6 @@ ROUTES = (
     route("/charts/node/{what}", of_node, MONITORING),
     route("/charts/vhost/{vhost}", of_vhost),
     route("/charts/queue/{vhost}/{queue}", of_queue),
+    route("/charts/exchange/{vhost}/{exchange}", of_exchange),
+    route("/charts/connection/{name}", of_connection),
 )

@@ -138,6 +138,8 @@ PAGES = (
         ),
         (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
         links,
+        chart=lambda row: f"/charts/connection/{segment(row['name'])}",
+        chart_title="Bytes",
     ),
     DetailPage(
         "/channels/{channel}",

@@ -175,6 +175,7 @@ PAGES = (
             ),
         ),
         links,
+        chart=lambda row: f"/charts{address(row)}".replace("/exchanges/", "/exchange/", 1),
         command=lambda row: line("show", "exchange", row["name"], vhost=row["vhost"]),
     ),
 )

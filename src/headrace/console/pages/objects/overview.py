@@ -28,6 +28,7 @@ CHARTS = (
 NODE_CHARTS = (
     ("/charts/node/memory", "Memory"),
     ("/charts/node/disk", "Disk"),
+    ("/charts/node/syncs", "Journal syncs a second"),
     ("/charts/node/files", "Files"),
 )
 Tile = tuple[str, object, str, str]
