@@ -69,7 +69,8 @@ def main() -> None:
         print(f"W6 without a console: {before}")
         began = time.perf_counter()
         console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=-1")
-        address = stack.enter_context(started(*console))["http"].removeprefix("http://")
+        ready = stack.enter_context(started(*console))
+        address = ready["http"].removeprefix("http://")
         while known(address) < options.queues:
             time.sleep(0.1)
         waited = time.perf_counter() - began
@@ -78,6 +79,7 @@ def main() -> None:
             stack.enter_context(moving(broker["amqp"], options.moving))
             time.sleep(11)  # Two samples.
         measure_requests(address, options.runs)
+        print(f"{memory(ready['pid']):8.1f} MiB in the console's process")
         print(f"W6 while the console samples: {latency(broker['amqp'], options.latency_runs)}")
         with asking(address):
             print(f"W6 and requests meanwhile: {latency(broker['amqp'], options.latency_runs)}")
@@ -97,10 +99,16 @@ def started(*words: str) -> Iterator[dict[str, str]]:
     try:
         assert process.stdout is not None
         ready = process.stdout.readline()
-        yield json.loads(ready[ready.index("{") :])
+        yield {**json.loads(ready[ready.index("{") :]), "pid": str(process.pid)}
     finally:
         process.terminate()
         process.wait(TIMEOUT_S)
+
+
+def memory(pid: str) -> float:
+    """Return the resident memory of a process, in MiB."""
+    pages = int(Path("/proc", pid, "statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def declare(url: str, count: int) -> None:
