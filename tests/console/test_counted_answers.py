@@ -168,3 +168,8 @@ def test_a_long_list_is_whole_and_in_order(console: LocalConsole) -> None:
         assert rows[0]["name"] == "counted"
         assert len(rows) == len({row["name"] for row in rows}) >= 1500
         assert console.get("/api/queues?name=none") == []
+        page = console.get("/api/queues?page=2&page_size=100&lengths_age=60&lengths_incr=5")
+        assert (page["item_count"], page["page"], len(page["items"])) == (100, 2, 100)
+        assert len(page["items"][0]["messages_details"]["samples"]) == 13
+        wrong = "/api/queues?page=99&page_size=500&lengths_age=60&lengths_incr=5"
+        assert console.ask("GET", wrong).json["error"] == "page_out_of_range"

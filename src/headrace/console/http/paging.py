@@ -81,8 +81,21 @@ def page_of(
         HttpError: there is no such page.
     """
     columns = columns_of(query)
+    facts, some = cut(items, total, query)
+    rows = [chosen(describe(one), columns) for one in some]
+    return rows if facts is None else {**facts, "items": rows}
+
+
+def cut(
+    items: Sequence[Item], total: int, query: Query
+) -> tuple[JsonObject | None, Sequence[Item]]:
+    """Return the facts of a page and its items; None and all of them without a page.
+
+    Raises:
+        HttpError: there is no such page.
+    """
     if "page" not in query:
-        return [chosen(describe(one), columns) for one in items]
+        return None, items
     page = whole(query, "page", 1)
     size = whole(query, "page_size", PAGE_SIZE)
     if page < 1 or not 1 <= size <= PAGE_SIZE_MAX:
@@ -93,15 +106,15 @@ def page_of(
     if page > pages:
         raise bad_request(f"page out of range, page: {page} page size: {size}", "page_out_of_range")
     some = items[(page - 1) * size : page * size]
-    return {
+    facts = {
         "total_count": total,
         "item_count": len(some),
         "filtered_count": len(items),
         "page": page,
         "page_size": size,
         "page_count": pages,
-        "items": [chosen(describe(one), columns) for one in some],
     }
+    return facts, some
 
 
 def matcher(name: str, use_regex: bool) -> Callable[[str], bool]:

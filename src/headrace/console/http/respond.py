@@ -11,7 +11,7 @@ from aiohttp.web_response import Response, StreamResponse
 
 from headrace.console.http.answers import Answer, Described, Item, Listed, Streamed, Text
 from headrace.console.http.errors import WORDS, HttpError
-from headrace.console.http.paging import chosen, chosen_items, columns_of, paged
+from headrace.console.http.paging import Query, chosen, chosen_items, columns_of, cut, paged
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 LONG = 1000  # Rows of a list that is sent in pieces,
 ROWS = 50  # of so many.
+SAMPLES = ("_age", "_incr")  # The ends of parameters that ask for samples.
 COMPRESSED_MIN = 4096  # Bytes of a body that is worth compressing.
 
 
@@ -34,7 +35,7 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
         response = Response(status=found.status, body=body, headers=found.headers)
         if body is not None:
             response.content_type = JSON
-    elif isinstance(found, Described) and len(found.items) > LONG and "page" not in request.query:
+    elif isinstance(found, Described) and is_long(found, request.query):
         return await send_long(found, request)
     else:
         if isinstance(found, Listed | Described):
@@ -47,10 +48,22 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
     return response
 
 
+def is_long(listed: Described[Item], query: Query) -> bool:
+    """Return True for answers that take long to make: long lists, and samples of many rows."""
+    if any(name.endswith(SAMPLES) for name in query):
+        return len(listed.items) > ROWS
+    return len(listed.items) > LONG and "page" not in query
+
+
 async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResponse:
-    """Send a long list row by row, so that it begins at once and others are served meanwhile."""
-    items = chosen_items(listed, request.query)
-    columns = columns_of(request.query)
+    """Send a list row by row, so that it begins at once and others are served meanwhile.
+
+    Raises:
+        HttpError: there is no such page.
+    """
+    query = request.query
+    facts, items = cut(chosen_items(listed, query), len(listed.items), query)
+    columns = columns_of(query)
     marks = [listed.mark(one) for one in items]
     response = StreamResponse()
     response.content_type = JSON
@@ -58,7 +71,9 @@ async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResp
     if request.method == "HEAD":
         await response.write_eof()
         return response
-    between = b"["
+    begin, end = (b"[", b"]") if facts is None else (encoded(facts)[:-1] + b',"items":[', b"]}")
+    await response.write(begin)
+    between = b""
     for at in range(0, len(items), ROWS):
         some = zip(items[at : at + ROWS], marks[at : at + ROWS], strict=True)
         still = [one for one, mark in some if listed.mark(one) == mark]
@@ -67,7 +82,7 @@ async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResp
             await response.write(between + encoded(rows)[1:-1])
             between = b","
         await asyncio.sleep(0)
-    await response.write(b"[]" if between == b"[" else b"]")
+    await response.write(end)
     await response.write_eof()
     return response
 
