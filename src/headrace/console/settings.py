@@ -26,6 +26,7 @@ class ConsoleSettings:
     tls_key: Path | None = None
     plain_ok: bool = False  # Serve HTTP without TLS on other addresses than loopback.
     rabbitmq_version: str = RABBITMQ_VERSION
+    pipelines: tuple[Path, ...] = ()  # Directories of pipelines, and files of query listeners.
     history: str = ""  # Path of the history's file; empty: beside the socket; "none": no file.
 
     @property

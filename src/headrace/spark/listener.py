@@ -48,6 +48,7 @@ class Report:
     `durations_ms` are those that Spark tells, by the part of the work. `lag` is by stream: how many
     records were there and not read when the batch was done; `lost`: how many retention dropped
     before they were read, over the life of the query. `watermark` is the query's, if any.
+    `owners` are the names under which it has its groups at the broker.
     """
 
     event: str
@@ -64,6 +65,7 @@ class Report:
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
     watermark: str | None = None
+    owners: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -73,7 +75,7 @@ class Report:
 
     def to_json(self) -> str:
         """One line, with `lag_records`, and without what is empty."""
-        found = {key: value for key, value in asdict(self).items() if value not in (None, {})}
+        found = {key: value for key, value in asdict(self).items() if value not in (None, {}, ())}
         if self.lag:
             found["lag_records"] = self.lag_records
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
@@ -216,6 +218,7 @@ def report_of(progress: StreamingQueryProgress) -> Report:
         lag=lag,
         lost=lost,
         watermark=progress.eventTime.get("watermark"),
+        owners=tuple(filter(None, (_owner(source.endOffset) for source in progress.sources))),
     )
 
 
@@ -231,14 +234,24 @@ def lag_of(source: SourceProgress) -> dict[str, int]:
 
 def _positions(offset: object, key: str = "pos") -> dict[str, int]:
     """The positions in an offset of ours; none in anything else."""
+    positions = _ours(offset).get(key)
+    if not isinstance(positions, dict):
+        return {}
+    return {name: at for name, at in positions.items() if isinstance(at, int)}
+
+
+def _owner(offset: object) -> str:
+    """The name under which a query has its group, in an offset of ours; empty without one."""
+    return str(_ours(offset).get("owner", ""))
+
+
+def _ours(offset: object) -> Mapping[str, object]:
+    """An offset of ours; empty for anything else."""
     try:
         found: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return {}
-    positions = found.get(key) if isinstance(found, dict) and "v" in found else None
-    if not isinstance(positions, dict):
-        return {}
-    return {name: at for name, at in positions.items() if isinstance(at, int)}
+    return found if isinstance(found, dict) and "v" in found else {}
 
 
 def _finite(rate: float | str) -> float:

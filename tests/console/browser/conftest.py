@@ -10,6 +10,7 @@ import pytest
 from support.browser import Chromium, find_chromium
 from support.console import LocalConsole
 from support.console_objects import populate
+from support.console_pipelines import claim_groups, places, run_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
     """A broker with objects of every kind, and a console."""
-    with LocalConsole(tmp_path_factory.mktemp("data")) as running, populate(running):
-        yield running
+    data, folder = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("pipelines")
+    with LocalConsole(data, pipelines=places(folder)) as running, populate(running):
+        claim_groups(running.broker.url)
+        with run_pipeline(folder):
+            yield running
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ VALUES = {
     "component": "none",
     "position": "1",
     "id": "none",
+    "pipeline": "orders",
 }
 # Charts are numbers, and an errand is over before its page could be opened.
 SEEN = re.compile(r"^/(assets|charts|logout|errands/)")

@@ -61,6 +61,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     help="File of the history; empty: beside the socket; none: no file.",
 )
 @click.option(
+    "--console-pipelines",
+    "pipelines",
+    default="",
+    help="Directories of pipelines and files of query listeners to show, separated by commas.",
+)
+@click.option(
     "--rabbitmq-version", default=DEFAULTS.rabbitmq_version, show_default=True, hidden=True
 )
 @click.option("--with-parent", is_flag=True, hidden=True, help="End with standard input.")
@@ -75,6 +81,7 @@ def console(
     tls_key: Path | None,
     plain_ok: bool,
     history: str,
+    pipelines: str,
     rabbitmq_version: str,
     with_parent: bool,
 ) -> None:
@@ -100,6 +107,7 @@ def console(
         tls_key=tls_key,
         plain_ok=plain_ok,
         history=history,
+        pipelines=tuple(Path(one.strip()) for one in pipelines.split(",") if one.strip()),
         rabbitmq_version=rabbitmq_version,
     )
 

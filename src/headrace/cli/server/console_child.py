@@ -103,6 +103,7 @@ class ConsoleChild:
             f"--metrics-port={self._ports.get('metrics', metrics)}",
             f"--console-names={settings.console_names}",
             f"--console-history={settings.console_history}",
+            f"--console-pipelines={settings.console_pipelines}",
             f"--rabbitmq-version={settings.rabbitmq_version}",
         ]
         if settings.console_plain_ok:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.console.http.routes import ADMINISTRATOR, ALLOWED, MANAGEMENT
+from headrace.console.http.routes import ADMINISTRATOR, ALLOWED, MANAGEMENT, MONITORING
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Connections", "/connections"),
             Entry("Channels", "/channels"),
             Entry("Consumers", "/consumers"),
+        ),
+    ),
+    (
+        "Spark",
+        (
+            Entry("Queries", "/queries", MONITORING),
+            Entry("Pipelines", "/pipelines", MONITORING),
         ),
     ),
     (

@@ -16,6 +16,7 @@ from headrace.console.pages.objects import (
     rules,
     topology,
 )
+from headrace.console.pages.pipelines import pages as pipelines
 
 LISTS = (
     *queues.LISTS,
@@ -25,6 +26,7 @@ LISTS = (
     *access.LISTS,
     *records.LISTS,
     *errands.LISTS,
+    *pipelines.LISTS,
 )
 PAGES = (*queues.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
 ACTIONS = (
@@ -45,6 +47,7 @@ ROUTES: tuple[Route, ...] = (
     *browse.ROUTES,
     *errands.ROUTES,
     *dead_letters.ROUTES,
+    *pipelines.ROUTES,
     *(one.route() for one in LISTS),
     *(one.route() for one in PAGES),
     *(route for one in ACTIONS for route in one.routes()),

@@ -29,6 +29,7 @@ from headrace.pipeline.config.settings import (
     Pipeline,
 )
 from headrace.pipeline.run import graph
+from headrace.pipeline.run.parts import graph_of
 from headrace.pipeline.run.progress import take
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, patiently
 from headrace.pipeline.run.state import MADE_FOR, QueryStatus, State, Status, checkpoint_id
@@ -93,6 +94,7 @@ class Run:
         self.pipeline = pipeline
         self.state = state
         self.status = state.begin(pipeline.head.name, pipeline.file)
+        state.draw(graph_of(pipeline))
         self.stopping = threading.Event()
         self._interrupted = False  # By ^C, which Spark's Python workers hear, too, and end.
         self._queries: dict[str, StreamingQuery] = {}

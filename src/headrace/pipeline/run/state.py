@@ -5,6 +5,7 @@
 
     STATE/lock                 held by the process that runs the pipeline
     STATE/status.json          how it stands; replaced as a whole
+    STATE/graph.json           its sources, views, rules and sinks, for drawings
     STATE/stop                 asks the run with the id in it to stop
     STATE/checkpoints/QUERY/   Spark's own, and headrace.json: what it was made for
     STATE/backups/MOMENT/      what `reset` took away
@@ -112,6 +113,10 @@ class State:
         """Let others see how the pipeline stands."""
         status.updated = now()
         write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
+
+    def draw(self, graph: JsonObject) -> None:
+        """Let others see what the pipeline is made of."""
+        write_whole(self.home / "graph.json", json.dumps(graph, indent=2) + "\n")
 
     def status(self) -> Status | None:
         """Return the status of the pipeline, or that of its last run; None before the first.

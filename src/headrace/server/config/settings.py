@@ -478,6 +478,12 @@ class Settings:
         "File of the console's history, of 256 MiB at most; empty: `console/history.sqlite` "
         "beside the management socket; `none`: no file, so only the last hour.",
     )
+    console_pipelines: str = setting(
+        "",
+        "Where the console finds pipelines and Spark's queries, separated by commas: directories "
+        "that pipelines run in, their state directories, and files that a QueryListener writes.",
+        many=True,
+    )
     rabbitmq_version: str = setting(
         "4.1.0", "Version of RabbitMQ that the console tells clients, who choose their requests by."
     )
@@ -510,6 +516,7 @@ NEEDS_RESTART = {
     "console_tls": "the console is a process of its own",
     "console_plain_ok": "the console is a process of its own",
     "console_history": "the console is a process of its own",
+    "console_pipelines": "the console is a process of its own",
     "rabbitmq_version": "the console is a process of its own",
 }
 

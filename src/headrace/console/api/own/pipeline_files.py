@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of pipelines and reports of query listeners, as their files tell them.
+
+A pipeline's state directory has ``status.json``, ``graph.json``, ``lock`` and ``checkpoints``; a
+listener writes a line of JSON for each thing that happens to a query.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.untyped import JsonObject
+
+FILE_MAX = 1 << 20  # Bytes that are read of a file; of a listener's the last ones.
+PIPELINES_MAX = 200
+QUERIES_MAX = 1000
+ACTIVE = ("starting", "running", "stopping")
+FIGURES = ("rows_per_s", "processed_per_s", "batch", "lag")
+STATES = {"started": "starting", "progress": "running", "idle": "idle"}
+URL_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s/@]*@")
+
+
+def pipelines_at(places: Iterable[Path]) -> list[JsonObject]:
+    """Return the pipelines of some directories, each with its queries and its parts."""
+    found: list[JsonObject] = []
+    names: set[str] = set()
+    for home in state_directories(places):
+        if len(found) == PIPELINES_MAX:
+            break
+        one = pipeline_at(home)
+        if one is not None:
+            while one["name"] in names:  # Of another directory.
+                one["name"] += "'"
+            names.add(one["name"])
+            found.append(one)
+    return found
+
+
+def state_directories(places: Iterable[Path]) -> Iterator[Path]:
+    """Yield the state directories in places, which are such or have some in ``.headrace``."""
+    for place in places:
+        if (place / "status.json").is_file():
+            yield place
+        else:
+            yield from sorted(one.parent for one in place.glob(".headrace/*/status.json"))
+
+
+def pipeline_at(home: Path) -> JsonObject | None:
+    """Return the pipeline of a state directory; None if it has none."""
+    status = object_in(home / "status.json")
+    if status is None:
+        return None
+    state = str(status.get("state", ""))
+    if state in ACTIVE and not is_held(home / "lock"):
+        state = "killed"
+    queries = [one for one in objects(status.get("queries")) if "name" in one]
+    graph = object_in(home / "graph.json") or {}
+    return {
+        "name": str(status.get("pipeline") or home.name),
+        "state": state,
+        "file": str(status.get("file", "")),
+        "directory": str(home),
+        "started": str(status.get("started", "")),
+        "updated": str(status.get("updated", "")),
+        "pid": status.get("pid"),
+        "error": without_passwords(status.get("error")),
+        "queries": [query_of(home, one, state) for one in queries[:QUERIES_MAX]],
+        "nodes": objects(graph.get("nodes")),
+        "edges": objects(graph.get("edges")),
+        "rules": objects(graph.get("rules")),
+    }
+
+
+def query_of(home: Path, told: JsonObject, state: str) -> JsonObject:
+    """Return a query of a pipeline in this state."""
+    name = str(told["name"])
+    checkpoint = home / "checkpoints" / Path(name).name  # Never above.
+    own = str(told.get("state", ""))
+    return {
+        "name": name,
+        "id": str((object_in(checkpoint / "metadata") or {}).get("id", "")),
+        "state": "killed" if state == "killed" and own in (*ACTIVE, "idle") else own,
+        **{name: told.get(name) for name in FIGURES},
+        "rows": told.get("rows"),
+        "sinks": texts(told.get("sinks")),
+        "checkpoint": str(checkpoint) if checkpoint.name == name and checkpoint.is_dir() else "",
+        "owners": owners_in(checkpoint / "offsets"),
+        "error": without_passwords(told.get("error")),
+    }
+
+
+def owners_in(folder: Path) -> list[str]:
+    """Return the names under which a query has its groups, of the newest batch of a checkpoint."""
+    try:
+        number = max(int(one.name) for one in folder.iterdir() if one.name.isdecimal())
+        lines = (folder / str(number)).read_bytes()[:FILE_MAX].splitlines()[2:]
+    except (OSError, ValueError):
+        return []
+    offsets = [parsed(line) for line in lines]
+    return [str(one["owner"]) for one in offsets if one is not None and one.get("owner")]
+
+
+def listened_at(places: Iterable[Path]) -> list[JsonObject]:
+    """Return the queries that the files of listeners tell of."""
+    known: dict[str, JsonObject] = {}
+    for place in places:
+        for report in reports_in(place):
+            query, event = str(report.get("query", "")), report.get("event")
+            if not query or (query not in known and len(known) == QUERIES_MAX):
+                continue
+            known[query] = report if event == "started" else {**known.get(query, {}), **report}
+    return [listened(query, report) for query, report in known.items()]
+
+
+def listened(query: str, report: JsonObject) -> JsonObject:
+    """Return a query of what a listener told of it last."""
+    error = without_passwords(report.get("error"))
+    return {
+        "name": str(report.get("name") or query),
+        "id": query,
+        "state": STATES.get(str(report.get("event")), "failed" if error else "stopped"),
+        **{name: report.get(name) for name in FIGURES},
+        "lag": report.get("lag_records", 0 if "batch" in report else None),
+        "updated": str(report.get("moment", "")),
+        "owners": texts(report.get("owners")),
+        "error": error,
+    }
+
+
+def reports_in(path: Path) -> Iterator[JsonObject]:
+    """Yield the last reports in a listener's file."""
+    if not path.is_file():
+        return
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - FILE_MAX))
+            lines = file.read(FILE_MAX).splitlines()
+    except OSError:
+        return
+    for line in lines[size > FILE_MAX :]:  # The first one may be cut.
+        report = parsed(line)
+        if report is not None:
+            yield report
+
+
+def object_in(path: Path) -> JsonObject | None:
+    """Return the JSON object in a file; None if there is none, or it is too long."""
+    try:
+        if path.is_file() and path.stat().st_size <= FILE_MAX:
+            return parsed(path.read_bytes())
+    except OSError:
+        pass
+    return None
+
+
+def parsed(text: bytes) -> JsonObject | None:
+    """Return the JSON object of a text; None if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def objects(value: object) -> list[JsonObject]:
+    """Return the objects in a list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def texts(value: object) -> list[str]:
+    """Return what is in a list as texts."""
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def is_held(lock: Path) -> bool:
+    """Return True if a process runs the pipeline. Asked only where its state says so."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def without_passwords(value: object) -> str:
+    """Return a text without the passwords of URLs in it."""
+    return URL_PASSWORD.sub(r"\1:***@", str(value or ""))

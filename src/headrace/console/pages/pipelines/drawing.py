@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drawing of a pipeline: sources at the left, sinks at the right, each edge a curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.console.pages.texts import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.untyped import JsonObject
+
+WIDTH, HEIGHT = 176, 44  # Of a part, in pixels.
+ACROSS, DOWN = 104, 16  # Between parts.
+MARGIN = 12
+ARROW = 4  # Of its tip that is beyond the end of a line.
+NAME_CHARACTERS, RULE_CHARACTERS = 21, 13  # That have room.
+PARTS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PartBox:
+    """A part of a pipeline as it is drawn."""
+
+    kind: str
+    name: str  # As it is shown,
+    full: str  # and whole.
+    note: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What leads from a part to another."""
+
+    path: str
+    rule: str
+    full: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDrawing:
+    """A drawing with its size."""
+
+    boxes: list[PartBox]
+    flows: list[Flow]
+    width: int
+    height: int
+
+
+def draw(pipeline: JsonObject) -> PipelineDrawing:
+    """Return the drawing of a pipeline."""
+    parts = {str(one.get("id")): one for one in pipeline["nodes"][:PARTS_MAX]}
+    edges = [
+        (str(one.get("from")), str(one.get("to")), str(one.get("rule") or ""))
+        for one in pipeline["edges"]
+    ]
+    edges = [one for one in edges if one[0] in parts and one[1] in parts]
+    levels = levels_of(parts, edges)
+    columns = [[one for one in parts if levels[one] == at] for at in sorted(set(levels.values()))]
+    tallest = max((len(some) for some in columns), default=0)
+    corners = {}
+    for column, some in enumerate(columns):
+        spare = (tallest - len(some)) * (HEIGHT + DOWN) // 2
+        for row, one in enumerate(some):
+            x = MARGIN + column * (WIDTH + ACROSS)
+            corners[one] = (x, MARGIN + spare + row * (HEIGHT + DOWN))
+    boxes = [box_of(part, corners[one]) for one, part in parts.items()]
+    flows = [flow_of(corners[start], corners[end], rule) for start, end, rule in edges]
+    width = 2 * MARGIN + len(columns) * (WIDTH + ACROSS) - ACROSS
+    return PipelineDrawing(boxes, flows, width, 2 * MARGIN + tallest * (HEIGHT + DOWN) - DOWN)
+
+
+def levels_of(
+    parts: dict[str, JsonObject], edges: Sequence[tuple[str, str, str]]
+) -> dict[str, int]:
+    """Return the column of each part: right of all that leads to it, and sinks rightmost."""
+    levels = dict.fromkeys(parts, 0)
+    for _ in parts:  # As often as the longest way may be; a circle ends as well.
+        moved = False
+        for start, end, _ in edges:
+            if levels[end] <= levels[start] < len(parts):
+                levels[end] = levels[start] + 1
+                moved = True
+        if not moved:
+            break
+    last = max(levels.values(), default=0)
+    return {one: last if parts[one].get("kind") == "sink" else at for one, at in levels.items()}
+
+
+def box_of(part: JsonObject, corner: tuple[int, int]) -> PartBox:
+    """Return a part as it is drawn."""
+    name, kind = plain(str(part.get("name"))), str(part.get("kind"))
+    note = plain(" ".join(str(part.get(key) or "") for key in ("type", "where")).strip()) or kind
+    shown = short(name, NAME_CHARACTERS), short(note, NAME_CHARACTERS + 4)
+    return PartBox(kind, shown[0], f"{kind} {name}, {note}", shown[1], *corner)
+
+
+def flow_of(start: tuple[int, int], end: tuple[int, int], rule: str) -> Flow:
+    """Return a curve between two parts, with the name of a rule before its end."""
+    x1, y1 = start[0] + WIDTH, start[1] + HEIGHT // 2
+    x2, y2 = end[0] - ARROW, end[1] + HEIGHT // 2
+    bend = ACROSS // 2
+    path = f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+    full = plain(rule)
+    return Flow(path, short(full, RULE_CHARACTERS), full, x2 - 2 * ARROW, y2 - ARROW)
+
+
+def short(text: str, characters: int) -> str:
+    """Return the beginning of a text that has room."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a pipeline and what leads where, for drawings. No address and no secret is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.config.settings import AmqpSource, Table
+
+if TYPE_CHECKING:
+    from headrace.pipeline.config.settings import Pipeline
+    from headrace.untyped import JsonObject
+
+TOLD = ("type", "name", "names", "pattern", "path", "table", "group", "action")
+
+
+def graph_of(pipeline: Pipeline) -> JsonObject:
+    """Return nodes and edges; a rule with dead letters is the label of an edge to its sink."""
+    nodes: list[JsonObject] = []
+    edges: list[JsonObject] = []
+    for kind, some in (("source", pipeline.sources), ("table", pipeline.tables)):
+        nodes += [node(kind, name, one) for name, one in some.items()]
+    known = {one["name"].lower(): one["id"] for one in nodes}
+    for step in pipeline.steps:
+        nodes.append({"id": f"step:{step.name}", "kind": "step", "name": step.name})
+        views = [known[view.lower()] for view in pipeline.reads.get(step.name, ())]
+        edges += [{"from": view, "to": f"step:{step.name}", "rule": ""} for view in views]
+        known[step.name.lower()] = f"step:{step.name}"
+    for name, sink in pipeline.sinks.items():
+        nodes.append(node("sink", name, sink))
+        if sink.source is not None:
+            edges.append({"from": known[sink.source.lower()], "to": f"sink:{name}", "rule": ""})
+    for rule in pipeline.rules:
+        if rule.to is not None:
+            source = known[rule.view.lower()]
+            edges.append({"from": source, "to": f"sink:{rule.to}", "rule": rule.name})
+    return {"nodes": nodes, "edges": edges, "rules": [one.model_dump() for one in pipeline.rules]}
+
+
+def node(kind: str, name: str, table: Table) -> JsonObject:
+    """Return a source, a table or a sink; ``where`` is its queue, stream, exchange or path."""
+    told = {key: value for key, value in table.model_dump().items() if key in TOLD and value}
+    where = next((told[key] for key in TOLD[1:6] if key in told), "")
+    return {
+        "id": f"{kind}:{name}",
+        "kind": kind,
+        "name": name,
+        "type": told["type"],
+        "where": ", ".join(where) if isinstance(where, list) else where,
+        "group": table.group or "" if isinstance(table, AmqpSource) else "",
+    }

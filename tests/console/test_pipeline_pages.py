@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's queries and pipelines, by the API and as pages."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.console.pages.pipelines.drawing import draw, levels_of
+from support.console import LocalConsole
+from support.console_objects import HOSTILE
+from support.console_pipelines import claim_groups, places, run_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pipelines")
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[LocalConsole]:
+    """A console that looks for pipelines, with one that runs."""
+    data = tmp_path_factory.mktemp("data")
+    with LocalConsole(data, pipelines=places(folder)) as running, run_pipeline(folder):
+        claim_groups(running.broker.url)
+        yield running
+
+
+def queries(console: LocalConsole) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in console.get("/api/headrace/queries")}
+
+
+def test_queries_of_pipelines_tell_group_lag_rates_batch_and_checkpoint(
+    console: LocalConsole, folder: Path
+) -> None:
+    lake = queries(console)["lake"]
+    assert (lake["pipeline"], lake["state"], lake["id"]) == ("orders", "running", "0c5b")
+    assert (lake["lag"], lake["batch"], lake["rows_per_s"]) == (120, 17, 8100.5)
+    assert (lake["group"], lake["reads"], lake["waiting"]) == ("lake", "orders", 1)
+    assert lake["checkpoint"] == str(folder / ".headrace/orders/checkpoints/lake")
+
+
+def test_queries_of_listeners_are_told_once_and_by_their_last_state(console: LocalConsole) -> None:
+    found = queries(console)
+    assert len(found) == 5, "the one of the pipeline's checkpoint is not told twice"
+    clicks = found["clicks"]
+    assert (clicks["state"], clicks["lag"], clicks["rows_per_s"]) == ("idle", 40, 0.0)
+    assert (clicks["group"], clicks["reads"], clicks["pipeline"]) == ("lake", "clicks", "")
+    failed = found[HOSTILE[1]]
+    assert (failed["state"], failed["error"], failed["lag"]) == ("failed", HOSTILE[3], None)
+
+
+def test_a_pipeline_tells_its_parts_and_no_secret(console: LocalConsole) -> None:
+    answer = console.ask("GET", "/api/headrace/pipelines/orders")
+    found = answer.json
+    assert b"a-password-of-tests" not in answer.body
+    assert {one["id"] for one in found["nodes"]} == {
+        *("source:records", "table:customers", "step:parsed", "step:named"),
+        *("sink:lake", "sink:large", "sink:bad"),
+    }
+    assert {"from": "step:parsed", "to": "sink:bad", "rule": "not_empty"} in found["edges"]
+    assert [one["name"] for one in found["rules"]] == ["not_empty"]
+    assert console.ask("GET", "/api/headrace/pipelines/none").status == 404
+    (row,) = console.get("/api/headrace/pipelines")
+    assert (row["queries"], row["lag"], row["pid"]) == (3, 120, os.getpid())
+
+
+def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> None:
+    from headrace.console.api.own.pipeline_files import pipelines_at
+
+    with run_pipeline(tmp_path):
+        (alive,) = pipelines_at([tmp_path])
+    (dead,) = pipelines_at([tmp_path])
+    assert (alive["state"], dead["state"]) == ("running", "killed")
+    assert [one["state"] for one in dead["queries"]] == ["killed", "killed", "failed"]
+
+
+def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
+    from headrace.console.api.own.pipeline_files import listened_at, pipelines_at
+
+    for name, text in (
+        ("cut", '{"pipeline": "cut", "que'),
+        ("list", "[1]"),
+        ("odd", '{"pipeline": 7, "queries": [1, {"name": "../..", "lag": "x", "sinks": null}]}'),
+        ("long", " " * (1 << 20) + "{}"),
+    ):
+        home = tmp_path / ".headrace" / name
+        home.mkdir(parents=True)
+        (home / "status.json").write_text(text)
+    (one,) = pipelines_at([tmp_path, tmp_path / "none"])
+    assert (one["name"], len(one["queries"])) == ("7", 1)
+    assert (one["queries"][0]["checkpoint"], draw(one).boxes) == ("", [])
+    file = tmp_path / "reports"
+    file.write_bytes(b'\xff\n[]\n{"query": "q", "event": "idle", "owners": 3}\n' * 2)
+    (query,) = listened_at([file, tmp_path])
+    assert (query["state"], query["owners"]) == ("idle", [])
+
+
+def test_a_drawing_has_sources_left_and_sinks_right_also_of_a_circle(
+    console: LocalConsole,
+) -> None:
+    drawing = draw(console.get("/api/headrace/pipelines/orders"))
+    at = {box.name: box.x for box in drawing.boxes}
+    assert at["records"] < at["parsed"] < at["named"] < at["lake"] == at["bad"]
+    assert {flow.rule for flow in drawing.flows} == {"", "not_empty"}
+    assert max(box.y for box in drawing.boxes) + 44 < drawing.height
+    levels = levels_of({"a": {}, "b": {}}, [("a", "b", ""), ("b", "a", "")])
+    assert max(levels.values()) <= 2

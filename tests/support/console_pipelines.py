@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pipeline and queries as the console finds them: in a state directory and a listener's file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from headrace.client import blocking
+from headrace.client.blocking_pipeline import Groups, Requests
+from headrace.pipeline.config.load import parse
+from headrace.pipeline.run.parts import graph_of
+from headrace.pipeline.run.state import QueryStatus, State
+from headrace.spark.listener import Report
+from support.console_objects import HOSTILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OWNER, OTHER_OWNER = "a1" * 16, "b2" * 16
+SECRET_URI = "amqp://guest:a-password-of-tests@localhost/"
+FILE = f"""
+[pipeline]
+name = "orders"
+[broker]
+uri = "{SECRET_URI}"
+[sources.records]
+type = "stream"
+name = "orders"
+group = "lake"
+[tables.customers]
+type = "rows"
+ddl = "id INT, customer STRING"
+rows = [{{ id = 1, customer = "a" }}]
+[[steps]]
+name = "parsed"
+sql = "SELECT routing_key, string(body) AS text, timestamp, 1 AS id FROM records"
+[[rules]]
+name = "not_empty"
+view = "parsed"
+check = "length(text) > 0"
+action = "dead-letter"
+to = "bad"
+[[steps]]
+name = "named"
+sql = "SELECT p.*, c.customer FROM parsed p LEFT JOIN customers c ON p.id = c.id"
+[sinks.lake]
+from = "named"
+type = "parquet"
+path = "lake/orders"
+[sinks.large]
+from = "named"
+type = "exchange"
+name = "large-orders"
+[sinks.bad]
+type = "stream"
+name = "rejected"
+"""
+
+
+def places(folder: Path) -> tuple[Path, ...]:
+    """Return the value of the setting for what is made in a folder."""
+    return (folder, folder / "queries.jsonl")
+
+
+@contextlib.contextmanager
+def run_pipeline(folder: Path) -> Iterator[State]:
+    """Have a pipeline that runs, with a query that failed; and files of a listener."""
+    pipeline = parse(FILE, "orders.toml", folder)
+    state = State(pipeline.state)
+    with state.held():
+        status = state.begin(pipeline.head.name, str(folder / "orders.toml"))
+        state.draw(graph_of(pipeline))
+        figures = {"batch": 17, "rows": 812_345, "rows_per_s": 8100.5, "processed_per_s": 8090.0}
+        lake = QueryStatus("lake", ["lake"], "running", lag=120, **figures)
+        bad = QueryStatus("bad", ["bad"], "failed", error=f"{HOSTILE[0]} at {SECRET_URI}")
+        status.queries += [lake, QueryStatus("large", ["large"], "idle", 17, lag=0), bad]
+        status.state = "running"
+        state.write(status)
+        offsets = state.checkpoints / "lake" / "offsets"
+        offsets.mkdir(parents=True)
+        (offsets.parent / "metadata").write_text('{"id": "0c5b"}')
+        for number, owner in ((9, "of before"), (17, OWNER)):
+            offset = json.dumps({"v": 1, "pos": {"orders": number}, "owner": owner})
+            (offsets / str(number)).write_text(f"v1\n{{}}\n{offset}")
+        (folder / "queries.jsonl").write_text("\n".join(reports()) + "\n{cut")
+        yield state
+
+
+def reports() -> Iterator[str]:
+    """Yield the lines of a listener: a query that runs, one that failed, one of a pipeline."""
+    moment = "2026-01-31T12:00:00.000Z"
+    of = {"run": "r", "moment": moment}
+    rates = {"rows_per_s": 810.0, "processed_per_s": 781.25}
+    yield Report(event="started", query="q1", name="clicks", **of).to_json()
+    told = Report(
+        event="progress", query="q1", name="clicks", batch=3, lag={"c": 40}, **of, **rates
+    )
+    yield told.to_json().replace('"batch"', f'"owners":["{OTHER_OWNER}"],"batch"')
+    yield Report(event="idle", query="q1", name="clicks", **of).to_json()
+    yield Report(event="started", query="q2", name=HOSTILE[1], **of).to_json()
+    yield Report(event="terminated", query="q2", name=HOSTILE[1], error=HOSTILE[3], **of).to_json()
+    yield Report(event="progress", query="0c5b", batch=16, **of).to_json()
+
+
+def claim_groups(url: str) -> None:
+    """Claim the groups of the queries at the broker."""
+    with blocking.connect(url) as connection, Requests(connection) as requests:
+        channel = connection.channel()
+        for stream, owner in (("orders", OWNER), ("clicks", OTHER_OWNER)):
+            channel.declare_queue(stream, durable=True, arguments={"x-queue-type": "stream"})
+            channel.publish(b"row", routing_key=stream)
+            group = Groups(requests, "lake")
+            group.begin({stream: "first"})
+            group.claim([stream], owner)
