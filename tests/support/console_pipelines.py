@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.client import blocking
@@ -73,8 +74,7 @@ def run_pipeline(folder: Path) -> Iterator[State]:
     with state.held():
         status = state.begin(pipeline.head.name, str(folder / "orders.toml"))
         state.draw(graph_of(pipeline))
-        figures = {"batch": 17, "rows": 812_345, "rows_per_s": 8100.5, "processed_per_s": 8090.0}
-        lake = QueryStatus("lake", ["lake"], "running", lag=120, **figures)
+        lake = QueryStatus("lake", ["lake"], "running", 17, 812_345, 8100.5, 8090.0, lag=120)
         bad = QueryStatus("bad", ["bad"], "failed", error=f"{HOSTILE[0]} at {SECRET_URI}")
         status.queries += [lake, QueryStatus("large", ["large"], "idle", 17, lag=0), bad]
         status.state = "running"
@@ -91,18 +91,18 @@ def run_pipeline(folder: Path) -> Iterator[State]:
 
 def reports() -> Iterator[str]:
     """Yield the lines of a listener: a query that runs, one that failed, one of a pipeline."""
-    moment = "2026-01-31T12:00:00.000Z"
-    of = {"run": "r", "moment": moment}
-    rates = {"rows_per_s": 810.0, "processed_per_s": 781.25}
-    yield Report(event="started", query="q1", name="clicks", **of).to_json()
-    told = Report(
-        event="progress", query="q1", name="clicks", batch=3, lag={"c": 40}, **of, **rates
-    )
-    yield told.to_json().replace('"batch"', f'"owners":["{OTHER_OWNER}"],"batch"')
-    yield Report(event="idle", query="q1", name="clicks", **of).to_json()
-    yield Report(event="started", query="q2", name=HOSTILE[1], **of).to_json()
-    yield Report(event="terminated", query="q2", name=HOSTILE[1], error=HOSTILE[3], **of).to_json()
-    yield Report(event="progress", query="0c5b", batch=16, **of).to_json()
+    report = partial(Report, run="r", moment="2026-01-31T12:00:00.000Z")
+    clicks = partial(report, query="q1", name="clicks")
+    failed = partial(report, query="q2", name=HOSTILE[1])
+    for one in (
+        clicks(event="started"),
+        clicks(event="progress", batch=3, lag={"c": 40}, rows_per_s=810.0, owners=(OTHER_OWNER,)),
+        clicks(event="idle"),
+        failed(event="started"),
+        failed(event="terminated", error=HOSTILE[3]),
+        report(event="progress", query="0c5b", batch=16),
+    ):
+        yield one.to_json()
 
 
 def claim_groups(url: str) -> None:
