@@ -212,6 +212,23 @@ def test_dead_letters_are_counted_by_reason_and_strategy(
         until(lambda: seen.look().named("totals")["totals"]["dead_confirmed"] == 1, "it arrived")
 
 
+def test_messages_of_operators_count_as_those_of_a_channel(operator: ManagementClient) -> None:
+    operator.ask("declare queue", name="q")
+    seen = Mirror(operator).look()
+    for key in ("q", "q", "nowhere"):
+        operator.ask("publish", exchange="amq.direct", routing_key=key, payload="four")
+        operator.ask("publish", exchange="", routing_key=key, payload="four")
+    operator.items("get", queue="q", count=1, ackmode="ack_requeue_true")
+    operator.items("get", queue="q", count=2, ackmode="ack_requeue_false")
+    operator.items("get", queue="q", count=1)
+    wanted = {"publish": 6, "return_unroutable": 4, "get": 1, "get_no_ack": 2, "redeliver": 1}
+    wanted |= {"get_empty": 1}
+    assert only(seen.look().named("vhost")["/"]) == wanted
+    assert only(seen.named("protocol")["0-9-1"]) == wanted
+    assert seen.named("exchange")[""]["publish_out"] == 2
+    assert seen.named("exchange")["amq.direct"]["return_unroutable"] == 3
+
+
 def test_sizes_of_bodies_fall_into_buckets(operator: ManagementClient, broker: LocalBroker) -> None:
     operator.ask("declare queue", name="q")
     seen = Mirror(operator, "totals").look()

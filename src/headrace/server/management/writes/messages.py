@@ -20,9 +20,10 @@ from headrace.gateway.v0_x.connection.publisher import expiration_ms
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.interceptor.interception import Source
-from headrace.model.message import new_message
+from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations.peek import PeekedMessage
 from headrace.model.queue.destination import Consumer
+from headrace.model.tallies import ChannelTally
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
@@ -139,6 +140,7 @@ def send(
         route = delayed(vhost, route)
         account = "" if call.user is None else account_of(publisher.user)
         sent = signed(data, start, account)
+    count_publish(call, vhost, route)
     if not route.count:
         counters.count_publish(len(body))
         return False, 0
@@ -152,6 +154,18 @@ def send(
         return True, route.interception.take(message, route.queues, persistent, source=source)
     counters.count_publish(len(body))
     return True, vhost.deliver(message, route.queues, persistent)
+
+
+def count_publish(call: Call, vhost: VirtualHost, route: Route) -> None:
+    """Count an operator's message as one of a channel."""
+    tally = ChannelTally()
+    tally.publish = 1
+    tally.return_unroutable = int(not route.count)
+    call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
+    vhost.counters.routed += route.count
+    route.tally.publish_in += 1
+    route.tally.publish_out += route.count
+    route.tally.return_unroutable += tally.return_unroutable
 
 
 def properties_of(call: Call) -> BasicProperties:
@@ -242,12 +256,23 @@ async def get(call: Call) -> Answered:
             }
             for one, left in got
         ]
+        count_gets(call, host.vhost, [one for one, _ in got], mode)
         settle(queue, [one for one, _ in got], mode)
     if not await call.durable(host.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     for row in rows:
         await call.tell(row)
     return {"items": len(rows), "left": queue.message_count()}
+
+
+def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) -> None:
+    """Count an operator's messages as those of a channel."""
+    tally = ChannelTally()
+    tally.get_no_ack = len(got) if mode == ACCEPT else 0
+    tally.get = len(got) - tally.get_no_ack
+    tally.get_empty = int(not got)
+    tally.redeliver = sum(message.flags & REDELIVERED != 0 for message in got)
+    call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
 
 
 def as_sent(vhost: VirtualHost, message: Message) -> Answered:
