@@ -13,7 +13,7 @@ import pika
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.writes.definitions import LINE_BYTES_MAX
+from headrace.console.api.writes.definitions import DEFINITIONS_BYTES_MAX, LINE_BYTES_MAX
 from support.rabbitmq_hash import foreign_hash
 
 if TYPE_CHECKING:
@@ -426,6 +426,24 @@ def test_wrong_definitions_change_nothing(console: LocalConsole, document, reaso
     status, told = refused(console, "POST", "definitions", document)
     assert (status, reason in told) == (400, True), told
     assert console.get("/api/definitions") == before
+
+
+@pytest.mark.parametrize("path", ["definitions", "definitions/%2F", "all-configuration"])
+def test_definitions_have_a_limit_of_their_own(console: LocalConsole, path) -> None:
+    length = {"Content-Length": str(DEFINITIONS_BYTES_MAX + 1)}
+    answer = console.ask("POST", f"/api/{path}", b"{", headers=length)
+    assert (answer.status, "size limit" in answer.json["reason"]) == (400, True)
+    other = console.ask("PUT", "/api/queues/%2F/q", b"{", headers=length)
+    assert (other.status, "size limit" in other.json["reason"]) == (400, True)
+
+
+def test_definitions_of_many_queues(console: LocalConsole) -> None:
+    """They are more than a line of the socket has room for, several times."""
+    queues = [{"name": f"many-{at}-{'x' * 200}", "durable": True} for at in range(5000)]
+    assert write(console, "PUT", "vhosts/many") == 201
+    assert write(console, "POST", "definitions/many", {"queues": queues}) == 204
+    assert len(console.get("/api/queues/many?columns=name")) == len(queues)
+    assert write(console, "DELETE", "vhosts/many") == 204
 
 
 # --- Connections ---------------------------------------------------------------------------------
