@@ -21,7 +21,6 @@ DIFFERENCES: dict[str, str] = {
     "GET /api/nodes/{node}/memory/relative": "part: messages, and all else",
     "GET /api/channels": "part: no uncommitted messages",
     "GET /api/connections/{name}/sessions": "no: there is no AMQP 1.0",
-    "GET /api/health/checks/below-node-connection-limit": "part: as is-in-service",
     "GET /api/feature-flags": "part: those that clients ask about",
     "DELETE /api/auth/attempts/{node}": "no: counters are never reset",
     "DELETE /api/auth/attempts/{node}/source": "no: counters are never reset",
