@@ -119,6 +119,7 @@ class Console:
         for port in self._ports:
             port.server.pre_shutdown()
         await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
+        await asyncio.gather(*self._chores, return_exceptions=True)  # None uses the history then.
         await self.state.stop()
         self.link.close()
 
