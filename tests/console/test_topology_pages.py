@@ -187,3 +187,48 @@ def test_what_leads_to_another_is_left_of_it() -> None:
 def test_the_style_stays_small() -> None:
     style = Path(draw.__code__.co_filename).parents[1] / "assets" / "console.css"
     assert style.stat().st_size < 12_000
+
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+
+
+def send(
+    console: LocalConsole, path: str, cookie: Mapping[str, str], **fields: str
+) -> tuple[int, str]:
+    """Send the form of a page; return the status and the next address or the page."""
+    html = html_of(console, path, cookie)
+    tokens = re.findall(r'name="csrf" value="([^"]+)"', html)
+    form = urlencode({"csrf": tokens[0], **fields}).encode()
+    answer = console.ask("POST", path, form, user=None, headers={**cookie, **FORM})
+    return answer.status, answer.headers.get("Location") or answer.body.decode()
+
+
+def test_the_position_of_a_group_is_set_and_deleted(
+    console: LocalConsole, cookie: dict[str, str]
+) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    stream = {"x-queue-type": "stream"}
+    console.run(link.ask("declare queue", name="log", arguments=stream))
+    console.run(link.ask("publish", routing_key="log", payload="m"))
+    console.run(link.ask("set group", stream="log", group="<etl>", position=0))
+    html = html_of(console, "/groups", cookie)
+    assert "&lt;etl&gt;" in html
+    assert "<etl>" not in html
+    at = "/groups/%2F/log/%3Cetl%3E"
+    assert at in html
+    assert "1 messages behind" in html_of(console, at, cookie)
+    assert send(console, at, cookie, position="soon")[0] == 400
+    assert send(console, at, cookie, position="next") == (303, "/groups")
+    assert "headrace groups set log" in html_of(console, at, cookie)
+    assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
+    assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
+    assert "No group reads a stream." in html_of(console, "/groups", cookie)
+
+
+def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, str]) -> None:
+    for path, fields, told in (
+        ("/transactions/%2F/x", {"confirmation": "x", "what": "commit"}, 404),
+        ("/leases/%2F/plain/g", {"confirmation": "g", "force": "true"}, 404),
+    ):
+        assert "There is none of that name now." in html_of(console, path, cookie)
+        assert send(console, path, cookie, **fields)[0] == told

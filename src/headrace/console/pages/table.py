@@ -8,6 +8,7 @@ from headrace.console.pages.objects import (
     access,
     charts,
     clients,
+    decisions,
     definitions,
     exchanges,
     overview,
@@ -36,6 +37,7 @@ ACTIONS = (
     *rules.ACTIONS,
     *access.ACTIONS,
     *definitions.ACTIONS,
+    *decisions.ACTIONS,
     *errands.ACTIONS,
 )
 ROUTES: tuple[Route, ...] = (

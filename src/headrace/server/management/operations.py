@@ -16,7 +16,14 @@ from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
 from headrace.server.management.reads import certificates, logs, routes, settings
 from headrace.server.management.sampling import operation as sampling
-from headrace.server.management.writes import accounts, errands, messages, parameters, topology
+from headrace.server.management.writes import (
+    accounts,
+    decisions,
+    errands,
+    messages,
+    parameters,
+    topology,
+)
 
 OPERATIONS: dict[str, Operation] = {
     **accounts.OPERATIONS,
@@ -24,6 +31,7 @@ OPERATIONS: dict[str, Operation] = {
     **backups.OPERATIONS,
     **certificates.OPERATIONS,
     **clients.OPERATIONS,
+    **decisions.OPERATIONS,
     **definitions.OPERATIONS,
     **errands.OPERATIONS,
     **events.OPERATIONS,

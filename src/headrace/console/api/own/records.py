@@ -7,9 +7,10 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import rows_of
+from headrace.console.api.common.rows import absent, rows_of
+from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ACCESS = "access to the virtual host"
 LINES = 1000  # Of a log.
+WORDS = ("first", "last", "next")  # Of positions.
 BROKER, AUDIT = "broker", "audit"
 NO_LOG = "precondition"  # The code of a log that has no file.
 TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
@@ -42,6 +44,44 @@ async def list_transactions(call: HttpCall) -> object:
 async def named(call: HttpCall, do: str, field: str) -> Listed:
     """Return a list whose rows are named by one of their fields."""
     return Listed([{"name": row[field], **row} for row in await rows_of(call, do)])
+
+
+async def decide(call: HttpCall) -> object:
+    """Commit, roll back or forget a branch of a transaction."""
+    body = await Body.of(call, "what")
+    fields = {"what": body.text("what"), "heuristic": body.flag("heuristic")}
+    return await done(call, "decide transaction", xid=call.path["xid"], **fields)
+
+
+async def release(call: HttpCall) -> object:
+    """Return the unsettled messages of a lease to their queue."""
+    body = await Body.of(call)
+    flags = {name: body.flag(name) for name in ("force", "forget")}
+    place = {name: call.path[name] for name in ("queue", "group")}
+    return await done(call, "release lease", **place, **flags)
+
+
+async def set_group(call: HttpCall) -> object:
+    """Set the position of a group."""
+    body = await Body.of(call, "position")
+    place = {name: call.path[name] for name in ("stream", "group")}
+    position = body.values["position"]
+    if isinstance(position, str) and position not in WORDS:
+        position = body.number("position")
+    return await done(call, "set group", position=position, **place)
+
+
+async def delete_group(call: HttpCall) -> object:
+    """Forget the position of a group, even an owned one."""
+    place = {name: call.path[name] for name in ("stream", "group")}
+    return await done(call, "delete group", force=True, **place)
+
+
+async def done(call: HttpCall, do: str, **fields: object) -> Answer:
+    """Run an operation in the virtual host of the path; return its answer."""
+    with absent():
+        answer = await call.ask(do, None, vhost=call.path["vhost"], **fields)
+    return Answer(200, answer)
 
 
 async def list_settings(call: HttpCall) -> object:
@@ -122,5 +162,40 @@ ROUTES = (
             ("logs/broker", broker_log, "The last 1,000 lines of the broker's log."),
             ("logs/audit", audit_log, "The last 1,000 lines of the audit log."),
         )
+    ),
+    Route(
+        "POST",
+        "/api/headrace/transactions/{vhost}/{xid}",
+        decide,
+        MANAGEMENT,
+        "configure on amq.headrace.transactions",
+        "Decide a transaction: commit, rollback or forget.",
+        body=schema(("what",), what=STRING, heuristic=BOOLEAN),
+    ),
+    Route(
+        "POST",
+        "/api/headrace/leases/{vhost}/{queue}/{group}/release",
+        release,
+        MANAGEMENT,
+        "read on the queue",
+        "Return the unsettled messages of a lease to their queue.",
+        body=schema(force=BOOLEAN, forget=BOOLEAN),
+    ),
+    Route(
+        "PUT",
+        "/api/headrace/groups/{vhost}/{stream}/{group}",
+        set_group,
+        MANAGEMENT,
+        "read on the stream",
+        "Set the position of a group: an offset, first, last or next.",
+        body=schema(("position",), position={"type": ["integer", "string"]}),
+    ),
+    Route(
+        "DELETE",
+        "/api/headrace/groups/{vhost}/{stream}/{group}",
+        delete_group,
+        MANAGEMENT,
+        "read on the stream",
+        "Forget the position of a group.",
     ),
 )

@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 
-def queue_address(row: JsonObject) -> str:
-    """Return the address of the queue of a lease."""
-    return f"/queues/{segment(row['vhost'])}/{segment(row['queue'])}"
+def lease_address(row: JsonObject) -> str:
+    """Return the address of a lease."""
+    return "/leases/" + "/".join(segment(row[name]) for name in ("vhost", "queue", "group"))
 
 
-def stream_address(row: JsonObject) -> str:
-    """Return the address of the stream of a group."""
-    return f"/queues/{segment(row['vhost'])}/{segment(row['stream'])}"
+def group_address(row: JsonObject) -> str:
+    """Return the address of a group."""
+    return "/groups/" + "/".join(segment(row[name]) for name in ("vhost", "stream", "group"))
+
+
+def transaction_address(row: JsonObject) -> str:
+    """Return the address of a transaction."""
+    return f"/transactions/{segment(row['vhost'])}/{segment(row['xid'])}"
 
 
 LISTS = (
@@ -31,8 +36,8 @@ LISTS = (
         "Leases",
         records.list_leases,
         (
-            Column("Queue", "queue"),
             Column("Group", "group"),
+            Column("Queue", "queue"),
             Column("Virtual host", "vhost"),
             Column("Leased", "leased", "number"),
             Column("Settled to", "settled", "number"),
@@ -40,7 +45,7 @@ LISTS = (
             Column("Still ready", "ready", "number"),
             Column("Owner", "owner"),
         ),
-        queue_address,
+        lease_address,
         about="Messages that groups took from queues and have not settled: the batches of Spark.",
         command=line("list", "leases"),
         empty="No group leases messages.",
@@ -50,8 +55,8 @@ LISTS = (
         "Groups",
         records.list_groups,
         (
-            Column("Stream", "stream"),
             Column("Group", "group"),
+            Column("Stream", "stream"),
             Column("Virtual host", "vhost"),
             Column("Lag", "lag", "number"),
             Column("Lag in bytes", "lag_bytes", "bytes"),
@@ -60,7 +65,7 @@ LISTS = (
             Column("Claimed", "claimed", "flag"),
             Column("Holds retention", "pin", "flag"),
         ),
-        stream_address,
+        group_address,
         about="Readers of streams, with the position that the broker keeps for them.",
         command=line("list", "groups"),
         empty="No group reads a stream.",
@@ -78,8 +83,9 @@ LISTS = (
             Column("Settles", "settles", "number"),
             Column("Sessions", "sessions", "number"),
         ),
+        transaction_address,
         about="Branches of distributed transactions. A prepared one is in doubt: its messages wait "
-        "for the coordinator, or for `headrace transaction commit` or `rollback`.",
+        "for the coordinator, or for an operator's decision.",
         command=line("list", "transactions"),
         empty="No transaction is open.",
     ),

@@ -51,6 +51,7 @@ class Rule(NamedTuple):
 CONFIGURE_QUEUE = Need("configure", "queue", "name")
 CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
 READ_QUEUE = Need("read", "queue", "queue")
+READ_STREAM = Need("read", "queue", "stream")
 READ_FROM = Need("read", "queue", "from")
 WRITE_TO = Need("write", "queue", "to")
 BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
@@ -112,6 +113,11 @@ RULES: dict[str, Rule] = {
     "delete messages": Rule(USE, (READ_FROM,)),
     "show errand": Rule(LOOK),
     "cancel errand": Rule(USE),
+    # Transactions (the operation checks a permission), leases, groups.
+    "decide transaction": Rule(USE),
+    "release lease": Rule(USE, (READ_QUEUE,)),
+    "set group": Rule(USE, (READ_STREAM,)),
+    "delete group": Rule(USE, (READ_STREAM,)),
     # Policies of a virtual host of the user's own.
     "put policy": Rule(POLICY, own_vhost=True),
     "delete policy": Rule(POLICY, own_vhost=True),

@@ -17,7 +17,7 @@ from headrace.server.management.writes.topology import name_of, table_of
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call, Operation, Steps
 
 QUEUES_SHOWN_MAX = 1000  # Of one route.
 NODES, NODES_MAX = 40, 200  # Of a topology.
@@ -67,7 +67,7 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
 # --- Topology -------------------------------------------------------------------------------------
 
 
-def show_topology(call: Call) -> Answered:
+def show_topology(call: Call) -> Steps:
     """Return what is bound around an exchange or a queue, the nearest first.
 
     Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
@@ -84,7 +84,7 @@ def show_topology(call: Call) -> Answered:
     else:
         call.refuse("not-found", f"no {kind} '{name}' in vhost '{vhost.name}'")
     graph = Topology(vhost, most)
-    graph.walk(start)
+    yield from graph.walk(start)
     return {"nodes": graph.nodes(), "edges": graph.edges, "cut": graph.cut}
 
 
@@ -99,12 +99,13 @@ class Topology:
         self.edges: list[Answered] = []
         self.cut = False
 
-    def walk(self, start: Destination) -> None:
-        """Find the nearest objects, and all edges between them."""
+    def walk(self, start: Destination) -> Iterator[None]:
+        """Find the nearest objects, and all edges between them; a step for each object."""
         pending = deque([start])
         self._places[start] = 0
         while pending:
             one = pending.popleft()
+            yield None
             for source, destination, what, binding in self._around(one):
                 other = destination if source is one else source
                 if other not in self._places:

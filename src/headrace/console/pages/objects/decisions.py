@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator decides for others: transactions in doubt, leases, positions of groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import rows_of
+from headrace.console.api.own import records
+from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.listings import Link
+from headrace.console.pages.texts import number, plain, segment
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+TRANSACTION = "/transactions/{vhost}/{xid}"
+LEASE = "/leases/{vhost}/{queue}/{group}"
+GROUP = "/groups/{vhost}/{stream}/{group}"
+DECISIONS = ("rollback", "commit", "forget")
+NONE = "There is none of that name now."
+
+
+async def row_here(call: HttpCall, do: str) -> JsonObject | None:
+    """Return the row of a list that the path names; None without one."""
+    for row in await rows_of(call, do):
+        if all(row.get(name, value) == value for name, value in call.path.items()):
+            return row
+    return None
+
+
+async def transaction_hits(call: HttpCall) -> str:
+    """Return what a decision settles."""
+    row = await row_here(call, "list transactions")
+    if row is None:
+        return NONE
+    return (
+        f"The transaction is {row['state']} since {row['since']}: {number(row['publishes'])} "
+        f"publishes and {number(row['settles'])} acknowledgements wait for its outcome."
+    )
+
+
+async def lease_hits(call: HttpCall) -> str:
+    """Return what a release gives back."""
+    row = await row_here(call, "list leases")
+    if row is None:
+        return NONE
+    owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
+    return f"{number(row['leased'])} messages go back to their places in the queue{owner}."
+
+
+async def group_hits(call: HttpCall) -> str:
+    """Return where a group is."""
+    row = await row_here(call, "list groups")
+    if row is None:
+        return NONE
+    return (
+        f"The group is at offset {row['position']} and {number(row['lag'])} messages behind. "
+        "Running readers do not notice a change."
+    )
+
+
+def group_links(call: HttpCall) -> list[Link]:
+    """Return what else can be done with a group."""
+    parts = [segment(call.path[name]) for name in ("vhost", "stream", "group")]
+    return [
+        Link("Stream", f"/queues/{'/'.join(parts[:2])}", changes=False),
+        Link("Delete", f"/groups/{'/'.join(parts)}/delete", danger=True),
+    ]
+
+
+def lease_links(call: HttpCall) -> list[Link]:
+    """Return where else a lease leads."""
+    at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
+    return [Link("Queue", at, changes=False)]
+
+
+def url(call: HttpCall) -> str | None:
+    """Return the URL of the virtual host in a path, for commands."""
+    return in_vhost(call.path["vhost"])
+
+
+def decide_command(call: HttpCall, values: Values) -> str:
+    """Return the command that decides a transaction."""
+    what, heuristic = values.get("what") or DECISIONS[0], bool(values.get("heuristic"))
+    return line("transaction", what, call.path["xid"], heuristic=heuristic, url=url(call))
+
+
+def release_command(call: HttpCall, values: Values) -> str:
+    """Return the command that releases a lease."""
+    flags = {name: bool(values.get(name)) for name in ("force", "forget")}
+    return line("leases", "release", call.path["queue"], call.path["group"], **flags, url=url(call))
+
+
+def set_command(call: HttpCall, values: Values) -> str:
+    """Return the command that sets the position of a group."""
+    words = (call.path["stream"], call.path["group"], values.get("position") or "POSITION")
+    return line("groups", "set", *words, url=url(call))
+
+
+ACTIONS = (
+    Action(
+        TRANSACTION,
+        "Decide a transaction",
+        records.decide,
+        lambda call, values: "/transactions",
+        lambda call, values: f"{values['what']} of {plain(call.path['xid'])} is done.",
+        (
+            Field("what", "Decision", "choice", DECISIONS, required=True),
+            Field("heuristic", "In place of its coordinator, which learns of it later", "flag"),
+        ),
+        command=decide_command,
+        confirm=lambda call: plain(call.path["xid"]),
+        hits=transaction_hits,
+        parent=("Transactions", "/transactions"),
+        button="Decide",
+        danger=True,
+    ),
+    Action(
+        LEASE,
+        "Release a lease",
+        records.release,
+        lambda call, values: "/leases",
+        lambda call, values: f"The lease of {plain(call.path['group'])} is released.",
+        (
+            Field("force", "Even while an owner works on it", "flag"),
+            Field("forget", "End the lease, too; the next one starts with 0", "flag"),
+        ),
+        command=release_command,
+        confirm=lambda call: plain(call.path["group"]),
+        hits=lease_hits,
+        parent=("Leases", "/leases"),
+        button="Release the messages",
+        danger=True,
+        links=lease_links,
+    ),
+    Action(
+        GROUP,
+        "Set the position of a group",
+        records.set_group,
+        lambda call, values: "/groups",
+        lambda call, values: f"Group {plain(call.path['group'])} is at {values['position']}.",
+        (Field("position", "Position", required=True, help="An offset, first, last or next."),),
+        command=set_command,
+        hits=group_hits,
+        parent=("Groups", "/groups"),
+        button="Set the position",
+        links=group_links,
+    ),
+    Action(
+        f"{GROUP}/delete",
+        "Delete a group",
+        records.delete_group,
+        lambda call, values: "/groups",
+        lambda call, values: f"Group {plain(call.path['group'])} is deleted.",
+        command=lambda call, values: line(
+            "groups", "delete", call.path["stream"], call.path["group"], url=url(call)
+        ),
+        confirm=lambda call: plain(call.path["group"]),
+        hits=group_hits,
+        parent=("Groups", "/groups"),
+        button="Delete the position",
+        danger=True,
+    ),
+)
