@@ -5,9 +5,9 @@
 
 Starts `headrace serve`, declares the queues, measures the delivery latency of W6, and starts
 `headrace console`. Then it prints the time of requests in milliseconds, the median and the longest
-of several: a page of 500 queues sorted by each column, the overview, the plain list. At last it
-measures W6 again, while pages are asked for without a pause. ``--moving``: so many queues get a
-message each between two samples.
+of several, and the processor time of the console in one of them: a page of 500 queues sorted by
+each column, the overview, the plain list. At last it measures W6 again, while pages are asked for
+by two clients. ``--moving``: so many queues get a message each between two samples.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client import blocking
 
@@ -78,7 +78,7 @@ def main() -> None:
         if options.moving:
             stack.enter_context(moving(broker["amqp"], options.moving))
             time.sleep(11)  # Two samples.
-        measure_requests(address, options.runs)
+        measure_requests(address, ready["pid"], options.runs)
         print(f"{memory(ready['pid']):8.1f} MiB in the console's process")
         print(f"W6 while the console samples: {latency(broker['amqp'], options.latency_runs)}")
         with asking(address):
@@ -196,27 +196,46 @@ def latency(address: str, runs: int) -> str:
 # --- Requests ------------------------------------------------------------------------------------
 
 
-def measure_requests(address: str, runs: int) -> None:
+class Times(NamedTuple):
+    """Milliseconds that a request took."""
+
+    median: float
+    longest: float
+    processor: float  # Of the console, samples that it read meanwhile included.
+    size: int  # Bytes of an answer.
+
+
+def measure_requests(address: str, pid: str, runs: int) -> None:
     """Print the times of requests."""
     for one in PATHS:
-        show(one, *measure(address, one, runs))
-    times = {column: measure(address, sorted_by(column), runs) for column in columns(address)}
-    worst = sorted(times, key=lambda column: times[column][0], reverse=True)
+        show(one, measure(address, pid, one, runs))
+    times = {column: measure(address, pid, sorted_by(column), runs) for column in columns(address)}
+    worst = sorted(times, key=lambda column: times[column].median, reverse=True)
     print(f"pages sorted by each of {len(times)} columns, the slowest:")
     for column in worst[:5]:
-        show(sorted_by(column), *times[column])
-    longest = max(longest for _, longest, _ in times.values())
-    print(f"{longest:8.1f} ms is the longest of all of them")
-    first, whole, size = measure_list(address)
-    print(f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, {size:9} bytes  {LIST}")
-    named = f"{LIST}?columns=name,messages,consumers"
-    first, whole, size = measure_list(address, named)
-    print(f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, {size:9} bytes  {named}")
+        show(sorted_by(column), times[column])
+    print(f"{max(one.longest for one in times.values()):8.1f} ms is the longest of all of them")
+    print(f"{max(one.processor for one in times.values()):8.1f} ms of processor at most")
+    for path in (LIST, f"{LIST}?columns=name,messages,consumers"):
+        before = processor(pid)
+        first, whole, size = measure_list(address, path)
+        used = MS * (processor(pid) - before)
+        print(
+            f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, processor {used:8.1f} ms,", end=""
+        )
+        print(f"{size:10} bytes  {path}")
 
 
-def show(path: str, median: float, longest: float, size: int) -> None:
+def show(path: str, times: Times) -> None:
     """Print the times of a path."""
-    print(f"{median:8.1f} ms, at most {longest:8.1f} ms, {size:9} bytes  {path}")
+    print(f"{times.median:8.1f} ms, at most {times.longest:8.1f} ms,", end="")
+    print(f" processor {times.processor:7.1f} ms, {times.size:9} bytes  {path}")
+
+
+def processor(pid: str) -> float:
+    """Return the processor time of a process, in seconds."""
+    fields = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def sorted_by(column: str) -> str:
@@ -242,11 +261,12 @@ def leaves(row: dict[str, object], before: str) -> Iterator[str]:
             yield f"{before}{name}"
 
 
-def measure(address: str, path: str, runs: int) -> tuple[float, float, int]:
-    """Return the median and the longest time in milliseconds, and the bytes of an answer."""
+def measure(address: str, pid: str, path: str, runs: int) -> Times:
+    """Return what requests of a path took."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     times = []
     size = 0
+    before = processor(pid)
     for _ in range(runs):
         began = time.perf_counter()
         connection.request("GET", path, headers=LOGIN)
@@ -257,10 +277,11 @@ def measure(address: str, path: str, runs: int) -> tuple[float, float, int]:
             raise SystemExit(f"{path}: {answer.status} {body!r:.200}")
         size = len(body)
     connection.close()
-    return statistics.median(times), max(times), size
+    used = MS * (processor(pid) - before) / runs
+    return Times(statistics.median(times), max(times), used, size)
 
 
-def measure_list(address: str, path: str = LIST) -> tuple[float, float, int]:
+def measure_list(address: str, path: str) -> tuple[float, float, int]:
     """Return when the first byte and the last one came, in milliseconds, and how many."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     began = time.perf_counter()
