@@ -81,6 +81,10 @@ def test_publishes_are_counted_where_they_go(
         counts = only(channel_row)
         assert only(seen.named("protocol")[version]) == counts
         assert only(seen.named("vhost")["/"]) == counts
+        channel.close()
+        until(lambda: not seen.look().rows["channel"], "the channel is gone")
+        (connection_row,) = seen.rows["connection"].values()
+        assert only(connection_row) == counts
     until(lambda: not operator.items("list connections"), "the connection is gone")
     seen.look()  # What ended stays in the sums.
     assert only(seen.named("protocol")[version]) == counts

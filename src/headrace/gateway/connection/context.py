@@ -163,6 +163,7 @@ class Context:
         #: Makes a connection of 0-10 of context, number and whether it is from this machine.
         self.make_0_10: Callable[[Context, int, bool], Connection010] | None = None
         self.connections: dict[int, Client] = {}
+        self.channels_ended: dict[int, ChannelTally] = {}  # By connection.
         self.next_number = 1
 
     def line(self, vhost: str) -> ConfirmLine:
@@ -192,19 +193,27 @@ class Context:
         number = connection.number
         self.connections.pop(number, None)
         self.introductions.pop(number, None)
+        self.channels_ended.pop(number, None)
         self.telling.connection_closed(connection)
         self.quotas.leave(connection)
         self.peers.pop(number, None)
         for callback in self.on_end:
             callback(number)
 
-    def channel_ended(self, vhost: VirtualHost, version: str, tally: ChannelTally) -> None:
-        """Add what a channel or session of a version has counted to the sums of what ended."""
+    def channel_ended(
+        self, vhost: VirtualHost, version: str, tally: ChannelTally, number: int = 0
+    ) -> None:
+        """Add what a channel or session has counted to the sums of what ended.
+
+        ``number`` is that of its connection, or of its last one; 0: it had none.
+        """
         if tally.ended:
             return
         tally.ended = True
         vhost.channels_ended.add(tally)
         self.counters.channels_ended.setdefault(version, ChannelTally()).add(tally)
+        if number in self.connections:
+            self.channels_ended.setdefault(number, ChannelTally()).add(tally)
 
     def log_failure(self, connection: Peer | Connection010, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""

@@ -257,7 +257,7 @@ class Session010(SessionContext):
         for subscription in subscriptions:
             self.leave_queue(subscription.queue)
         self.windows.runs = None
-        self.context.context.channel_ended(self.vhost, "0-10", self.tally)
+        self.context.context.channel_ended(self.vhost, "0-10", self.tally, self.number)
         self.vhost.connection_closed(self)
 
     def leave_queue(self, queue: Queue) -> None:

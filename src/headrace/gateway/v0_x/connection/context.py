@@ -209,5 +209,6 @@ class V0xContext(Context):
             state.end()
         basic.end_channel(connection, channel)
         if connection.vhost is not None:
-            self.channel_ended(connection.vhost, connection.version.label, channel.tallied())
+            version, tally = connection.version.label, channel.tallied()
+            self.channel_ended(connection.vhost, version, tally, connection.number)
             connection.vhost.session_ended(channel)

@@ -99,7 +99,10 @@ SHAPES: Mapping[str, Shape] = {
             *("number", "name", "vhost", "user", "host", "port", "protocol"),
             *("tls", "mechanism", "client", "heartbeat_s", "frame_max"),
         ),
-        ("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
+        (
+            *("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
+            *CHANNEL_FIELDS,
+        ),
     ),
     CHANNEL: Shape(
         ("number", "name", "vhost", "user", "connection"),

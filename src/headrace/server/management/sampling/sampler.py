@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.gateway.security.client_connection import version_of
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_x.channel.channel import Channel
-from headrace.model.tallies import DEATH_FIELDS
+from headrace.model.tallies import DEATH_FIELDS, ChannelTally
 from headrace.server.config.process import keep_what_lives
 from headrace.server.management.clients import describe_channel, describe_session
 from headrace.server.management.sampling import rows
@@ -53,6 +53,9 @@ STEP = 32  # Objects between two looks at the clock.
 SLICE_S = 0.001  # Then the loop serves others.
 KEPT_S = 60.0
 GONE_MAX = 100_000  # A client that missed more gets everything.
+
+
+NO_TALLY = ChannelTally()
 
 
 class Track:
@@ -217,29 +220,35 @@ class Sampler:
     # --- Clients --------------------------------------------------------------------------------
 
     def _clients(self) -> Iterator[None]:
-        connections: list[ClientConnection] = list(self._broker.context.connections.values())
+        context = self._broker.context
+        connections: list[ClientConnection] = list(context.connections.values())
         for connection in connections:
             yield
             if not rows.is_open(connection):
                 continue
-            self._connection(connection)
+            sums = ChannelTally()
+            sums.add(context.channels_ended.get(connection.number, sums))
             if isinstance(connection, Connection010):
                 attached = cast("dict[int, Session010]", connection.attached)
                 for number, session in list(attached.items()):
+                    yield
                     row = describe_session(connection, number, session)
-                    self._channel(session, row, session.user, unconfirmed_of(session))
+                    unconfirmed = unconfirmed_of(session)
+                    sums.add(self._channel(session, row, session.user, unconfirmed))
             else:
                 for channel in cast("list[Channel]", list(connection.channels.values())):
+                    yield
                     row = describe_channel(connection, channel)
                     unconfirmed = channel.seq - channel.confirmed
-                    self._channel(channel, row, connection.user, unconfirmed)
+                    sums.add(self._channel(channel, row, connection.user, unconfirmed))
+            self._connection(connection, sums)
         waiting = cast("list[Session010]", list(self._broker.shared_0_10.sessions.waiting))
         for session in waiting:
             row = describe_session(None, 0, session)
             self._channel(session, row, session.user, unconfirmed_of(session))
             yield
 
-    def _connection(self, connection: ClientConnection) -> None:
+    def _connection(self, connection: ClientConnection, sums: ChannelTally) -> None:
         track = self.kinds[CONNECTION].get(connection)
         if track is None:
             static = rows.connection_static(connection)
@@ -248,11 +257,11 @@ class Sampler:
         if connection.vhost in self._sums:
             self._sums[connection.vhost].connections += 1
         self._totals.version(version_of(connection)).connections += 1
-        self._set(track, rows.connection_values(connection))
+        self._set(track, (*rows.connection_values(connection), *sums.values()))
 
     def _channel(
         self, channel: Channel | Session010, row: ChannelRow, user: User | None, unconfirmed: int
-    ) -> None:
+    ) -> ChannelTally:
         if isinstance(channel, Channel):
             tally, vhost = channel.tallied(), channel.connection.vhost
             version = version_of(channel.connection)
@@ -266,6 +275,7 @@ class Sampler:
         if track is None:
             track = self._new(CHANNEL, key, rows.channel_static(row), row["vhost"], user)
         self._set(track, rows.channel_values(row, tally, unconfirmed))
+        return NO_TALLY if tally.ended else tally
 
     # --- One object -----------------------------------------------------------------------------
 
