@@ -64,6 +64,7 @@ class LocalConsole:
     def __exit__(self, *_: object) -> None:
         assert self.console is not None
         self.run(self.console.stop())
+        self.run(end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()
@@ -132,3 +133,11 @@ class LocalConsole:
 def basic(username: str, password: str) -> str:
     """Return an Authorization header."""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+async def end_tasks() -> None:
+    """Cancel the other tasks of the loop, as ``asyncio.run`` does: idle connections have some."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
