@@ -143,6 +143,8 @@ if [ ! -d "$folder/php" ]; then
     # shellcheck disable=SC2086  # One word each.
     unpack php "PHP and its clients" "${wanted[@]}" $libraries
 fi
+# tests/console/test_prometheus.py has it scrape the metrics.
+unpack prometheus "Prometheus and promtool" prometheus
 unpack ruby "Ruby and bunny" ruby3.1 libruby3.1 ruby-bunny ruby-amq-protocol ruby-rbtree ruby-sorted-set
 unpack rabbitmq-c "rabbitmq-c" librabbitmq4 librabbitmq-dev
 unpack perl "AnyEvent::RabbitMQ" libanyevent-rabbitmq-perl libanyevent-perl amqp-specs libnet-amqp-perl libreadonly-perl \

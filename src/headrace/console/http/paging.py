@@ -117,8 +117,10 @@ def cut(
     return facts, some
 
 
-def matcher(name: str, use_regex: bool) -> Callable[[str], bool]:
-    """Return the test for names that have a text in them, or match a pattern; without case.
+def matcher(
+    name: str, use_regex: bool, *, ignore_case: bool = True, most: int = PATTERN_MAX
+) -> Callable[[str], bool]:
+    """Return the test for names that have a text in them, or match a pattern.
 
     Raises:
         HttpError: the pattern is none of RE2, or too long.
@@ -126,10 +128,10 @@ def matcher(name: str, use_regex: bool) -> Callable[[str], bool]:
     if not use_regex:
         wanted = name.lower()
         return lambda text: wanted in text.lower()
-    if len(name) > PATTERN_MAX:
-        raise HttpError(400, f"a pattern has {PATTERN_MAX} characters at most")
+    if len(name) > most:
+        raise HttpError(400, f"a pattern has {most} characters at most")
     options = re2.Options()
-    options.case_sensitive = False
+    options.case_sensitive = not ignore_case
     options.log_errors = False
     options.max_mem = PATTERN_MEMORY
     try:

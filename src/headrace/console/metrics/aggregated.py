@@ -3,100 +3,311 @@
 
 from __future__ import annotations
 
-import base64
-import sys
-from array import array
+import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.node import cluster_name, node_name
 from headrace.console.http.answers import Text
-from headrace.console.metrics.exposition import CONTENT_TYPE, Exposition
+from headrace.console.metrics.exposition import (
+    CONTENT_TYPE,
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    head,
+    one,
+    several,
+)
 from headrace.console.state.machine import Machine
 
 if TYPE_CHECKING:
-    from headrace.console.http.call import HttpCall
+    from collections.abc import Iterator, Mapping
 
-# The columns of the totals: metric and help.
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import Table
+    from headrace.untyped import JsonObject
+
+MS = 1000
+# The columns of the totals: metric and help. Those of objects are told one by one elsewhere.
 GAUGES = {
     "connections": ("rabbitmq_connections", "Open connections"),
     "channels": ("rabbitmq_channels", "Open channels, and sessions of 0-10"),
     "queues": ("rabbitmq_queues", "Queues"),
     "consumers": ("rabbitmq_consumers", "Consumers"),
+    "memory_used": ("headrace_message_memory_bytes", "Memory that queued messages count for"),
+    "memory_max": ("headrace_message_memory_limit_bytes", "Above it queues page out"),
+    "held": ("headrace_messages_held", "Messages that wait for a time, or for a transaction"),
+}
+OF_QUEUES = {
     "ready": ("rabbitmq_queue_messages_ready", "Messages that wait for a consumer"),
     "unacked": ("rabbitmq_queue_messages_unacked", "Messages delivered and not yet settled"),
     "ready_bytes": ("rabbitmq_queue_messages_ready_bytes", "Bytes of the bodies that are ready"),
     "unacked_bytes": ("rabbitmq_queue_messages_unacked_bytes", "Bytes of the bodies not settled"),
-    "memory_used": ("headrace_message_memory_bytes", "Memory that queued messages count for"),
-    "memory_max": ("headrace_message_memory_limit_bytes", "Above it queues page out"),
+}
+CHURN = {
+    "connections_opened": ("connections_opened_total", "Connections opened"),
+    "connections_closed": ("connections_closed_total", "Connections closed"),
+    "channels_opened": ("channels_opened_total", "Channels opened"),
+    "channels_closed": ("channels_closed_total", "Channels closed"),
+    "queues_declared": ("queues_declared_total", "Queues declared, known or new"),
+    "queues_created": ("queues_created_total", "Queues created"),
+    "queues_deleted": ("queues_deleted_total", "Queues deleted"),
 }
 COUNTERS = {
-    "connections_opened": ("rabbitmq_connections_opened_total", "Connections opened"),
-    "connections_closed": ("rabbitmq_connections_closed_total", "Connections closed"),
-    "channels_opened": ("rabbitmq_channels_opened_total", "Channels opened"),
-    "channels_closed": ("rabbitmq_channels_closed_total", "Channels closed"),
-    "queues_declared": ("rabbitmq_queues_declared_total", "Queues declared, known or new"),
-    "queues_created": ("rabbitmq_queues_created_total", "Queues created"),
-    "queues_deleted": ("rabbitmq_queues_deleted_total", "Queues deleted"),
     "received": ("headrace_messages_received_total", "Messages that publishers sent"),
     "published": ("headrace_messages_published_total", "Messages put into queues, one a queue"),
     "delivered": ("headrace_messages_delivered_total", "Deliveries to consumers and to gets"),
     "acknowledged": ("headrace_messages_acknowledged_total", "Messages settled for good"),
 }
+# The columns of a protocol: RabbitMQ's name behind rabbitmq_global_messages_, and help.
+BY_PROTOCOL = {
+    "received_total": (("publish",), "Messages that publishers sent"),
+    "received_confirm_total": (("publish_confirm",), "Of those the ones to be confirmed"),
+    "confirmed_total": (("confirm",), "Messages confirmed"),
+    "unroutable_dropped_total": (("drop_unroutable",), "Unroutable messages dropped"),
+    "unroutable_returned_total": (("return_unroutable",), "Unroutable messages returned"),
+    "delivered_total": (("deliver", "deliver_no_ack", "get", "get_no_ack"), "Deliveries"),
+    "delivered_consume_auto_ack_total": (
+        ("deliver_no_ack",),
+        "Deliveries to consumers that do not acknowledge",
+    ),
+    "delivered_consume_manual_ack_total": (
+        ("deliver",),
+        "Deliveries to consumers that acknowledge",
+    ),
+    "delivered_get_auto_ack_total": (("get_no_ack",), "Gets without acknowledgement"),
+    "delivered_get_manual_ack_total": (("get",), "Gets with acknowledgement"),
+    "get_empty_total": (("get_empty",), "Gets that found no message"),
+    "redelivered_total": (("redeliver",), "Messages delivered again"),
+    "acknowledged_total": (("ack",), "Messages acknowledged"),
+}
+VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
+REASONS = ("maxlen", "expired", "rejected", "delivery_limit")
+STRATEGIES = ("disabled", "at_most_once", "at_least_once")
+# The ends of the buckets of sizes as RabbitMQ writes them, and the column of each.
+SIZES = {
+    "100.0": "size_100",
+    "1000.0": "size_1000",
+    "10000.0": "size_10000",
+    "100000.0": "size_100000",
+    "1e+06": "size_1000000",
+    "1e+07": "size_10000000",
+    "5e+07": "size_50000000",
+    "1e+08": "size_100000000",
+    "+Inf": "size_inf",
+}
+ALARMS = {
+    "memory_used_watermark": "memory",
+    "free_disk_space_watermark": "disk",
+    "file_descriptor_limit": "descriptor",
+}
 
 
 async def show(call: HttpCall) -> object:
     """Return the metrics of the broker as a whole."""
-    status = await call.state.status()
-    machine = Machine(status)
-    found = Exposition()
-    found.gauge("rabbitmq_identity_info", "The node", 1, await identity(call))
-    found.gauge(
-        "rabbitmq_build_info",
-        "Versions",
-        1,
-        {
-            "rabbitmq_version": call.settings.rabbitmq_version,
-            "product_name": "Headrace",
-            "product_version": __version__,
-        },
-    )
-    found.gauge("rabbitmq_erlang_uptime_seconds", "Age of the broker", machine.uptime_ms / 1000)
-    resident = "Resident memory of the broker's process"
-    found.gauge("rabbitmq_process_resident_memory_bytes", resident, machine.resident)
-    found.gauge("rabbitmq_process_open_fds", "Open descriptors", machine.open_files)
-    found.gauge("rabbitmq_process_max_fds", "Limit of open descriptors", machine.open_files_max)
-    found.gauge("headrace_draining", "1 while the broker is drained", int(status["draining"]))
-    if machine.disk_free:
-        free = "Free bytes where the data are"
-        found.gauge("rabbitmq_disk_space_available_bytes", free, machine.disk_free)
-    totals = await totals_of(call)
-    for column, (name, about) in GAUGES.items():
-        found.gauge(name, about, totals[column])
+    await call.state.refresh()
+    return Text((await text(call, "aggregated")).encode(), CONTENT_TYPE)
+
+
+async def text(call: HttpCall, endpoint: str, *, apart: bool = False) -> str:
+    """Return the metrics of the broker; ``apart``: those of objects are told one by one."""
+    state = call.state
+    totals = state.totals.table
+    values = {name: column[totals.ordered()[0]] for name, column in totals.columns.items()}
+    told = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
+    gauges = GAUGES if apart else {**GAUGES, **OF_QUEUES}
+    for column, (name, about) in gauges.items():
+        told.append(one(name, GAUGE, about, values.get(column, 0)))
     for column, (name, about) in COUNTERS.items():
-        found.counter(name, about, totals[column])
-    return Text(found.body(), CONTENT_TYPE)
+        told.append(one(name, COUNTER, about, values.get(column, 0)))
+    told += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
+    if not apart:
+        told += attempts(state.logins.table)
+    told += [oldest(state.queues.table), await readers(call)]
+    return "".join(told)
 
 
-async def identity(call: HttpCall) -> dict[str, str]:
+async def header(call: HttpCall, endpoint: str) -> str:
+    """Return what every answer begins with: who the broker is."""
+    versions = {
+        "rabbitmq_version": call.settings.rabbitmq_version,
+        "erlang_version": "",
+        "prometheus_plugin_version": __version__,
+        "prometheus_client_version": "",
+        "product_name": "Headrace",
+        "product_version": __version__,
+    }
+    return one(
+        "rabbitmq_identity_info", GAUGE, "The node", 1, await identity(call, endpoint)
+    ) + one("rabbitmq_build_info", GAUGE, "Versions", 1, versions)
+
+
+async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
     """Return the labels by which dashboards join all other metrics."""
     cluster = await cluster_name(call)
     return {
         "rabbitmq_node": node_name(),
         "rabbitmq_cluster": cluster,
         "rabbitmq_cluster_permanent_id": (await call.state.status())["identity"] or cluster,
-        "rabbitmq_endpoint": "aggregated",
+        "rabbitmq_endpoint": endpoint,
     }
 
 
-async def totals_of(call: HttpCall) -> dict[str, int]:
-    """Return the broker's totals by column, as it counts them now."""
-    rows, _ = await call.link.answer("sample", kinds=["totals"])
-    found: dict[str, int] = {}
-    for row in rows:
-        for name, column in row.get("columns", {}).items():
-            values = array("q", base64.b64decode(column))
-            if sys.byteorder != "little":
-                values.byteswap()
-            found[name] = values[0]
-    return found
+async def of_node(call: HttpCall, prefix: str) -> str:
+    """Return the metrics of the broker's process, of its alarms and of what came and went."""
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    alarms, _ = await call.link.answer("list alarms")
+    reasons = " ".join(row["reason"] for row in alarms)
+    totals = call.state.totals.table
+    first = totals.ordered()[0]
+    gauges = {
+        "erlang_uptime_seconds": ("Age of the broker", machine.uptime_ms / MS),
+        "process_resident_memory_bytes": ("Resident memory of the process", machine.resident),
+        "resident_memory_limit_bytes": ("Limit of the memory of messages", status["memory_max"]),
+        "process_open_fds": ("Open descriptors", machine.open_files),
+        "process_max_fds": ("Limit of open descriptors", machine.open_files_max),
+        "process_open_tcp_sockets": ("Open sockets", machine.sockets),
+        "process_max_tcp_sockets": ("Limit of open sockets", machine.open_files_max),
+        "erlang_processes_used": ("Threads of the process", machine.threads),
+        "erlang_processes_limit": ("Limit of threads", machine.threads_max),
+    }
+    if status["data"]:
+        gauges["disk_space_available_bytes"] = ("Free bytes where data are", machine.disk_free)
+        gauges["disk_space_available_limit_bytes"] = ("No limit is set", 0)
+    told = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
+    told += [
+        one(
+            f"{prefix}alarms_{name}",
+            GAUGE,
+            f"1 while there is an alarm of {word}",
+            int(word in reasons),
+        )
+        for name, word in ALARMS.items()
+    ]
+    for column, (name, about) in CHURN.items():
+        told.append(one(prefix + name, COUNTER, about, totals.number(first, column)))
+    draining = int(status["draining"])
+    told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
+    return "".join(told)
+
+
+def by_protocol(table: Table) -> Iterator[str]:
+    """Yield the counts of messages by version of the protocol; a new one is at zero."""
+    slots = {table.text("name", slot): slot for slot in table.ordered()}
+
+    def rows(*columns: str) -> list[tuple[Mapping[str, str], int]]:
+        return [
+            (
+                {"protocol": f"amqp{version.replace('-', '')}"},
+                table.number(slots[version], *columns) if version in slots else 0,
+            )
+            for version in dict.fromkeys((*VERSIONS, *slots))
+        ]
+
+    for name, (columns, about) in BY_PROTOCOL.items():
+        yield several(f"rabbitmq_global_messages_{name}", COUNTER, about, rows(*columns))
+    lost = rows("return_unroutable", "drop_unroutable")
+    routed = [
+        (labels, sent - missed)
+        for (labels, sent), (_, missed) in zip(rows("publish"), lost, strict=True)
+    ]
+    about = "Messages that a queue got"
+    yield several("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
+    for name in ("publishers", "consumers"):
+        yield several(f"rabbitmq_global_{name}", GAUGE, f"Open {name}", rows(name))
+
+
+def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
+    """Yield the dead letters by reason and strategy."""
+    for reason in REASONS:
+        rows = [
+            ({"dead_letter_strategy": one_of}, values.get(f"dead_{reason}_{one_of}", 0))
+            for one_of in STRATEGIES
+        ]
+        name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
+        yield several(name, COUNTER, f"Messages that died of {reason}", rows)
+    name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
+    strategy = {"dead_letter_strategy": "at_least_once"}
+    arrived = values.get("dead_confirmed", 0)
+    yield one(name, COUNTER, "Dead letters that arrived for certain", arrived, strategy)
+
+
+def sizes(values: Mapping[str, int]) -> str:
+    """Return the histogram of the sizes of published bodies."""
+    name = "rabbitmq_message_size_bytes"
+    found, count = head(name, HISTOGRAM, "Sizes of published bodies"), 0
+    for end, column in SIZES.items():
+        count += values.get(column, 0)
+        found += f'{name}_bucket{{le="{end}"}} {count}\n'
+    return f"{found}{name}_sum {values.get('received_bytes', 0)}\n{name}_count {count}\n"
+
+
+def attempts(table: Table) -> Iterator[str]:
+    """Yield the attempts to log in by protocol."""
+    slots = [slot for slot in table.ordered() if not table.text("user", slot)]
+    kinds = {"": ("succeeded", "failed"), "_succeeded": ("succeeded",), "_failed": ("failed",)}
+    for name, columns in kinds.items():
+        rows = [
+            ({"protocol": table.text("protocol", slot)}, table.number(slot, *columns))
+            for slot in slots
+        ]
+        about = f"Logins tried{name.replace('_', ' and ')}"
+        yield several(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
+
+
+def oldest(table: Table) -> str:
+    """Return the age of the oldest ready message of all queues."""
+    known = [value for value in table.totals(("oldest_ms",)) if value]
+    age_s = max(0.0, time.time() - min(known) / MS) if known else 0.0
+    about = "Age of the oldest ready message of all queues"
+    return one("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
+
+
+async def readers(call: HttpCall) -> str:
+    """Return the leases, and how far groups are behind; Spark's queries read as groups."""
+    groups, _ = await call.link.answer("list groups")
+    leases, _ = await call.link.answer("list leases")
+
+    def labels(row: JsonObject, of: str) -> dict[str, str]:
+        return {"vhost": row["vhost"], of: row[of], "group": row["group"]}
+
+    return "".join(
+        (
+            several(
+                "headrace_group_lag_messages",
+                GAUGE,
+                "Records of the stream that the group has not read",
+                [(labels(row, "stream"), row["lag"]) for row in groups],
+            ),
+            several(
+                "headrace_group_lag_bytes",
+                GAUGE,
+                "Bytes of them",
+                [(labels(row, "stream"), row["lag_bytes"]) for row in groups],
+            ),
+            several(
+                "headrace_leased_messages",
+                GAUGE,
+                "Messages that a lease holds",
+                [(labels(row, "queue"), row["leased"]) for row in leases],
+            ),
+        )
+    )
+
+
+async def memory_breakdown(call: HttpCall) -> object:
+    """Return where the memory goes, as far as it is known."""
+    await call.state.refresh()
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    messages = status["memory_used"]
+    kinds = {
+        "messages": ("Memory that queued messages count for", messages),
+        "other": ("The rest of the resident memory", max(0, machine.resident - messages)),
+    }
+    told = await header(call, "memory-breakdown")
+    for name, (about, value) in kinds.items():
+        told += one(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
+    return Text(told.encode(), CONTENT_TYPE)

@@ -3,40 +3,62 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+ROWS = 2000  # Of a piece of text.
 
 
-class Exposition:
-    """The metrics of one scrape."""
+class Metric(NamedTuple):
+    """A metric that is told for each object of a kind, or for the broker."""
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
+    name: str  # Without the prefix.
+    kind: str
+    about: str
+    columns: tuple[str, ...] = ()  # Which are added up.
+    scale: float = 1  # By which the sum is multiplied.
 
-    def gauge(
-        self, name: str, about: str, value: float, labels: Mapping[str, str] | None = None
-    ) -> None:
-        """Add a value that goes up and down."""
-        self._add(name, "gauge", about, value, labels)
 
-    def counter(self, name: str, about: str, value: float) -> None:
-        """Add a value that only goes up until the broker starts again."""
-        self._add(name, "counter", about, value, None)
+def head(name: str, kind: str, about: str) -> str:
+    """Return the lines before the values of a metric."""
+    return f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
 
-    def body(self) -> bytes:
-        """Return the text."""
-        return "".join(self._lines).encode()
 
-    def _add(
-        self, name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None
-    ) -> None:
-        self._lines.append(f"# HELP {name} {about}\n# TYPE {name} {kind}\n")
-        told = ",".join(
-            f'{label}="{text.translate(ESCAPES)}"' for label, text in (labels or {}).items()
-        )
-        self._lines.append(f"{name}{{{told}}} {value}\n" if told else f"{name} {value}\n")
+def label_text(labels: Mapping[str, str]) -> str:
+    """Return labels in braces; empty for none. A lone surrogate is told by its code."""
+    told = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+    return f"{{{told}}}" if told else ""
+
+
+def escaped(text: str) -> str:
+    """Return the value of a label."""
+    return text.translate(ESCAPES).encode(errors="backslashreplace").decode()
+
+
+def lines(name: str, labels: Sequence[str], values: Iterable[float]) -> str:
+    """Return one line for each object."""
+    return "".join([f"{name}{told} {value}\n" for told, value in zip(labels, values, strict=True)])
+
+
+def one(
+    name: str, kind: str, about: str, value: float, labels: Mapping[str, str] | None = None
+) -> str:
+    """Return a metric with one value."""
+    return f"{head(name, kind, about)}{name}{label_text(labels or {})} {value}\n"
+
+
+def several(
+    name: str, kind: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]
+) -> str:
+    """Return a metric with some values; nothing without any."""
+    told = "".join(f"{name}{label_text(labels)} {value}\n" for labels, value in values)
+    return head(name, kind, about) + told if told else ""
+
+
+def pieces(name: str, labels: Sequence[str], values: Sequence[float]) -> Iterator[str]:
+    """Yield the lines of a metric in pieces of bounded length."""
+    for at in range(0, len(labels), ROWS):
+        yield lines(name, labels[at : at + ROWS], values[at : at + ROWS])
