@@ -110,5 +110,7 @@ def test_a_drawing_has_sources_left_and_sinks_right_also_of_a_circle(
     assert at["records"] < at["parsed"] < at["named"] < at["lake"] == at["bad"]
     assert {flow.rule for flow in drawing.flows} == {"", "not_empty"}
     assert max(box.y for box in drawing.boxes) + 44 < drawing.height
+    passing = [flow for flow in drawing.flows if "h176" in flow.path]
+    assert len(passing) == 2, "what skips a column passes it beside its parts"
     levels = levels_of({"a": {}, "b": {}}, [("a", "b", ""), ("b", "a", "")])
     assert max(levels.values()) <= 2

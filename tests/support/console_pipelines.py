@@ -67,15 +67,16 @@ def places(folder: Path) -> tuple[Path, ...]:
 
 
 @contextlib.contextmanager
-def run_pipeline(folder: Path) -> Iterator[State]:
+def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[State]:
     """Have a pipeline that runs, with a query that failed; and files of a listener."""
+    words = HOSTILE[0] if is_hostile else "no route"
     pipeline = parse(FILE, "orders.toml", folder)
     state = State(pipeline.state)
     with state.held():
         status = state.begin(pipeline.head.name, str(folder / "orders.toml"))
         state.draw(graph_of(pipeline))
         lake = QueryStatus("lake", ["lake"], "running", 17, 812_345, 8100.5, 8090.0, lag=120)
-        bad = QueryStatus("bad", ["bad"], "failed", error=f"{HOSTILE[0]} at {SECRET_URI}")
+        bad = QueryStatus("bad", ["bad"], "failed", error=f"{words} at {SECRET_URI}")
         status.queries += [lake, QueryStatus("large", ["large"], "idle", 17, lag=0), bad]
         status.state = "running"
         state.write(status)

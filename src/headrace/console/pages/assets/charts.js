@@ -9,6 +9,17 @@
   const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
+  // The times of an axis, each on one line: a day, a minute or a second, by the distance of ticks.
+  function clock(_chart, ticks, _axis, _space, step) {
+    const two = (number) => String(number).padStart(2, "0");
+    return ticks.map((tick) => {
+      const time = new Date(tick * 1000);
+      if (step >= 86400) return two(time.getMonth() + 1) + "-" + two(time.getDate());
+      const minute = two(time.getHours()) + ":" + two(time.getMinutes());
+      return step >= 60 ? minute : minute + ":" + two(time.getSeconds());
+    });
+  }
+
   class Chart {
     constructor(figure) {
       this.figure = figure;
@@ -70,7 +81,7 @@
         legend: { show: false },
         cursor: { y: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-        axes: [axis, { ...axis, size: 52, values: (_, ticks) => ticks.map((one) => short.format(one)) }],
+        axes: [{ ...axis, space: 64, values: clock }, { ...axis, size: 52, values: (_, ticks) => ticks.map((one) => short.format(one)) }],
         series: [
           {},
           ...found.series.map((one, place) => ({

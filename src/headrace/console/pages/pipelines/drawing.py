@@ -63,7 +63,10 @@ def draw(pipeline: JsonObject) -> PipelineDrawing:
     ]
     edges = [one for one in edges if one[0] in parts and one[1] in parts]
     levels = levels_of(parts, edges)
-    columns = [[one for one in parts if levels[one] == at] for at in sorted(set(levels.values()))]
+    columns: list[list[str]] = [[] for _ in range(max(levels.values(), default=-1) + 1)]
+    for one, level in levels.items():
+        columns[level].append(one)
+    ways = [way_of(start, end, levels, columns) for start, end, _ in edges]
     tallest = max((len(some) for some in columns), default=0)
     corners = {}
     for column, some in enumerate(columns):
@@ -72,9 +75,22 @@ def draw(pipeline: JsonObject) -> PipelineDrawing:
             x = MARGIN + column * (WIDTH + ACROSS)
             corners[one] = (x, MARGIN + spare + row * (HEIGHT + DOWN))
     boxes = [box_of(part, corners[one]) for one, part in parts.items()]
-    flows = [flow_of(corners[start], corners[end], rule) for start, end, rule in edges]
+    flows = [
+        flow_of([corners[one] for one in way], rule)
+        for way, (_, _, rule) in zip(ways, edges, strict=True)
+    ]
     width = 2 * MARGIN + len(columns) * (WIDTH + ACROSS) - ACROSS
     return PipelineDrawing(boxes, flows, width, 2 * MARGIN + tallest * (HEIGHT + DOWN) - DOWN)
+
+
+def way_of(start: str, end: str, levels: dict[str, int], columns: list[list[str]]) -> list[str]:
+    """Return the places that a flow passes; it gets one of its own in each column between."""
+    between = range(levels[start] + 1, levels[end])
+    places = [f"{start} to {end} at {level}" for level in between]
+    for level, place in zip(between, places, strict=True):
+        if place not in columns[level]:
+            columns[level].append(place)
+    return [start, *places, end]
 
 
 def levels_of(
@@ -102,12 +118,18 @@ def box_of(part: JsonObject, corner: tuple[int, int]) -> PartBox:
     return PartBox(kind, shown[0], f"{kind} {name}, {note}", shown[1], *corner)
 
 
-def flow_of(start: tuple[int, int], end: tuple[int, int], rule: str) -> Flow:
-    """Return a curve between two parts, with the name of a rule before its end."""
-    x1, y1 = start[0] + WIDTH, start[1] + HEIGHT // 2
-    x2, y2 = end[0] - ARROW, end[1] + HEIGHT // 2
-    bend = ACROSS // 2
-    path = f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+def flow_of(way: Sequence[tuple[int, int]], rule: str) -> Flow:
+    """Return a curve along a way, with the name of a rule before its end."""
+    middle, bend = HEIGHT // 2, ACROSS // 2
+    x, y = way[0][0] + WIDTH, way[0][1] + middle
+    path = f"M{x} {y}"
+    for at, (left, top) in enumerate(way[1:], 2):
+        last = at == len(way)
+        x2, y2 = left - (ARROW if last else 0), top + middle
+        path += f" C{x + bend} {y} {x2 - bend} {y2} {x2} {y2}"
+        if not last:
+            path += f" h{WIDTH}"
+        x, y = x2 + WIDTH, y2
     full = plain(rule)
     return Flow(path, short(full, RULE_CHARACTERS), full, x2 - 2 * ARROW, y2 - ARROW)
 

@@ -32,7 +32,7 @@ FIGURES = (
     Column("Last batch", "batch", "number"),
 )
 CHECKPOINT, ERROR = Column("Checkpoint", "checkpoint"), Column("Last error", "error")
-OF_PIPELINE = (NAME, STATE, *FIGURES, Column("Rows", "rows", "number"), CHECKPOINT, ERROR)
+OF_PIPELINE = (NAME, STATE, *FIGURES, Column("Rows", "rows", "number"), CHECKPOINT)
 RULES = (
     Column("Rule", "name", sorts=False),
     Column("View", "view", sorts=False),
