@@ -152,7 +152,7 @@ def test_charts_are_drawn_and_change_their_span(chromium: Chromium) -> None:
     chromium.look(1440)
     chromium.open("/")
     chromium.wait(lambda: len(chromium.all(".chart canvas")) >= 6, "the charts")
-    chromium.wait(lambda: "ready 3" in chromium.text(), "the numbers beside the chart")
+    chromium.wait(lambda: "ready 5" in chromium.text(), "the numbers beside the chart")
     chromium.press(".chart [data-span='1d']")
     pressed = chromium.find(".chart [data-span='1d']")
     chromium.wait(lambda: pressed.get_attribute("aria-pressed") == "true", "the span")
