@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import socket
 import ssl
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,12 +27,29 @@ def test_passwords_do_not_cross_the_network_in_clear(tmp_path: Path, host: str) 
         asyncio.run(Console(settings).start())
 
 
-def test_over_tls_browsers_are_told_to_stay_with_it(tmp_path: Path) -> None:
-    authority = trustme.CA()
+def issue(authority: trustme.CA, home: Path) -> tuple[Path, Path]:
+    """Write a new certificate and its key over those of before."""
     certificate = authority.issue_cert("localhost")
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain, key = home / "chain.pem", home / "key.pem"
     chain.write_bytes(b"".join(part.bytes() for part in certificate.cert_chain_pems))
     key.write_bytes(certificate.private_key_pem.bytes())
+    return chain, key
+
+
+def served(port: int, context: ssl.SSLContext) -> bytes:
+    """Return the certificate that a new connection gets."""
+    with (
+        socket.create_connection(("localhost", port), PATIENCE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as end,
+    ):
+        found = end.getpeercert(binary_form=True)
+        assert found is not None
+        return found
+
+
+def test_over_tls_browsers_are_told_to_stay_with_it(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key = issue(authority, tmp_path)
     context = ssl.create_default_context()
     authority.configure_trust(context)
     with LocalConsole(tmp_path, tls_cert=chain, tls_key=key) as console:
@@ -76,3 +95,33 @@ def test_certificates_that_expire_are_told(tmp_path: Path) -> None:
         assert console.ask("GET", f"{path}/9999/years").status == 503
         for period in ("1/hours", "-1/days", "99999/days"):
             assert console.ask("GET", f"{path}/{period}").status == 400
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = trustme.CA()
+    chain, key = issue(authority, tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with LocalConsole(tmp_path, tls_cert=chain, tls_key=key) as console:
+        first = served(console.port, context)
+        assert served(console.port, context) == first
+        key.write_bytes(trustme.CA().issue_cert("localhost").private_key_pem.bytes())
+        console.run(renew(console))
+        assert served(console.port, context) == first, "half of a pair changes nothing"
+        assert "the certificate stays as it was" in caplog.text
+        issue(authority, tmp_path)
+        deadline = time.monotonic() + PATIENCE_S
+        while served(console.port, context) == first:  # The console looks once a second.
+            assert time.monotonic() < deadline
+        second = served(console.port, context)
+        issue(authority, tmp_path)
+        console.run(renew(console))
+        assert served(console.port, context) not in (first, second)
+
+
+async def renew(console: LocalConsole) -> None:
+    """Do what SIGHUP does."""
+    assert console.console is not None
+    console.console.renew_certificate()

@@ -9,27 +9,30 @@ import ipaddress
 import logging
 import resource
 import signal
-import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.console.api import table
 from headrace.console.broker.link import BrokerLink
+from headrace.console.certificate import Certificate
 from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
 from headrace.console.pages import table as pages
 from headrace.console.pages.rendering import error_page
+from headrace.console.sessions.authorization import check
 from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
 
 if TYPE_CHECKING:
+    import ssl
+
     from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
 
 log = logging.getLogger(__name__)
 
-CHECK_S = 1.0  # How often silent connections are closed.
+CHECK_S = 1.0  # How often silent connections are closed, and the certificate is looked at.
 BACKLOG = 1024
 STOP_S = 2.0  # How long requests may take to end at the end.
 
@@ -49,6 +52,7 @@ class Console:
         self.sessions = Sessions(self.link)
         self._ports: list[Port] = []
         self._listening: list[asyncio.Server] = []
+        self._certificate: Certificate | None = None
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> dict[str, str]:
@@ -58,7 +62,13 @@ class Console:
             ConsoleError: a port, or a file of TLS, cannot be used.
         """
         settings = self.settings
-        context = tls_of(settings)
+        self._certificate = certificate_of(settings)
+        context = None if self._certificate is None else self._certificate.context
+        if settings.oauth is not None:
+            try:
+                check(settings.oauth)
+            except ValueError as error:
+                raise ConsoleError(str(error)) from None
         if context is None and not settings.plain_ok:
             for host in settings.hosts:
                 check_loopback(host)
@@ -73,7 +83,7 @@ class Console:
             await self.stop()
             raise ConsoleError(error.strerror or str(error)) from error
         self._chores = [
-            asyncio.create_task(self._close_silent()),
+            asyncio.create_task(self._look_after()),
             asyncio.create_task(self.state.keep()),
         ]
         return found
@@ -104,11 +114,18 @@ class Console:
             first = first or f"{shown}:{number}"
         return first
 
-    async def _close_silent(self) -> None:
+    async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
             for port in self._ports:
                 port.server.close_silent()
+            if self._certificate is not None:
+                self._certificate.renew_if_changed()
+
+    def renew_certificate(self) -> None:
+        """Read the certificate again, for new connections."""
+        if self._certificate is not None:
+            self._certificate.renew()
 
     async def stop(self) -> None:
         """Close the ports, and let the requests end."""
@@ -140,6 +157,7 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     console = Console(settings)
+    loop.add_signal_handler(signal.SIGHUP, console.renew_certificate)
     addresses = await console.start()
     try:
         ready(addresses)
@@ -151,21 +169,18 @@ async def run(
         await console.stop()
 
 
-def tls_of(settings: ConsoleSettings) -> ssl.SSLContext | None:
-    """Return the context of TLS; None without a certificate.
+def certificate_of(settings: ConsoleSettings) -> Certificate | None:
+    """Return the certificate of TLS; None for HTTP in clear.
 
     Raises:
         ConsoleError: a file cannot be used.
     """
     if settings.tls_cert is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
+        return Certificate(settings.tls_cert, settings.tls_key)
+    except OSError as error:
         raise ConsoleError(f"{settings.tls_cert}: {error}") from error
-    return context
 
 
 def check_loopback(host: str) -> None:

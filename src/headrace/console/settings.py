@@ -14,6 +14,18 @@ NO_HISTORY = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthClient:
+    """The console as a client of an OAuth 2 authorization server; it has no secret."""
+
+    client_id: str
+    authorization_endpoint: str  # Where browsers log in.
+    token_endpoint: str
+    scopes: str = "openid"
+    issuer: str = ""  # That answers must name, if they name one; empty: any.
+    authorities: Path | None = None  # That sign the token endpoint's certificate; None: system's.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """The settings of the console's process."""
 
@@ -28,6 +40,8 @@ class ConsoleSettings:
     rabbitmq_version: str = RABBITMQ_VERSION
     pipelines: tuple[Path, ...] = ()  # Directories of pipelines, and files of query listeners.
     history: str = ""  # Path of the history's file; empty: beside the socket; "none": no file.
+
+    oauth: OAuthClient | None = None  # None: users log in with passwords only.
 
     @property
     def hosts(self) -> list[str]:

@@ -60,6 +60,21 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     default="",
     help="File of the history; empty: beside the socket; none: no file.",
 )
+@click.option("--oauth-client-id", default="", help="Client id at an authorization server.")
+@click.option(
+    "--oauth-authorization-endpoint", default="", help="Address at which browsers log in."
+)
+@click.option("--oauth-token-endpoint", default="", help="Address that gives tokens for codes.")
+@click.option(
+    "--oauth-scopes",
+    default=DEFAULTS.console_oauth_scopes,
+    show_default=True,
+    help="Scopes to ask for, separated by spaces.",
+)
+@click.option("--oauth-issuer", default="", help="The issuer that answers must name.")
+@click.option(
+    "--oauth-ca", type=click.Path(path_type=Path), help="Authorities of the endpoint, PEM."
+)
 @click.option(
     "--console-pipelines",
     "pipelines",
@@ -82,6 +97,12 @@ def console(
     plain_ok: bool,
     history: str,
     pipelines: str,
+    oauth_client_id: str,
+    oauth_authorization_endpoint: str,
+    oauth_token_endpoint: str,
+    oauth_scopes: str,
+    oauth_issuer: str,
+    oauth_ca: Path | None,
     rabbitmq_version: str,
     with_parent: bool,
 ) -> None:
@@ -94,7 +115,7 @@ def console(
     os.nice(NICENESS)
     extras.need("aiohttp", "jinja2")
     from headrace.console.run import ConsoleError, run
-    from headrace.console.settings import ConsoleSettings
+    from headrace.console.settings import ConsoleSettings, OAuthClient
 
     logging.basicConfig(level=logging.INFO, format=FORMAT)
     settings = ConsoleSettings(
@@ -109,6 +130,16 @@ def console(
         history=history,
         pipelines=tuple(Path(one.strip()) for one in pipelines.split(",") if one.strip()),
         rabbitmq_version=rabbitmq_version,
+        oauth=OAuthClient(
+            client_id=oauth_client_id,
+            authorization_endpoint=oauth_authorization_endpoint,
+            token_endpoint=oauth_token_endpoint,
+            scopes=oauth_scopes,
+            issuer=oauth_issuer,
+            authorities=oauth_ca,
+        )
+        if oauth_client_id
+        else None,
     )
 
     def ready(addresses: dict[str, str]) -> None:

@@ -108,6 +108,16 @@ class ConsoleChild:
         ]
         if settings.console_plain_ok:
             words.append("--console-plain-ok")
+        if settings.console_oauth_client_id:
+            words += [
+                f"--oauth-client-id={settings.console_oauth_client_id}",
+                f"--oauth-authorization-endpoint={settings.console_oauth_authorization_endpoint}",
+                f"--oauth-token-endpoint={settings.console_oauth_token_endpoint}",
+                f"--oauth-scopes={settings.console_oauth_scopes}",
+                f"--oauth-issuer={settings.oauth_issuer}",
+            ]
+            if settings.oauth_jwks_ca is not None:
+                words.append(f"--oauth-ca={settings.oauth_jwks_ca}")
         if settings.tls_cert is not None and settings.console_tls:
             words += [f"--tls-cert={settings.tls_cert}", f"--tls-key={settings.tls_key}"]
         return words

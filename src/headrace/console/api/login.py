@@ -24,15 +24,17 @@ SECRET_MAX = 65536  # Characters of a password.
 async def log_in_by_body(call: HttpCall) -> object:
     """Begin a session: its cookie, and its token in a header."""
     username, password = await credentials(call)
-    mark = await begin(call, username, password)
+    mark = await begin(call, username=username, password=password)
     session = call.sessions.peek(mark)
     assert session is not None
     headers = {**set_cookie(call.request, mark), TOKEN_HEADER: session.csrf}
     return Answer(204, headers=headers)
 
 
-async def begin(call: HttpCall, username: str, password: str) -> str:
+async def begin(call: HttpCall, *, username: str = "", password: str = "", token: str = "") -> str:
     """Begin a session of a user; the browser's earlier one ends. Return its identifier.
+
+    The user has a password, or an access token, with which the session ends.
 
     Raises:
         HttpError: the broker does not let the user in.
@@ -45,6 +47,7 @@ async def begin(call: HttpCall, username: str, password: str) -> str:
             encrypted=request.secure,
             username=username,
             password=password,
+            token=token,
         )
     except LoginFailed as error:
         if error.is_known:

@@ -28,7 +28,7 @@ async def show(call: HttpCall) -> object:
     wanted = local_path(call.query.get("next", "/"))
     if await call.sessions.find(cookie_of(call.request)) is not None:
         return Answer(303, headers={"Location": wanted})
-    return form(wanted)
+    return form(call, wanted)
 
 
 async def log_in(call: HttpCall) -> object:
@@ -36,18 +36,33 @@ async def log_in(call: HttpCall) -> object:
     sent = await call.form()
     wanted = local_path(sent.get("next", "/"))
     try:
-        mark = await begin(call, *await credentials(call))
+        username, password = await credentials(call)
+        mark = await begin(call, username=username, password=password)
     except HttpError as error:
-        return form(wanted, sent.get("username"), WORDS.get(error.reason, error.reason), error)
+        said = WORDS.get(error.reason, error.reason)
+        return form(call, wanted, sent.get("username"), said, error)
     except OperationRefused as error:
-        return form(wanted, sent.get("username"), error.text)
+        return form(call, wanted, sent.get("username"), error.text)
     return Answer(303, headers={"Location": wanted, **set_cookie(call.request, mark)})
 
 
-def form(wanted: str, username: str = "", said: str = "", error: HttpError | None = None) -> Text:
+def form(
+    call: HttpCall,
+    wanted: str,
+    username: str = "",
+    said: str = "",
+    error: HttpError | None = None,
+) -> Text:
     """Return the form, with what was wrong the last time."""
-    status = 200 if not said else 400 if error is None else error.status
-    return bare("login.html", "Log in", status=status, wanted=wanted, username=username, said=said)
+    return bare(
+        "login.html",
+        "Log in",
+        status=200 if not said else 400 if error is None else error.status,
+        wanted=wanted,
+        username=username,
+        said=said,
+        has_oauth=call.settings.oauth is not None,
+    )
 
 
 async def log_out(call: HttpCall) -> object:

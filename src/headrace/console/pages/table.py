@@ -2,7 +2,7 @@
 """The table of all pages."""
 
 from headrace.console.http.routes import Route
-from headrace.console.pages import assets, login
+from headrace.console.pages import assets, login, oauth
 from headrace.console.pages.messages import browse, dead_letters, errands
 from headrace.console.pages.objects import (
     access,
@@ -43,6 +43,7 @@ ACTIONS = (
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
     *login.ROUTES,
+    *oauth.ROUTES,
     *overview.ROUTES,
     *charts.ROUTES,
     *topology.ROUTES,

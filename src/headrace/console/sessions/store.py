@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.logins import look_again
+from headrace.console.sessions.authorization import Authorizations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ class Sessions:
     def __init__(self, link: BrokerLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
         self._clock = clock
+        self.authorizations = Authorizations()
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()  # The longest idle first.
 
     def __len__(self) -> int:

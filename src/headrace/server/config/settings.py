@@ -484,6 +484,18 @@ class Settings:
         "that pipelines run in, their state directories, and files that a QueryListener writes.",
         many=True,
     )
+    console_oauth_client_id: str = setting(
+        "", "The console's client id at an authorization server; empty: no login by OAuth 2 there."
+    )
+    console_oauth_authorization_endpoint: str = setting(
+        "", "Address at which browsers log in for the console."
+    )
+    console_oauth_token_endpoint: str = setting(
+        "", "Address at which the console gets a token for a code."
+    )
+    console_oauth_scopes: str = setting(
+        "openid", "Scopes that the console asks for, separated by spaces."
+    )
     rabbitmq_version: str = setting(
         "4.1.0", "Version of RabbitMQ that the console tells clients, who choose their requests by."
     )
@@ -517,6 +529,10 @@ NEEDS_RESTART = {
     "console_plain_ok": "the console is a process of its own",
     "console_history": "the console is a process of its own",
     "console_pipelines": "the console is a process of its own",
+    "console_oauth_client_id": "the console is a process of its own",
+    "console_oauth_authorization_endpoint": "the console is a process of its own",
+    "console_oauth_token_endpoint": "the console is a process of its own",
+    "console_oauth_scopes": "the console is a process of its own",
     "rabbitmq_version": "the console is a process of its own",
 }
 

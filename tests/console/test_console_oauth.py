@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The login by way of an authorization server: code with PKCE, bound to one browser."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from headrace.console.run import Console, ConsoleError
+from headrace.console.sessions import store
+from headrace.console.sessions.authorization import (
+    ATTEMPT_S,
+    AuthorizationError,
+    Authorizations,
+    challenge_of,
+)
+from headrace.console.settings import ConsoleSettings, OAuthClient
+from support.authorization_server import AuthorizationServer
+from support.console import HttpAnswer, LocalConsole
+from support.timeouts import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizationServer]:
+    """An authorization server."""
+    with AuthorizationServer(tmp_path_factory.mktemp("keys") / "jwks.json") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _as_before(server: AuthorizationServer) -> None:
+    """Have the server answer as it should."""
+    server.scopes, server.lives_s, server.identity = ("tag:management",), 600.0, {}
+
+
+@pytest.fixture(scope="module")
+def console(
+    server: AuthorizationServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalConsole]:
+    """A broker and a console that trust the server."""
+    data = tmp_path_factory.mktemp("data")
+    with LocalConsole(data, broker=server.trust, oauth=server.client) as running:
+        yield running
+
+
+def visit(console: LocalConsole, path: str, cookie: str = "") -> HttpAnswer:
+    """Do what a browser does with an address of the console."""
+    headers = {"Cookie": cookie} if cookie else {}
+    return console.ask("GET", path, user=None, headers=headers)
+
+
+def begin(console: LocalConsole, wanted: str = "/queues") -> tuple[str, str]:
+    """Return the browser's cookie and the address at the server."""
+    answer = visit(console, f"/login/oauth?next={wanted}")
+    assert answer.status == 303
+    return answer.headers["Set-Cookie"].partition(";")[0], answer.headers["Location"]
+
+
+def come_back(address: str) -> str:
+    """Log in at the server; return the path and query of the way back."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
+    connection.request("GET", f"{parts.path}?{parts.query}")
+    answer = connection.getresponse()
+    assert answer.status == 302
+    back = urlsplit(answer.headers["Location"])
+    connection.close()
+    return f"{back.path}?{back.query}"
+
+
+def test_a_user_logs_in_and_goes_on(console: LocalConsole, server: AuthorizationServer) -> None:
+    assert b'href="/login/oauth?next=/queues"' in visit(console, "/login?next=/queues").body
+    cookie, address = begin(console)
+    answer = visit(console, come_back(address), cookie)
+    assert answer.status == 200
+    assert b'content="0;url=/queues"' in answer.body
+    given = answer.headers["Set-Cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(given)
+    assert visit(console, "/queues", given[0]).status == 200
+    who = console.get("/api/whoami", user=None, headers={"Cookie": given[0]})
+    assert (who["name"], who["tags"]) == ("tess", ["management"])
+
+
+def test_the_address_has_a_challenge_and_no_secret(console, server: AuthorizationServer) -> None:
+    cookie, address = begin(console)
+    query = parse_qs(urlsplit(address).query)
+    assert query["code_challenge_method"] == ["S256"]
+    assert query["scope"] == ["openid headrace"]
+    assert query["redirect_uri"] == [f"http://127.0.0.1:{console.port}/login/oauth/return"]
+    answer = visit(console, come_back(address), cookie)
+    verifier = server.verifiers[-1]
+    assert query["code_challenge"] == [challenge_of(verifier)]
+    told = address + cookie + str(answer.headers) + answer.body.decode()
+    assert verifier not in told
+    assert server.tokens[-1] not in told
+
+
+@pytest.mark.parametrize("fault", ["no cookie", "another browser", "no state", "changed cookie"])
+def test_a_login_that_this_browser_did_not_begin(console: LocalConsole, fault: str) -> None:
+    """An attacker's code logs no victim in."""
+    cookie, address = begin(console)
+    path = come_back(address)
+    if fault == "no state":
+        path = path.replace("state=", "s=")
+    other = {
+        "no cookie": "",
+        "another browser": begin(console)[0],
+        "no state": cookie,
+        "changed cookie": cookie + "x",
+    }[fault]
+    answer = visit(console, path, other)
+    assert answer.status == 401
+    assert "Set-Cookie" not in answer.headers
+    assert b"this browser did not begin the login" in answer.body
+
+
+def test_a_code_is_used_once(console: LocalConsole) -> None:
+    cookie, address = begin(console)
+    path = come_back(address)
+    assert visit(console, path, cookie).status == 200
+    again = visit(console, path, cookie)
+    assert (again.status, "Set-Cookie" in again.headers) == (401, False)
+
+
+def test_the_servers_texts_are_not_repeated(console: LocalConsole) -> None:
+    cookie, address = begin(console)
+    state = parse_qs(urlsplit(address).query)["state"][0]
+    query = f"state={state}&error=%3Cscript%3Ehi&error_description=%3Cscript%3E"
+    answer = visit(console, f"/login/oauth/return?{query}", cookie)
+    assert answer.status == 401
+    assert b"hi" not in answer.body.partition(b'role="alert"')[2].partition(b"</p>")[0]
+    answer = visit(console, f"/login/oauth/return?state={state}&error=access_denied", cookie)
+    assert b"refused the login: access_denied" in answer.body
+
+
+def test_answers_of_another_server_are_refused(console: LocalConsole) -> None:
+    cookie, address = begin(console)
+    path = come_back(address).replace("iss=http", "iss=https")
+    answer = visit(console, path, cookie)
+    assert answer.status == 401
+    assert b"another authorization server" in answer.body
+
+
+@pytest.mark.parametrize("claim", ["another", None])
+def test_an_identity_token_of_another_login(console, server: AuthorizationServer, claim) -> None:
+    server.identity = {"nonce": claim}
+    cookie, address = begin(console)
+    answer = visit(console, come_back(address), cookie)
+    assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
+
+
+def test_a_token_without_a_tag_opens_nothing(console, server: AuthorizationServer) -> None:
+    server.scopes = ("read:*/*",)
+    cookie, address = begin(console)
+    answer = visit(console, come_back(address), cookie)
+    assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
+    assert b"has none of the tags" in answer.body
+
+
+def test_the_session_ends_with_its_token(console, server, monkeypatch) -> None:
+    monkeypatch.setattr(store, "FRESH_S", 0.0)
+    server.lives_s = 0.5
+    cookie, address = begin(console)
+    session = visit(console, come_back(address), cookie).headers["Set-Cookie"].partition(";")[0]
+    deadline = time.monotonic() + PATIENCE_S
+    while visit(console, "/queues", session).status == 200:
+        assert time.monotonic() < deadline
+    assert visit(console, "/queues", session).headers["Location"] == "/login?next=/queues"
+
+
+def test_a_login_leads_to_no_other_site(console: LocalConsole) -> None:
+    cookie, address = begin(console, "https://evil.example/")
+    assert b'content="0;url=/"' in visit(console, come_back(address), cookie).body
+
+
+def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
+    with AuthorizationServer(tmp_path / "jwks.json") as server:
+        settings, trust = server.client, server.trust
+        with LocalConsole(tmp_path, broker=trust, oauth=settings) as console:
+            cookie, address = begin(console)
+            path = come_back(address)
+            server.stop()
+            answer = visit(console, path, cookie)
+            assert answer.status == 401
+            assert b"the authorization server does not answer" in answer.body
+
+
+def test_an_attempt_ends() -> None:
+    now_s = [1000.0]
+    marks = Authorizations(lambda: now_s[0])
+    mark = marks.begin("/queues")
+    assert marks.wanted(mark, marks.state(mark)) == "/queues"
+    now_s[0] += ATTEMPT_S + 1
+    with pytest.raises(AuthorizationError, match="took longer"):
+        marks.wanted(mark, marks.state(mark))
+    assert len(marks.verifier(mark)) >= 43, "RFC 7636, section 4.1"
+    assert len({marks.verifier(mark), marks.nonce(mark), marks.state(mark)}) == 3
+
+
+@pytest.mark.parametrize("endpoint", ["http://example.org/token", "", "ftp://localhost/", "/token"])
+def test_codes_do_not_cross_the_network_in_clear(tmp_path: Path, endpoint: str) -> None:
+    client = OAuthClient(
+        client_id="c", authorization_endpoint="https://example.org/", token_endpoint=endpoint
+    )
+    settings = ConsoleSettings(socket=tmp_path / "none", port=0, metrics_port=None, oauth=client)
+    with pytest.raises(ConsoleError, match="is no https address"):
+        asyncio.run(Console(settings).start())
+
+
+def test_without_settings_there_is_no_such_login(tmp_path: Path) -> None:
+    with LocalConsole(tmp_path) as console:
+        assert visit(console, "/login/oauth").status == 404
+        assert b"/login/oauth" not in visit(console, "/login").body
