@@ -101,6 +101,7 @@ class HttpServer(Server):
     def __init__(self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]]) -> None:
         super().__init__(handle, request_factory=self._secured)
         self._waiting: dict[HttpConnection, float] = {}  # Since when, longest first.
+        self._leaving: set[HttpConnection] = set()  # Hung up, and not gone yet.
 
     def __call__(self) -> HttpConnection:
         return HttpConnection(self, self._loop)
@@ -119,8 +120,8 @@ class HttpServer(Server):
         """Note that a connection has no whole request from now on; make room for it."""
         self._waiting.pop(connection, None)
         self._waiting[connection] = self._loop.time()
-        if len(self.connections) > CONNECTIONS_MAX:
-            next(iter(self._waiting)).hang_up()
+        if len(self.connections) - len(self._leaving) > CONNECTIONS_MAX:
+            self._dismiss(next(iter(self._waiting)))
 
     def serve(self, connection: HttpConnection) -> None:
         """Note that a connection's request is served."""
@@ -129,6 +130,7 @@ class HttpServer(Server):
     def forget(self, connection: HttpConnection) -> None:
         """Note that a connection has ended."""
         self._waiting.pop(connection, None)
+        self._leaving.discard(connection)
 
     def close_silent(self) -> None:
         """Close the connections that have waited for too long."""
@@ -136,4 +138,10 @@ class HttpServer(Server):
         for connection, since in list(self._waiting.items()):
             if since > limit:
                 return
-            connection.hang_up()
+            self._dismiss(connection)
+
+    def _dismiss(self, connection: HttpConnection) -> None:
+        """Close a connection that waits; the loop tells of its end only later."""
+        self._waiting.pop(connection, None)
+        self._leaving.add(connection)
+        connection.hang_up()
