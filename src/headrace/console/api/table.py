@@ -16,7 +16,15 @@ from headrace.console.api import (
     users,
     vhosts,
 )
-from headrace.console.api.own import around, browse, dead_letters, errands, pipelines, records
+from headrace.console.api.own import (
+    around,
+    browse,
+    dead_letters,
+    errands,
+    pipelines,
+    records,
+    streams,
+)
 from headrace.console.api.writes import clients as closing
 from headrace.console.api.writes import definitions as imports
 from headrace.console.api.writes import exchanges as exchange_writes
@@ -55,6 +63,7 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *dead_letters.ROUTES,
         *around.ROUTES,
         *records.ROUTES,
+        *streams.ROUTES,
         *pipelines.ROUTES,
     )
 )

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, rows_of
 from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Parameter, Route
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -24,6 +28,14 @@ BROKER, AUDIT = "broker", "audit"
 NO_LOG = "precondition"  # The code of a log that has no file.
 TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
 AUDITED = ("time", "what", "allowed", "who", "from", "vhost", "reason")
+CHOSEN = (("user", "who"), ("vhost", "vhost"), ("what", "what"))  # Parameters, and their fields.
+AUDIT_QUERY = (
+    Parameter("user", "Only lines about this user."),
+    Parameter("vhost", "Only lines about this virtual host."),
+    Parameter("what", "Only lines about this, such as `queue.deleted`."),
+    Parameter("since", "Only lines from this time on, in ISO 8601."),
+    Parameter("until", "Only lines before this time, in ISO 8601."),
+)
 
 
 async def list_leases(call: HttpCall) -> object:
@@ -95,8 +107,53 @@ async def broker_log(call: HttpCall) -> object:
 
 
 async def audit_log(call: HttpCall) -> object:
-    """Return the last lines of the audit log, the newest first."""
-    return await lines_of(call, AUDIT)
+    """Return the last lines of the audit log, the newest first, that the query chooses.
+
+    Raises:
+        HttpError: a time of the query is none.
+    """
+    since, until = (time_of(call.query, name) for name in ("since", "until"))
+    wanted = {field: call.query[name] for name, field in CHOSEN if call.query.get(name)}
+    listed = await lines_of(call, AUDIT)
+    rows = [
+        row
+        for row in listed.rows
+        if all(row[field] == value for field, value in wanted.items())
+        and is_between(row["time"], since, until)
+    ]
+    return Listed(rows, listed.order)
+
+
+def time_of(query: Mapping[str, str], name: str) -> datetime | None:
+    """Return a time of a query, in UTC unless it says otherwise; None without it.
+
+    Raises:
+        HttpError: it is no time in ISO 8601.
+    """
+    text = query.get(name)
+    if not text:
+        return None
+    try:
+        return utc(text)
+    except (ValueError, OverflowError):
+        raise bad_request(f"'{name}' is no time such as 2026-11-23T07:00:00Z") from None
+
+
+def is_between(text: object, since: datetime | None, until: datetime | None) -> bool:
+    """Return True if a line's time is at or after ``since`` and before ``until``."""
+    if since is None and until is None:
+        return True
+    try:
+        when = utc(str(text))
+    except (ValueError, OverflowError):
+        return False  # A torn line has no time.
+    return (since is None or since <= when) and (until is None or when < until)
+
+
+def utc(text: str) -> datetime:
+    """Return a time in ISO 8601, in UTC where it names no zone."""
+    when = datetime.fromisoformat(text)
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 async def lines_of(call: HttpCall, which: str) -> Listed:
@@ -160,7 +217,6 @@ ROUTES = (
         for path, handler, summary in (
             ("settings", list_settings, "The settings that apply, each with its source."),
             ("logs/broker", broker_log, "The last 1,000 lines of the broker's log."),
-            ("logs/audit", audit_log, "The last 1,000 lines of the audit log."),
         )
     ),
     Route(
@@ -197,5 +253,15 @@ ROUTES = (
         MANAGEMENT,
         "read on the stream",
         "Forget the position of a group.",
+    ),
+    Route(
+        "GET",
+        "/api/headrace/logs/audit",
+        audit_log,
+        ADMINISTRATOR,
+        "",
+        "The last 1,000 lines of the audit log; `name` is looked for in the whole line.",
+        AUDIT_QUERY,
+        paged=True,
     ),
 )
