@@ -98,6 +98,8 @@ class Sample:
         if done["everything"]:
             self._octets = {}
             into = {**tables(), NODE: self.tables[NODE]}
+        for kind in into.keys() - {NODE}:
+            into[kind].begin()
         for kind, part in parts:
             if kind in into and kind != NODE:
                 changes = into[kind].take(part, now_ms)

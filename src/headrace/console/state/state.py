@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
     from headrace.console.state.frames import Frame
     from headrace.untyped import JsonObject
+
+log = logging.getLogger(__name__)
 
 FEW = 2000  # So many objects are sampled for each request; more of them every five seconds.
 LATE_S = 3.0 * SAMPLE_S  # A sample as old as that is of no use: the broker does not answer.
@@ -155,10 +157,14 @@ class State:
         """Sample the broker every five seconds; runs until cancelled."""
         await self.history.start()
         while True:
-            with contextlib.suppress(BrokerGone, OperationRefused):
+            try:
                 await self._read(self._begun + 1)
                 machine = await asyncio.to_thread(Machine, await self.status())
                 self._collect(self.sample.take_node(machine))
+            except (BrokerGone, OperationRefused) as error:
+                log.debug("no sample: %s", error)
+            except Exception:
+                log.exception("a sample failed; the next one is taken all the same")
             await asyncio.sleep(SAMPLE_S - time.time() % SAMPLE_S)
 
     async def stop(self) -> None:

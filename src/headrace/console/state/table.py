@@ -83,6 +83,10 @@ class Table:
 
     # --- What a sample changes -------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Begin a sample: what is left of one that was broken off is not part of it."""
+        self._parts, self._more = [], []
+
     def take(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
         """Take a part; return the changes of its numbers, by column.
 
