@@ -65,6 +65,32 @@ def test_a_broker_that_ends_and_returns(tmp_path: Path) -> None:
         assert console.get("/api/whoami")["name"] == "guest"
 
 
+def test_pages_say_that_the_broker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come back by themselves, for a user who logs in again: tickets end with the broker."""
+    monkeypatch.setattr("headrace.console.sessions.store.FRESH_S", 0.0)
+    with LocalConsole(tmp_path) as console:
+        headers = {"Cookie": log_in(console)}
+        assert console.ask("GET", "/queues", user=None, headers=headers).status == 200
+        console.broker.stop()
+        gone = console.ask("GET", "/queues", user=None, headers=headers)
+        assert (gone.status, gone.headers["Retry-After"]) == (503, "2")
+        assert gone.headers["Content-Type"].startswith("text/html")
+        assert b"management.sock" in gone.body
+        console.broker.start()
+        back = console.ask("GET", "/queues", user=None, headers=headers)
+        assert (back.status, back.headers["Location"]) == (303, "/login?next=/queues")
+        headers = {"Cookie": log_in(console)}
+        assert console.ask("GET", "/queues", user=None, headers=headers).status == 200
+
+
+def log_in(console: LocalConsole) -> str:
+    """Return the cookie of a new session."""
+    body = b"username=guest&password=guest"
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = console.ask("POST", "/login", body, user=None, headers=kind)
+    return answer.headers["Set-Cookie"].partition(";")[0]
+
+
 def test_a_changed_password_ends_the_login(console: LocalConsole, monkeypatch) -> None:
     monkeypatch.setattr("headrace.console.http.authentication.FRESH_S", 0.0)
     link = console.console.link
