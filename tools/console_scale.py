@@ -48,6 +48,7 @@ BUSY = ("/api/overview", f"{PAGE}&sort=messages&sort_reverse=true", f"{PAGE}&sor
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 TIMEOUT_S = 120.0
 MS = 1000.0
+SCRAPES = 3
 MANY = 100  # Queues that have a message.
 BUSY_S = 0.1  # Between two requests while W6 is measured.
 
@@ -68,7 +69,7 @@ def main() -> None:
         before = latency(broker["amqp"], options.latency_runs)
         print(f"W6 without a console: {before}")
         began = time.perf_counter()
-        console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=-1")
+        console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=0")
         ready = stack.enter_context(started(*console))
         address = ready["http"].removeprefix("http://")
         while known(address) < options.queues:
@@ -79,6 +80,7 @@ def main() -> None:
             stack.enter_context(moving(broker["amqp"], options.moving))
             time.sleep(11)  # Two samples.
         measure_requests(address, ready["pid"], options.runs)
+        measure_metrics(ready["metrics"].removeprefix("http://").partition("/")[0], ready["pid"])
         print(f"{memory(ready['pid']):8.1f} MiB in the console's process")
         print(f"W6 while the console samples: {latency(broker['amqp'], options.latency_runs)}")
         with asking(address):
@@ -224,6 +226,21 @@ def measure_requests(address: str, pid: str, runs: int) -> None:
             f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, processor {used:8.1f} ms,", end=""
         )
         print(f"{size:10} bytes  {path}")
+
+
+def measure_metrics(address: str, pid: str) -> None:
+    """Print the times of scrapes."""
+    for path in (
+        "/metrics",
+        "/metrics/per-object",
+        "/metrics/detailed?family=queue_coarse_metrics",
+    ):
+        for _ in range(SCRAPES):
+            before = processor(pid)
+            first, whole, size = measure_list(address, path)
+            used = MS * (processor(pid) - before)
+            print(f"{first:8.1f} ms to the first byte, {whole:8.1f} ms, ", end="")
+            print(f"processor {used:8.1f} ms,{size:10} bytes  {path}")
 
 
 def show(path: str, times: Times) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of clients that cannot run here, as their sources make them, one after the other.
+"""Requests of clients that cannot run here, as their documents and stored sources tell them.
 
 Each answer has the status that the client takes for success, and what its decoder needs.
 """
