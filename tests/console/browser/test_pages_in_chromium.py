@@ -73,7 +73,7 @@ def test_every_page_at_every_width_in_both_themes(
                 chromium.open(path)
                 assert chromium.all("h1"), chromium.driver.page_source[:500]
             assert chromium.overflow() <= 0, (path, width)
-            if width != 768:
+            if width == 360 or (width, theme) == (1440, "light"):  # Colours are those of the theme.
                 assert chromium.axe() == [], (path, width, theme)
     chromium.check()
 
