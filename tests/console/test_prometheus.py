@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.client import blocking
 from headrace.console.metrics.exposition import one as one_metric
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
+from headrace.console.metrics.objects import Objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -363,3 +364,36 @@ def test_the_alert_rules_are_right(tmp_path: Path) -> None:
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_sample_between_two_pieces_changes_nothing(console: LocalConsole) -> None:
+    assert console.console is not None
+    state = console.console.state
+    families = ("queue_coarse_metrics", "queue_metrics")
+
+    async def begin() -> tuple[Iterator[str], str]:
+        await state.refresh()
+        rest = Objects(state, "rabbitmq_", {}, {"/"}, None).text(families)
+        return rest, next(rest)
+
+    async def finish(rest: Iterator[str]) -> str:
+        await state.refresh()
+        return "".join(rest)
+
+    with blocking.connect(console.broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("piece.m")
+        channel.publish_many([b"1234"], "piece.m")
+        rest, first = console.run(begin())
+        channel.declare_queue("piece.a")  # Before the other one by name.
+        channel.publish_many([b"123456"], "piece.a")
+        text = first + console.run(finish(rest))
+        for name in ("piece.a", "piece.m"):
+            channel.delete_queue(name)
+    found = {
+        sample.labels["queue"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "rabbitmq_queue_messages_ready_bytes"
+    }
+    assert found["piece.m"] == 4
+    assert "piece.a" not in found

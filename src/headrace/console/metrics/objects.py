@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.console.http.call import HttpCall
     from headrace.console.metrics.exposition import Metric
+    from headrace.console.state.state import State
     from headrace.console.state.table import Table
 
 PREFIX, DETAILED, CLUSTER = "rabbitmq_", "rabbitmq_detailed_", "rabbitmq_cluster_"
@@ -39,7 +40,7 @@ async def per_object(call: HttpCall) -> object:
     """Return all metrics, those of objects one by one."""
     await call.state.refresh()
     first = await aggregated.text(call, "per-object", apart=True)
-    found = Objects(call, PREFIX, await connection_names(call), None, None)
+    found = Objects(call.state, PREFIX, await connection_names(call), None, None)
     return streamed(first, found.text((*PER_OBJECT, INFO)))
 
 
@@ -62,7 +63,7 @@ async def detailed(call: HttpCall) -> object:
     if any(name.startswith("queue_") for name in names if name not in EMPTY):
         wanted.append(INFO)
     some = set(vhosts) or None
-    found = Objects(call, DETAILED, await connection_names(call), some, fits)
+    found = Objects(call.state, DETAILED, await connection_names(call), some, fits)
     return streamed(first, found.text(wanted))
 
 
@@ -88,7 +89,7 @@ class Objects:
 
     def __init__(
         self,
-        call: HttpCall,
+        kinds: State,
         prefix: str,
         names: dict[int, dict[str, object]],
         vhosts: set[str] | None,
@@ -99,7 +100,6 @@ class Objects:
         self._names = names
         self._vhosts = vhosts
         self._fits = fits
-        kinds = call.state
         self._tables: dict[str, Table] = {
             QUEUE: kinds.queues.table,
             EXCHANGE: kinds.exchanges.table,
@@ -111,20 +111,26 @@ class Objects:
         self._labels: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
     def text(self, families: Sequence[str]) -> Iterator[str]:
-        """Yield the text of families."""
-        for name in families:
-            if name == INFO:
-                yield from self._info()
-                continue
-            family = FAMILIES[name]
-            slots = self._slots(name, family)
-            if not slots:
-                continue
-            labels = self._labelled(family, slots)
+        """Yield the text of families.
+
+        All is of one sample: the next one may come between two pieces, and give slots to others.
+        """
+        wanted = [(name, FAMILIES[name]) for name in families if name != INFO]
+        known = [(family, self._slots(name, family)) for name, family in wanted]
+        found = [(family, slots, self._labelled(family, slots)) for family, slots in known if slots]
+        totals = {
+            (family.kind, metric.columns): self._tables[family.kind].totals(metric.columns)[:]
+            for family, _, _ in found
+            for metric in family.metrics
+        }
+        info = list(self._info()) if INFO in families else []
+        for family, slots, labels in found:
             for metric in family.metrics:
                 told = (CLUSTER if family.cluster else self._prefix) + metric.name
                 yield head(told, metric.kind, metric.about)
-                yield from pieces(told, labels, self._values(family, metric, slots))
+                values = scaled(metric, totals[family.kind, metric.columns], slots)
+                yield from pieces(told, labels, values)
+        yield from info
 
     def _slots(self, name: str, family: Family) -> Slots:
         """Return the objects that are told."""
@@ -163,14 +169,6 @@ class Objects:
         name = str(known.get("name", ""))
         return name if field == "connection" else f"{name} ({table.field('number', slot)})"
 
-    def _values(self, family: Family, metric: Metric, slots: Slots) -> Sequence[float]:
-        if not metric.columns:
-            return [1] * len(slots)
-        totals = self._tables[family.kind].totals(metric.columns)
-        if metric.scale != 1:
-            return [totals[slot] * metric.scale for slot in slots]
-        return [totals[slot] for slot in slots]
-
     def _info(self) -> Iterator[str]:
         table = self._tables[QUEUE]
         slots = self._slots(INFO, FAMILIES["queue_coarse_metrics"])
@@ -191,3 +189,12 @@ class Objects:
                 for slot in slots
             ),
         )
+
+
+def scaled(metric: Metric, totals: Sequence[float], slots: Slots) -> Sequence[float]:
+    """Return the values of a metric; 1 for one that only tells labels."""
+    if not metric.columns:
+        return [1] * len(slots)
+    if metric.scale != 1:
+        return [totals[slot] * metric.scale for slot in slots]
+    return [totals[slot] for slot in slots]
