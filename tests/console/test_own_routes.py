@@ -232,6 +232,13 @@ def test_dead_letters_are_grouped_and_requeued_by_group(console: LocalConsole) -
     assert (ready(console, "b%27c"), ready(console, "a"), ready(console, "dead")) == (2, 0, 4)
 
 
+def test_a_letter_that_does_not_say_all_is_chosen_too(console: LocalConsole) -> None:
+    publish(console, "full", "strange", {"x-last-death-reason": "expired"})
+    (group,) = console.get(f"{QUEUE}/full/dead-letters")["groups"]
+    assert (group["reason"], group["queue"]) == ("expired", None)
+    assert errand(console, do="delete", selector=group["selector"], dry_run=True)["done"] == 1
+
+
 def test_so_many_messages_are_looked_at(console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "LOOKED_MAX", 4)
     found = console.get(f"{QUEUE}/full/dead-letters")

@@ -53,7 +53,7 @@ from headrace.server.management.access.logins import peer_of
 from headrace.server.management.call import Answered, Call, Operation, Refused, Steps
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, only_looks
+from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class Client:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         what = request.get("do")
-        if audit.active and (reason or self.acting or what not in QUIET_COMMANDS):
+        if audit.active and (reason or is_told(what, by_ticket=self.acting is not None)):
             actor = self.acting or self.actor
             audit.tell(
                 "command",

@@ -88,5 +88,19 @@ def only_looks(command: str) -> bool:
     return command.partition(" ")[0] in LOOKS
 
 
+# What users look at by a ticket is not told: open pages look again every few seconds. Payloads,
+# hashes of passwords and logins are.
+TOLD_LOOKS = frozenset(
+    ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")
+)
+
+
+def is_told(command: object, *, by_ticket: bool) -> bool:
+    """Return True for a command that is audited though it is not refused."""
+    if not isinstance(command, str) or command in QUIET_COMMANDS:
+        return False
+    return not by_ticket or command in TOLD_LOOKS or not only_looks(command)
+
+
 # Commands that are served while a strict audit log cannot be written: they repair it.
 MENDING = frozenset(("reload", "rotate logs", "reopen logs"))

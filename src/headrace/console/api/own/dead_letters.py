@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOKED_MAX = 10_000  # Messages that are looked at: the oldest of the queue.
 FIELDS = ("reason", "queue", "exchange")
+Key = tuple[str | None, ...]
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
 
 
@@ -47,7 +48,7 @@ async def groups_of(call: HttpCall) -> JsonObject:
     Raises:
         HttpError: there is no such queue.
     """
-    groups: dict[tuple[str, ...], Group] = {}
+    groups: dict[Key, Group] = {}
     hours: dict[str, int] = {}
     looked = others = 0
     with absent():
@@ -61,7 +62,7 @@ async def groups_of(call: HttpCall) -> JsonObject:
         ):
             looked += 1
             headers = row.get("headers") or {}
-            key = tuple(str(headers.get(f"x-last-death-{name}", "")) for name in FIELDS)
+            key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
             if not key[0]:
                 others += 1
                 continue
@@ -69,7 +70,7 @@ async def groups_of(call: HttpCall) -> JsonObject:
             groups.setdefault(key, Group()).add(died)
             if died:
                 hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
-    ordered = sorted(groups.items(), key=lambda one: (-one[1].count, one[0]))
+    ordered = sorted(groups.items(), key=lambda one: (-one[1].count, str(one[0])))
     return {
         "looked": looked,
         "is_all": looked < LOOKED_MAX,
@@ -96,10 +97,18 @@ def time_of_death(headers: JsonObject) -> str:
     return ""
 
 
-def selector_of(key: tuple[str, ...]) -> str:
+def text_of(value: object) -> str | None:
+    """Return a header as text; None where a message does not have it."""
+    return None if value is None else str(value)
+
+
+def selector_of(key: Key) -> str:
     """Return the condition that chooses a group."""
     parts = []
     for name, value in zip(FIELDS, key, strict=True):
+        if value is None:
+            parts.append(f'"x-last-death-{name}" IS NULL')
+            continue
         quoted = value.replace("'", "''")
         parts.append(f"\"x-last-death-{name}\" = '{quoted}'")
     return " AND ".join(parts)
