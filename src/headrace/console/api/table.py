@@ -1,21 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all routes of the API, joined from the modules of the areas."""
 
-from headrace.console.api import (
-    clients,
-    definitions,
-    exchanges,
-    health,
-    login,
-    nodes,
-    openapi,
-    others,
-    overview,
-    queues,
-    rules,
-    users,
-    vhosts,
-)
+from headrace.console.api import login, openapi
 from headrace.console.api.own import (
     around,
     browse,
@@ -24,6 +10,19 @@ from headrace.console.api.own import (
     pipelines,
     records,
     streams,
+)
+from headrace.console.api.reads import (
+    clients,
+    definitions,
+    exchanges,
+    health,
+    nodes,
+    others,
+    overview,
+    queues,
+    rules,
+    users,
+    vhosts,
 )
 from headrace.console.api.writes import clients as closing
 from headrace.console.api.writes import definitions as imports

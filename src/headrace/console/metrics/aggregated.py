@@ -175,7 +175,10 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     }
     if status["data"]:
         gauges["disk_space_available_bytes"] = ("Free bytes where data are", machine.disk_free)
-        gauges["disk_space_available_limit_bytes"] = ("No limit is set", 0)
+        gauges["disk_space_available_limit_bytes"] = (
+            "Below it persistent messages are turned away",
+            status["disk_free_min"],
+        )
     told = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
     told += [
         one(
@@ -188,6 +191,8 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     ]
     for column, (name, about) in CHURN.items():
         told.append(one(prefix + name, COUNTER, about, totals.number(first, column)))
+    groups = int(status["journal_groups"])
+    told.append(one("headrace_journal_syncs_total", COUNTER, "Groups synced to the disk", groups))
     draining = int(status["draining"])
     told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
     return "".join(told)

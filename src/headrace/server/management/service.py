@@ -54,6 +54,7 @@ def status(call: Call) -> Steps:
         "memory_used": counters.memory_used,
         "memory_max": counters.memory_max,
         "journal_groups": groups_written(broker),
+        "disk_free_min": broker.settings.disk_free_min,
         "published": counters.published,
         "delivered": delivered,
         "acknowledged": acknowledged,

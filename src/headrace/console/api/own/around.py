@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.exchanges import DEFAULT
+from headrace.console.api.reads.exchanges import DEFAULT
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
 from headrace.console.http.routes import MANAGEMENT, Parameter, Route

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.clients import OWN, find_connection
 from headrace.console.api.common.rows import absent
+from headrace.console.api.reads.clients import OWN, find_connection
 from headrace.console.http.answers import no_content
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, Route

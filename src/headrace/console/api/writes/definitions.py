@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.definitions import SECTIONS
+from headrace.console.api.reads.definitions import SECTIONS
 from headrace.console.http.answers import no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request

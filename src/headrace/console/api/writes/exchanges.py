@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.exchanges import (
+from headrace.console.api.reads.exchanges import (
     DESTINATIONS,
     between,
     exchange_in,

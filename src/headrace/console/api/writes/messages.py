@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.exchanges import exchange_in
+from headrace.console.api.reads.exchanges import exchange_in
 from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request

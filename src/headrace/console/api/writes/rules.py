@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.others import FLAGS
+from headrace.console.api.reads.others import FLAGS
 from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError, not_found

@@ -20,6 +20,22 @@
     });
   }
 
+  const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+  // A number with its unit; bytes by powers of 1,024.
+  const told = (value, unit) => {
+    if (unit !== "B") return short.format(value) + (unit ?? "");
+    const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
+    return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
+  };
+
+  const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+  // A number with its unit; bytes by powers of 1,024.
+  const told = (value, unit) => {
+    if (unit !== "B") return short.format(value) + (unit ?? "");
+    const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
+    return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
+  };
+
   class Chart {
     constructor(figure) {
       this.figure = figure;
@@ -66,7 +82,7 @@
       }
       const last = found.series.map((one) => {
         const value = one.values.findLast((each) => each !== null);
-        return `${one.label} ${value === undefined ? "–" : short.format(value)}${one.unit ?? ""}`;
+        return `${one.label} ${value === undefined ? "–" : told(value, one.unit)}`;
       });
       this.values.textContent = last.join(" · ");
     }
@@ -81,7 +97,7 @@
         legend: { show: false },
         cursor: { y: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-        axes: [{ ...axis, space: 64, values: clock }, { ...axis, size: 52, values: (_, ticks) => ticks.map((one) => short.format(one)) }],
+        axes: [{ ...axis, space: 64, values: clock }, { ...axis, size: 64, values: (_, ticks) => ticks.map((one) => told(one, found.series[0]?.unit === "B" ? "B" : "")) }],
         series: [
           {},
           ...found.series.map((one, place) => ({

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import users as reads
-from headrace.console.api import vhosts as vhost_reads
+from headrace.console.api.reads import users as reads
+from headrace.console.api.reads import vhosts as vhost_reads
 from headrace.console.api.writes import users as writes
 from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.routes import ADMINISTRATOR

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import clients as reads
+from headrace.console.api.reads import clients as reads
 from headrace.console.api.writes import clients as writes
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import line

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges as reads
 from headrace.console.api.common.node import EXCHANGE_TYPES
+from headrace.console.api.reads import exchanges as reads
 from headrace.console.api.writes import exchanges as writes
 from headrace.console.api.writes import messages as message_writes
 from headrace.console.pages.actions import Action, Field

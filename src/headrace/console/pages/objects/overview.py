@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import overview
+from headrace.console.api.reads import overview
 from headrace.console.http.routes import ALLOWED, MANAGEMENT, MONITORING, Route
 from headrace.console.pages.listings import Column, row_of
 from headrace.console.pages.rendering import page

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges as exchange_reads
-from headrace.console.api import queues as reads
+from headrace.console.api.reads import exchanges as exchange_reads
+from headrace.console.api.reads import queues as reads
 from headrace.console.api.writes import messages as message_writes
 from headrace.console.api.writes import queues as writes
 from headrace.console.http.answers import Described

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.console.api import rules as reads
+from headrace.console.api.reads import rules as reads
 from headrace.console.api.writes import rules as writes
 from headrace.console.api.writes import vhosts as limit_writes
 from headrace.console.http.answers import Listed

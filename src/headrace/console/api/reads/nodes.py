@@ -71,7 +71,7 @@ async def node(call: HttpCall) -> JsonObject:
         "mem_alarm": MEMORY in reasons,
         "mem_calculation_strategy": "rss",
         "disk_free": machine.disk_free,
-        "disk_free_limit": 0,
+        "disk_free_limit": status["disk_free_min"],
         "disk_free_alarm": DISK in reasons,
         "fd_used": machine.open_files,
         "fd_total": machine.open_files_max,

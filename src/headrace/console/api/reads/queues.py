@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.clients import connection_names, consumer_of
 from headrace.console.api.common.policies import policies_of
 from headrace.console.api.common.queue_rows import QueueRows
 from headrace.console.api.common.rows import absent, check_exists, wanted_vhost
 from headrace.console.api.common.samples import PARAMETERS
+from headrace.console.api.reads.clients import connection_names, consumer_of
 from headrace.console.http.answers import Described
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, Route
