@@ -135,7 +135,6 @@ def test_deliveries_are_counted_by_kind(
 
 
 @pytest.mark.parametrize("version", [one for one in VERSIONS if one != "0-10"])
-@pytest.mark.rule("0-9-1/basic.get#01")
 def test_gets_are_counted_by_kind(
     operator: ManagementClient, broker: LocalBroker, version: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+SPECIAL = frozenset('\\"\n')
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 ROWS = 2000  # Of a piece of text.
 
@@ -35,6 +36,8 @@ def label_text(labels: Mapping[str, str]) -> str:
 
 def escaped(text: str) -> str:
     """Return the value of a label."""
+    if text.isascii() and not SPECIAL.intersection(text):
+        return text
     return text.translate(ESCAPES).encode(errors="backslashreplace").decode()
 
 
@@ -58,7 +61,29 @@ def several(
     return head(name, kind, about) + told if told else ""
 
 
-def pieces(name: str, labels: Sequence[str], values: Sequence[float]) -> Iterator[str]:
+class Labels:
+    """The labels of objects as text, made in pieces when they are asked for."""
+
+    def __init__(self, names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+        """``columns`` has the values of each label, by object."""
+        self._names = tuple(names)
+        self._columns = columns
+        self._made: dict[int, list[str]] = {}
+
+    def some(self, at: int) -> list[str]:
+        """Return the labels of a piece, by the place of its first object."""
+        found = self._made.get(at)
+        if found is None:
+            rows = zip(*(column[at : at + ROWS] for column in self._columns), strict=True)
+            found = self._made[at] = [self._text(row) for row in rows]
+        return found
+
+    def _text(self, row: Sequence[str]) -> str:
+        pairs = zip(self._names, row, strict=True)
+        return "{" + ",".join([f'{name}="{escaped(text)}"' for name, text in pairs]) + "}"
+
+
+def pieces(name: str, labels: Labels, values: Sequence[float]) -> Iterator[str]:
     """Yield the lines of a metric in pieces of bounded length."""
-    for at in range(0, len(labels), ROWS):
-        yield lines(name, labels[at : at + ROWS], values[at : at + ROWS])
+    for at in range(0, len(values), ROWS):
+        yield lines(name, labels.some(at), values[at : at + ROWS])

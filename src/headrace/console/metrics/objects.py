@@ -14,7 +14,14 @@ from headrace.console.http.answers import Streamed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import matcher
 from headrace.console.metrics import aggregated
-from headrace.console.metrics.exposition import CONTENT_TYPE, head, label_text, pieces, several
+from headrace.console.metrics.exposition import (
+    CONTENT_TYPE,
+    GAUGE,
+    Labels,
+    Metric,
+    head,
+    pieces,
+)
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE, PER_OBJECT, Family
 from headrace.console.state.sampling import CHANNEL, CONNECTION, EXCHANGE, LOGINS, QUEUE, VHOST
 
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.metrics.exposition import Metric
     from headrace.console.state.state import State
     from headrace.console.state.table import Table
 
@@ -33,6 +39,12 @@ PATTERN_MAX = 2000  # Characters of ``queue``: RabbitMQ's limit.
 FAMILIES_MAX = 64  # Of a request.
 VHOSTS_MAX = 1000
 INFO = "queue_info"
+COMPUTED = frozenset(("connection", "channel", "queue_type", "membership"))
+QUEUE_INFO = Family(
+    QUEUE,
+    {"vhost": "vhost", "queue": "name", "queue_type": "queue_type", "membership": "membership"},
+    (Metric(INFO, GAUGE, "What a queue is"),),
+)
 Slots = Sequence[int]
 
 
@@ -108,29 +120,35 @@ class Objects:
             LOGINS: kinds.logins.table,
             VHOST: kinds.vhosts.table,
         }
-        self._labels: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
     def text(self, families: Sequence[str]) -> Iterator[str]:
         """Yield the text of families.
 
         All is of one sample: the next one may come between two pieces, and give slots to others.
+        So what is told is copied before the first piece; texts are made piece by piece.
         """
-        wanted = [(name, FAMILIES[name]) for name in families if name != INFO]
-        known = [(family, self._slots(name, family)) for name, family in wanted]
-        found = [(family, slots, self._labelled(family, slots)) for family, slots in known if slots]
+        labels: dict[tuple[str, ...], Labels] = {}
+        found: list[tuple[Family, Slots, Labels]] = []
+        for name in families:
+            family = QUEUE_INFO if name == INFO else FAMILIES[name]
+            slots = list(self._slots(name, family))
+            if slots:
+                key = (name if family.kind == LOGINS else family.kind, *family.labels)
+                if key not in labels:
+                    labels[key] = self._labels(family, slots)
+                found.append((family, slots, labels[key]))
         totals = {
             (family.kind, metric.columns): self._tables[family.kind].totals(metric.columns)[:]
             for family, _, _ in found
             for metric in family.metrics
         }
-        info = list(self._info()) if INFO in families else []
-        for family, slots, labels in found:
+        for family, chosen, told in found:
             for metric in family.metrics:
-                told = (CLUSTER if family.cluster else self._prefix) + metric.name
-                yield head(told, metric.kind, metric.about)
-                values = scaled(metric, totals[family.kind, metric.columns], slots)
-                yield from pieces(told, labels, values)
-        yield from info
+                name = (CLUSTER if family.cluster else self._prefix) + metric.name
+                yield head(name, metric.kind, metric.about)
+                yield from pieces(
+                    name, told, scaled(metric, totals[family.kind, metric.columns], chosen)
+                )
 
     def _slots(self, name: str, family: Family) -> Slots:
         """Return the objects that are told."""
@@ -146,49 +164,29 @@ class Objects:
             slots = [slot for slot in slots if self._fits(table.text("name", slot))]
         return slots
 
-    def _labelled(self, family: Family, slots: Slots) -> list[str]:
-        """Return the labels of objects as text; families of a kind share them."""
-        key = (family.kind, tuple(family.labels))
-        if family.kind != LOGINS and key in self._labels:
-            return self._labels[key]
+    def _labels(self, family: Family, slots: Slots) -> Labels:
+        """Return the labels of objects, with copies of their values."""
         table = self._tables[family.kind]
-        found = self._labels[key] = [
-            label_text(
-                {label: self._named(table, field, slot) for label, field in family.labels.items()}
-            )
-            for slot in slots
-        ]
-        return found
+        return Labels(
+            list(family.labels),
+            [
+                [self._named(table, field, slot) for slot in slots]
+                for field in family.labels.values()
+            ],
+        )
 
     def _named(self, table: Table, field: str, slot: int) -> str:
         """Return the value of a label; connections and channels have the name of the API."""
-        if field not in ("connection", "channel"):
+        if field not in COMPUTED:
             return table.text(field, slot)
+        if field == "queue_type":
+            return f"rabbit_{table.text('type', slot)}_queue"
+        if field == "membership":
+            return "leader"
         of = "number" if field == "connection" else "connection"
         known = self._names.get(int(str(table.field(of, slot))), {})
         name = str(known.get("name", ""))
         return name if field == "connection" else f"{name} ({table.field('number', slot)})"
-
-    def _info(self) -> Iterator[str]:
-        table = self._tables[QUEUE]
-        slots = self._slots(INFO, FAMILIES["queue_coarse_metrics"])
-        yield several(
-            f"{self._prefix}{INFO}",
-            "gauge",
-            "What a queue is",
-            (
-                (
-                    {
-                        "vhost": table.text("vhost", slot),
-                        "queue": table.text("name", slot),
-                        "queue_type": f"rabbit_{table.text('type', slot)}_queue",
-                        "membership": "leader",
-                    },
-                    1,
-                )
-                for slot in slots
-            ),
-        )
 
 
 def scaled(metric: Metric, totals: Sequence[float], slots: Slots) -> Sequence[float]:
