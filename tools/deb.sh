@@ -42,6 +42,9 @@ chmod 755 "$home/bin/headrace"
 install -D -m 644 "$root/deploy/headrace.service" "$stage/usr/lib/systemd/system/headrace.service"
 install -D -m 644 "$root/deploy/headrace.sysusers" "$stage/usr/lib/sysusers.d/headrace.conf"
 install -D -m 644 "$root/deploy/headrace.toml" "$stage/etc/headrace/headrace.toml"
+for file in grafana/headrace.json prometheus/headrace.rules.yml; do
+    install -D -m 644 "$root/deploy/$file" "$stage/usr/share/headrace/$file"
+done
 install -D -m 644 "$root/LICENSE" "$stage/usr/share/doc/headrace/copyright"
 install -D -m 644 "$root/NOTICE" "$stage/usr/share/doc/headrace/NOTICE"
 install -d "$stage/usr/bin" "$stage/DEBIAN"
