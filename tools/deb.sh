@@ -42,9 +42,10 @@ chmod 755 "$home/bin/headrace"
 install -D -m 644 "$root/deploy/headrace.service" "$stage/usr/lib/systemd/system/headrace.service"
 install -D -m 644 "$root/deploy/headrace.sysusers" "$stage/usr/lib/sysusers.d/headrace.conf"
 install -D -m 644 "$root/deploy/headrace.toml" "$stage/etc/headrace/headrace.toml"
-for file in grafana/headrace.json prometheus/headrace.rules.yml; do
-    install -D -m 644 "$root/deploy/$file" "$stage/usr/share/headrace/$file"
-done
+for_grafana="$stage/usr/share/headrace/grafana/headrace.json"
+for_prometheus="$stage/usr/share/headrace/prometheus/headrace.rules.yml"
+install -D -m 644 "$root/deploy/grafana/headrace.json" "$for_grafana"
+install -D -m 644 "$root/deploy/prometheus/headrace.rules.yml" "$for_prometheus"
 install -D -m 644 "$root/LICENSE" "$stage/usr/share/doc/headrace/copyright"
 install -D -m 644 "$root/NOTICE" "$stage/usr/share/doc/headrace/NOTICE"
 install -d "$stage/usr/bin" "$stage/DEBIAN"

@@ -136,7 +136,11 @@ class Console:
         for port in self._ports:
             port.server.pre_shutdown()
         await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
-        await asyncio.gather(*self._chores, return_exceptions=True)  # None uses the history then.
+        pending = set(self._chores)
+        while pending:  # None may use the history then.
+            _, pending = await asyncio.wait(pending, timeout=STOP_S)
+            for chore in pending:
+                chore.cancel()
         await self.state.stop()
         self.link.close()
 

@@ -84,7 +84,8 @@ class SocketConnection:
         self.is_whole = False
         try:
             self._writer.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-            await asyncio.wait_for(self._writer.drain(), SILENT_S)
+            async with asyncio.timeout(SILENT_S):  # In 3.11 wait_for may swallow a cancellation.
+                await self._writer.drain()
             while True:
                 line = await self._line()
                 if "error" in line:
@@ -108,7 +109,8 @@ class SocketConnection:
 
     async def _line(self) -> JsonObject:
         try:
-            text = await asyncio.wait_for(self._reader.readline(), SILENT_S)
+            async with asyncio.timeout(SILENT_S):
+                text = await self._reader.readline()
             line = json.loads(text) if text else None
         except ValueError:
             raise BrokerGone(OTHER_VERSION) from None

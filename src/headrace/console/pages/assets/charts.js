@@ -28,14 +28,6 @@
     return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
   };
 
-  const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
-  // A number with its unit; bytes by powers of 1,024.
-  const told = (value, unit) => {
-    if (unit !== "B") return short.format(value) + (unit ?? "");
-    const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
-    return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
-  };
-
   class Chart {
     constructor(figure) {
       this.figure = figure;
