@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file ``applied``: up to which entry of the ledger the files of a node are durable.
+
+It has a line of JSON and the checksum of it: the number and the chain of the entry, and for each
+file the number of the first entry that wrote to it, and its size. The ledger keeps all entries from
+the lowest of these numbers on, so that a node without files can be filled from it.
+"""
+
+import json
+import os
+import zlib
+from typing import NamedTuple
+
+from headrace.store.disk import Disk
+from headrace.store.replacement import write_whole
+
+NAME = "applied"
+
+
+class ReplicatedFile(NamedTuple):
+    """What the ledger says of a file."""
+
+    first: int  # The first entry that wrote to it.
+    size: int  # Bytes. On a node it may be longer: reserved room, or what a spare had before.
+
+
+class Applied(NamedTuple):
+    """What the files of a node have."""
+
+    number: int  # Of the last entry.
+    chain: bytes  # Of the last entry.
+    files: dict[str, ReplicatedFile]  # By path.
+
+
+def read_applied(disk: Disk, home: str) -> Applied | None:
+    """Return what the file says; None if there is none, or it is damaged."""
+    if not disk.is_directory(home) or NAME not in disk.names(home):
+        return None
+    handle = disk.open(os.path.join(home, NAME))
+    try:
+        octets = disk.read(handle, disk.size(handle), 0)
+    finally:
+        disk.close(handle)
+    text, _, check = octets.rpartition(b"\n")
+    if check != b"%08x" % zlib.crc32(text):
+        return None
+    found = json.loads(text)
+    files = {path: ReplicatedFile(*told) for path, told in found["files"].items()}
+    return Applied(found["number"], bytes.fromhex(found["chain"]), files)
+
+
+def write_applied(disk: Disk, home: str, applied: Applied) -> None:
+    """Write the file durably, or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    told = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
+    text = json.dumps(told, separators=(",", ":")).encode()
+    disk.make_directory(home)
+    write_whole(disk, os.path.join(home, NAME), text + b"\n%08x" % zlib.crc32(text))

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine says of the brokers of a cluster and of its ledgers."""
+
+from typing import NamedTuple
+
+from headrace.store.errors import StoreError
+
+RUNNING = "running"
+DRAINING = "draining"  # It takes no further ledger.
+LEFT = "left"  # It stopped regularly.
+
+
+class NameTakenError(StoreError):
+    """Another broker of the same name runs, or has taken the name since."""
+
+
+class BrokerRow(NamedTuple):
+    """A broker, as its row says."""
+
+    name: str
+    seen: int
+    host: str
+    port: int
+    state: str
+
+
+class LedgerRow(NamedTuple):
+    """A ledger, as its row says."""
+
+    name: str
+    owner: str  # The name of a broker; empty after a regular stop.
+    taken: str
+    epoch: int
+    last: int
+    front: int
+    wanted: str  # The broker that an operator wants to own it; empty: any.
+
+
+class StandbyRow(NamedTuple):
+    """A standby of PostgreSQL."""
+
+    name: str
+    state: str
+    sync_state: str
+    behind: int  # Bytes; -1 where the role may not see it.
+
+
+class Look(NamedTuple):
+    """What a heartbeat has found."""
+
+    brokers: list[BrokerRow]
+    ledgers: list[LedgerRow]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a directory that are objects of a ledger: bodies of file messages.
+
+Such a file gets its name when it is whole and durable, and never changes. A name is never used
+twice. So a file that has the name and the size of an object is a copy of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from headrace.store.ledger.port import Gap
+from headrace.store.replacement import NEW
+
+if TYPE_CHECKING:
+    from headrace.store.disk import Disk
+    from headrace.store.ledger.port import Objects
+
+log = logging.getLogger(__name__)
+
+PART = 1 << 20  # Bytes of a part of an object.
+
+
+class ObjectFiles:
+    """See the module. Used by one thread."""
+
+    def __init__(self, disk: Disk, objects: Objects, directory: str, suffix: str) -> None:
+        """``suffix``: of the names of files that are objects; others are of this machine alone."""
+        self.disk = disk
+        self.objects = objects
+        self.directory = directory
+        self.suffix = suffix
+
+    def send(self, name: str) -> None:
+        """Make a file an object of the ledger; return when it is durable there.
+
+        Raises:
+            LedgerLost: another owner has the ledger.
+            OSError: it is in doubt; call again.
+        """
+        handle = self.disk.open(os.path.join(self.directory, name))
+        try:
+            size = self.disk.size(handle)
+            for number, at in enumerate(range(0, size, PART)):
+                octets = self.disk.read(handle, min(PART, size - at), at)
+                self.objects.put(name, number, octets)
+            self.objects.complete(name, size)
+        finally:
+            self.disk.close(handle)
+
+    def remove(self, name: str) -> None:
+        """Remove a file that is here from the ledger; see :meth:`send`."""
+        self.objects.remove(name)
+
+    def close(self) -> None:
+        """Release the connection to the engine."""
+        self.objects.close()
+
+    def adopt(self) -> None:
+        """Give an empty ledger the files that are here. Raises OSError, as `send` does."""
+        for name in sorted(self.here()):
+            self.send(name)
+
+    def bring(self) -> None:
+        """Make the directory a copy of what the ledger has.
+
+        Raises:
+            Gap: the ledger lacks a part of an object.
+            OSError: the engine does not answer; try again.
+        """
+        sizes = self.objects.sizes()
+        here = self.here()
+        if sizes == here:
+            return
+        self.disk.make_directory(self.directory)
+        for name in self.disk.names(self.directory):
+            stale = name in here and sizes.get(name) != here[name]
+            if stale or name.endswith(self.suffix + NEW):
+                self.disk.remove(os.path.join(self.directory, name))
+        for name in sorted(sizes):
+            if sizes[name] != here.get(name):
+                self.fetch(name, sizes[name])
+        self.disk.sync_directory(self.directory)
+
+    def here(self) -> dict[str, int]:
+        """Return the sizes of the files that are here, by name."""
+        if not self.disk.is_directory(self.directory):
+            return {}
+        sizes = {}
+        for name in self.disk.names(self.directory):
+            if name.endswith(self.suffix):
+                handle = self.disk.open(os.path.join(self.directory, name))
+                sizes[name] = self.disk.size(handle)
+                self.disk.close(handle)
+        return sizes
+
+    def fetch(self, name: str, size: int) -> None:
+        """Copy an object from the ledger, unless it has been removed there."""
+        path = os.path.join(self.directory, name)
+        handle = self.disk.open(path + NEW, create=True)
+        at = number = 0
+        try:
+            while at < size and (octets := self.objects.part(name, number)):
+                self.disk.write(handle, [octets], at)
+                at += len(octets)
+                number += 1
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+        if at == size:
+            self.disk.rename(path + NEW, path)
+            return
+        self.disk.remove(path + NEW)
+        if name in self.objects.sizes():
+            raise Gap(f"the ledger has {at} bytes of {name}, not {size}: the engine lost some")
+        log.debug("%s was removed while it was copied", path)

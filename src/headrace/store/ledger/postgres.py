@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger in PostgreSQL with a synchronous standby.
+
+An append is one transaction, in one round trip: an update of the ledger's row that names the owner
+and the number before, and the rows of the entry. PostgreSQL answers when the standby has the commit
+on its disk. Three things make that answer worth less, and each is looked at:
+
+- A cancelled wait succeeds, with a warning. Any warning leaves the append in doubt.
+- The standbys may be configured away while a commit waits. A second transaction of the same round
+  trip reads the setting: the server reloads it for a session before it ends the session's wait.
+- The connection may end, or stay silent. That says nothing of the commit.
+
+An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
+restarted server shows entries that its standby lacks, so reading proves nothing. For the same
+reason a node that is no owner reads the last entry but one at most; the next append, or the
+takeover, makes it durable.
+"""
+
+import contextlib
+import logging
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+
+from headrace.store.ledger.port import Fenced, Gap, LedgerLost, Octets, Position
+from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_objects import PostgresObjects
+from headrace.store.ledger.postgres_schema import (
+    AGAIN,
+    FENCED,
+    GAP,
+    LOCK,
+    ROW_BYTES,
+    table_of,
+)
+from headrace.store.ledger.postgres_session import (
+    BYTEA,
+    INT4,
+    INT8,
+    TEXT,
+    Row,
+    Session,
+    StatementError,
+)
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 1 << 30  # Of a table; then the next one begins.
+STATEMENT_ROWS = 128  # Rows of an entry that one statement inserts: about 1 MiB.
+STATEMENT_BYTES = STATEMENT_ROWS * ROW_BYTES
+READ_ROWS = 2048  # At once: about 16 MiB.
+TAKE_ATTEMPTS = 5
+LOCK_NOT_AVAILABLE = "55P03"
+
+ADVANCE = b"advance"
+INSERT = b"insert"
+PROMISE = b"promise"
+
+NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
+    values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
+FIND_LOG = b"select id, epoch, last, front from headrace.log where name = $1"
+LOCK_LOG = b"select pg_advisory_lock_shared($1, $2)"
+TAKE = b"""update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
+    where name = $1 and ($4 = '*' or taken = $4) returning id, epoch, last, front"""
+ANY = "*"
+REPEAT = b"""update headrace.log set last = last
+    where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
+SEGMENTS = b"select segment, first from headrace.segment where log = $1 order by segment"
+HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
+    where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2
+    and database = (select oid from pg_database where datname = current_database())
+    and pid <> pg_backend_pid()
+    and (pid = any($3::integer[]) or cardinality($3::integer[]) = 0)"""
+EVERY = "{}"  # Of the holders.
+INSERT_PART = b"""insert into %(table)b
+    select $1, $2 + cut, substring($3 from cut * %(row)d + 1 for %(row)d)
+    from generate_series(0, (length($3) - 1) / %(row)d) as cut"""
+READ = b"""select number, part, octets from %(table)b
+    where number > $1 and number <= $2 order by number, part limit %(limit)d"""
+CHECK = b"""select current_setting('synchronous_standby_names'),
+    current_setting('synchronous_commit')"""
+
+
+class PostgresLedger:
+    """The ledger of one virtual host; see the module and `Ledger`."""
+
+    def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
+        """Know a ledger.
+
+        Args:
+            cluster: the database.
+            name: of the virtual host.
+            owner: the name of this broker, for errors of others and for operators.
+        """
+        self.cluster = cluster
+        self.name = name
+        self.owner = owner
+        self.segment_bytes = SEGMENT_BYTES
+        self.id = 0  # Of the row; 0 while unknown.
+        self.epoch = 0  # 0 while this broker does not own the ledger.
+        self.taken = ""  # Names this epoch of this owner.
+        self.rival = ANY  # Names the only epoch that open() may end.
+        self.durable = 0  # The last entry known to be.
+        self.front = 1
+        self.segment = 0  # Of the next entry; 0 while unknown.
+        self.filled = 0  # Bytes of the segment.
+        self.open_session: Session | None = None
+        self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
+
+    def __repr__(self) -> str:
+        return f"<ledger {self.name!r} in {self.cluster.address!r}>"
+
+    # --- The port ---------------------------------------------------------------------------
+
+    def open(self) -> Position:
+        """Take the ledger; see `Ledger`."""
+        self.epoch = 0
+        with self.session() as session:
+            self.find(session)
+            self.lock(session)
+            taken = secrets.token_hex(16)
+            found = self.position(self.take(session, taken))
+            self.check_answer(session)
+            self.epoch, self.taken = found.epoch, taken
+            self.durable, self.front = found.last, found.front
+            self.begin_append(session)
+        return found
+
+    def look(self) -> Position:
+        """Return where the ledger stands; see `Ledger`.
+
+        The last entry is one that is durable for certain: that of the ledger only for its owner.
+        """
+        with self.session() as session:
+            found = self.find(session)
+            self.durable = max(found.last - 1, found.front - 1, self.durable)
+            return found._replace(last=self.durable)
+
+    def append(self, number: int, entry: Sequence[Octets]) -> None:
+        """Add an entry; see `Ledger`."""
+        if self.epoch == 0:
+            raise Fenced(f"ledger {self.name!r} was not taken by {self.owner!r}")
+        with self.session() as session:
+            if self.segment == 0:
+                self.begin_append(session)
+            if self.filled >= self.segment_bytes:
+                self.add_segment(session, number)
+            octets = b"".join(entry)
+            try:
+                self.send(session, number, octets)
+            except StatementError as error:
+                if error.sqlstate != AGAIN:
+                    raise
+                self.repeat(session, number)
+            self.filled += len(octets)
+            self.durable = number
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the entries behind a number; see `Ledger`."""
+        last = self.durable if self.epoch else self.look().last
+        number = after
+        while number < last:
+            with self.session() as session:
+                found = self.read_some(session, number, last)
+            for number, octets in found:
+                yield number, octets
+
+    def trim(self, before: int) -> None:
+        """Let tables go whose entries all have a lower number; see `Ledger`."""
+        with self.session() as session:
+            query = b"select headrace.trim($1, $2, $3)"
+            rows = session.query(query, self.id, self.taken, before)
+            self.check_answer(session)
+            self.front = int(rows[0][0] or 0)
+
+    def interrupt(self) -> None:
+        """Let a call that another thread waits in fail soon: the ledger is another broker's."""
+        session = self.open_session
+        if session is not None and not session.closed:
+            session.interrupt()
+
+    def objects(self) -> PostgresObjects:
+        """Return the objects; see `Ledger`."""
+        return PostgresObjects(self)
+
+    def beside(self) -> "PostgresLedger":
+        """Return another connection of the same epoch; see `Ledger`."""
+        other = PostgresLedger(self.cluster, self.name, self.owner)
+        other.id, other.epoch, other.taken = self.id, self.epoch, self.taken
+        other.durable, other.front = self.durable, self.front
+        return other
+
+    def close(self) -> None:
+        """Release the connection; see `Ledger`."""
+        if self.open_session is not None:
+            self.open_session.close()
+            self.open_session = None
+
+    # --- Sessions ---------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Session]:
+        """Yield a session; after an error without an answer, the next call has a new one.
+
+        Raises:
+            Fenced, Gap, OSError: as the server says.
+        """
+        try:
+            if self.open_session is None:
+                self.open_session = self.cluster.session()
+                self.segment = 0
+                if self.id and self.epoch:
+                    self.lock(self.open_session)
+                    self.end_abandoned(self.open_session)
+            yield self.open_session
+        except StatementError as error:
+            if error.sqlstate == FENCED:
+                raise Fenced(f"ledger {self.name!r}: {error}") from None
+            if error.sqlstate == GAP:
+                raise Gap(f"ledger {self.name!r}: {error}") from None
+            self.abandon()
+            raise
+        except LedgerLost:
+            raise
+        except BaseException:  # Answers may still be due in the session.
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Leave the session; the server's process may still wait for a standby."""
+        if self.open_session is not None:
+            self.abandoned.append(self.open_session.process)
+            self.close()
+
+    def end_abandoned(self, session: Session) -> None:
+        """End the sessions that were left: they may hold the ledger's row locked."""
+        if self.abandoned:
+            session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
+            self.abandoned.clear()
+
+    def find(self, session: Session) -> Position:
+        """Return where the ledger stands; make it if there is none.
+
+        Raises:
+            Gap: it lacks entries that were durable.
+        """
+        while not (rows := session.query(FIND_LOG, self.name)):
+            session.query(NEW_LOG, self.name)
+        self.id = int(rows[0][0] or 0)
+        found = self.position(rows[0])
+        if found.last < self.durable:
+            raise Gap(
+                f"ledger {self.name!r} ends at entry {found.last}, but entry {self.durable} was "
+                "durable: a standby that lacked it was promoted, or an older database restored"
+            )
+        return found
+
+    def lock(self, session: Session) -> None:
+        """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
+        session.query(LOCK_LOG, LOCK, self.id)
+
+    def take(self, session: Session, taken: str) -> Row:
+        """Become the owner, though an owner that stands still may have the row locked."""
+        for _ in range(TAKE_ATTEMPTS):
+            try:
+                rows = session.query(TAKE, self.name, self.owner, taken, self.rival)
+                if not rows:
+                    raise Fenced(f"ledger {self.name!r}: another broker was first")
+                return rows[0]
+            except StatementError as error:
+                if error.sqlstate != LOCK_NOT_AVAILABLE:
+                    raise
+            log.warning("ledger %r is locked by its owner: its sessions are ended", self.name)
+            session.query(HOLDERS, LOCK, self.id, EVERY)
+        raise TimeoutError(f"ledger {self.name!r} stayed locked by another session")
+
+    # --- Appending --------------------------------------------------------------------------
+
+    def begin_append(self, session: Session) -> None:
+        """Find the table of the next entry; prepare what each append sends."""
+        segments = session.query(SEGMENTS, self.id)
+        if segments:
+            self.segment = int(segments[-1][0] or 0)
+            size = session.query(
+                b"select pg_relation_size($1)", table_of(self.id, self.segment).decode()
+            )
+            self.filled = int(size[0][0] or 0)
+        advance = b"select headrace.advance($1, $2, $3, $4)"
+        session.prepare(ADVANCE, advance, [INT4, TEXT, INT8, INT8])
+        session.prepare(PROMISE, CHECK, [])
+        if segments:
+            self.prepare_insert(session)
+        else:
+            self.add_segment(session, self.durable + 1)
+
+    def prepare_insert(self, session: Session) -> None:
+        """Prepare the statement that cuts a part of an entry into rows."""
+        statement = INSERT_PART % {b"table": table_of(self.id, self.segment), b"row": ROW_BYTES}
+        session.prepare(self.insert_name(), statement, [INT8, INT4, BYTEA])
+
+    def insert_name(self) -> bytes:
+        """Return the name of the statement that inserts into the segment."""
+        return INSERT + b"%d" % self.segment
+
+    def add_segment(self, session: Session, number: int) -> None:
+        """Begin a table with an entry."""
+        query = b"select headrace.add_segment($1, $2, $3)"
+        rows = session.query(query, self.id, self.taken, number)
+        self.check_answer(session)
+        self.segment, self.filled = int(rows[0][0] or 0), 0
+        self.prepare_insert(session)
+
+    def send(self, session: Session, number: int, octets: bytes) -> None:
+        """Send an append and the look at what its answer is worth; wait for both."""
+        session.warnings.clear()
+        key = struct.pack(">q", number)
+        fence = [
+            struct.pack(">i", self.id),
+            self.taken.encode(),
+            struct.pack(">q", self.epoch),
+            key,
+        ]
+        session.send(ADVANCE, fence)
+        insert, view = self.insert_name(), memoryview(octets)
+        for place in range(0, max(len(octets), 1), STATEMENT_BYTES):
+            row = struct.pack(">i", place // ROW_BYTES)
+            session.send(insert, [key, row, view[place : place + STATEMENT_BYTES]])
+        session.sync()
+        session.send(PROMISE, [])
+        session.sync()
+        try:
+            session.answer()
+        except StatementError:
+            if not session.closed:
+                session.answer()
+            raise
+        self.check_promise(session, session.answer()[0])
+
+    def repeat(self, session: Session, number: int) -> None:
+        """Prove an entry that the server has: a commit after it is durable only with it.
+
+        Raises:
+            Fenced: another owner came in between.
+            OSError: it is in doubt still.
+        """
+        if not session.query(REPEAT, self.id, self.taken, self.epoch, number):
+            raise Fenced(f"ledger {self.name!r}: another broker took it")
+        self.check_answer(session)
+
+    def check_answer(self, session: Session) -> None:
+        """Raise OSError unless the last answer says that a standby has the commit."""
+        warnings = list(session.warnings)
+        (found,) = session.query(CHECK)
+        session.warnings[:0] = warnings
+        self.check_promise(session, found)
+
+    def check_promise(self, session: Session, found: Row) -> None:
+        """Raise OSError after a warning, or when commits wait for no standby."""
+        if session.warnings:
+            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        self.cluster.check_promise(*found)
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def read_some(self, session: Session, after: int, last: int) -> Sequence[tuple[int, bytes]]:
+        """Return at least one entry behind a number, though not all up to the last.
+
+        Raises:
+            Gap: there is none.
+        """
+        if self.id == 0:
+            self.find(session)
+        segments = [
+            (int(row[0] or 0), int(row[1] or 0)) for row in session.query(SEGMENTS, self.id)
+        ]
+        # The entry that a segment was begun for may be in the one before: it had been in doubt.
+        for segment in reversed([segment for segment, first in segments if first <= after + 1]):
+            entries = self.read_segment(session, segment, after, last)
+            if not entries or entries[0][0] != after + 1:
+                continue
+            for wanted, (number, _) in enumerate(entries, after + 1):
+                if number != wanted:
+                    raise Gap(f"ledger {self.name!r} has no entry {wanted}, but entry {number}")
+            return entries
+        raise Gap(f"ledger {self.name!r} has no entry {after + 1}, though its last is {last}")
+
+    def read_segment(
+        self, session: Session, segment: int, after: int, last: int
+    ) -> Sequence[tuple[int, bytes]]:
+        """Return the first entries of a segment behind a number; one at least if there is one."""
+        limit = READ_ROWS
+        while True:
+            table = table_of(self.id, segment)
+            query = READ % {b"table": table, b"limit": limit}
+            rows = session.query_binary(query, after, last)
+            entries = list(whole_entries(rows, cut=len(rows) == limit))
+            if entries or len(rows) < limit:
+                return entries
+            limit *= 2  # The entry has more rows.
+
+    def position(self, row: Row) -> Position:
+        """Return the position that a row of headrace.log tells."""
+        _, epoch, last, front = (int(value or 0) for value in row)
+        return Position(epoch, last, front)
+
+
+def whole_entries(rows: Sequence[Row], *, cut: bool) -> Iterator[tuple[int, bytes]]:
+    """Yield the entries that rows make up; if they were cut, without the last one.
+
+    Raises:
+        Gap: a row of an entry is missing.
+    """
+    number = 0
+    pieces: list[bytes] = []
+    for row in rows:
+        (of,) = struct.unpack(">q", row[0] or b"")
+        (part,) = struct.unpack(">i", row[1] or b"")
+        if of != number:
+            if pieces:
+                yield number, b"".join(pieces)
+            number, pieces = of, []
+        if part != len(pieces):
+            raise Gap(f"row {len(pieces)} of entry {of} of the ledger is missing")
+        pieces.append(row[2] or b"")
+    if pieces and not cut:
+        yield number, b"".join(pieces)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that holds the ledgers of a cluster, and what it must be to keep their promise.
+
+Each new session is checked, since a failover may lead to another server: a server that confirms
+commits of its own disk alone, that is read only, or that belongs to another cluster takes nothing.
+"""
+
+import contextlib
+import secrets
+
+from headrace.store.ledger.postgres_schema import LOCK, STATEMENTS, VERSION
+from headrace.store.ledger.postgres_session import (
+    ANSWER_S,
+    Address,
+    Row,
+    Session,
+    StatementError,
+)
+
+OLDEST_SERVER = 140000  # PostgreSQL 14.
+POOLER_ROUNDS = 3
+INSUFFICIENT_PRIVILEGE = "42501"
+ON = b"on"
+
+# A role or a database may have other values for its sessions.
+SETTINGS = {
+    "client_min_messages": "warning",  # The warning of a cancelled wait must reach the client.
+    "default_transaction_isolation": "read committed",  # A fence sees the last owner, no snapshot.
+    "lock_timeout": "1s",
+    "statement_timeout": "30s",
+    "synchronous_commit": "on",
+}
+FACTS = b"""select current_setting('server_version_num'), pg_is_in_recovery(),
+    current_setting('transaction_read_only'), current_setting('fsync'),
+    current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+    to_regclass('headrace.cluster') is not null"""
+SET = b"select set_config($1, $2, false)"
+
+
+class UnfitServerError(OSError):
+    """A server that may hold no ledger as it is; the text says why, and what to do."""
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(
+        self, address: Address, *, standbys: bool = True, answer_s: float = ANSWER_S
+    ) -> None:
+        """Know a database.
+
+        Args:
+            address: of its servers.
+            standbys: False for a server whose storage is replicated below it: then it needs no
+                synchronous standby.
+            answer_s: after so many seconds without an answer, a statement is in doubt.
+        """
+        self.address = address
+        self.standbys = standbys
+        self.answer_s = answer_s
+        self.id: str | None = None  # Of the cluster, once known: no other one is accepted.
+
+    def prepare(self) -> str:
+        """Make the schema if there is none; return the id of the cluster.
+
+        Raises:
+            UnfitServerError: the database cannot be used as it is.
+            OSError: it does not answer.
+        """
+        with contextlib.closing(self.checked()) as session:
+            self.check_no_pooler(session)
+            try:
+                if not self.has_schema(session):
+                    self.make_schema(session)
+                self.check_schema(session)
+            except StatementError as error:
+                if error.sqlstate == INSUFFICIENT_PRIVILEGE:
+                    raise self.unfit(
+                        f"the role lacks rights ({error}): make it the owner of the schema, "
+                        "create schema headrace authorization ROLE"
+                    ) from None
+                raise
+        assert self.id is not None
+        return self.id
+
+    def session(self) -> Session:
+        """Open a session in which a commit is on the disks of a standby.
+
+        Raises:
+            UnfitServerError: the server that takes writes may hold no ledger.
+            OSError: none answers.
+        """
+        session = self.checked()
+        try:
+            if not self.has_schema(session):
+                raise self.unfit("it has no schema headrace: it is none of this cluster")
+            self.check_schema(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def checked(self) -> Session:
+        """Open a session; check everything but the schema."""
+        session = self.address.connect(self.answer_s)
+        try:
+            for name, value in SETTINGS.items():
+                session.query(SET, name, value)
+            self.check(session.query(FACTS)[0])
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def check(self, facts: Row) -> None:
+        """Refuse a server that would lose what it confirms."""
+        version, recovery, read_only, fsync, names, commit, _ = facts
+        if int(version or 0) < OLDEST_SERVER:
+            raise self.unfit("it is older than PostgreSQL 14")
+        if recovery == b"t" or read_only == ON:
+            raise self.unfit("it is read only: name the primary, or all servers")
+        if fsync != ON:
+            raise self.unfit("fsync is off: a power cut loses what it confirmed; set fsync = on")
+        self.check_promise(names, commit)
+
+    def check_promise(self, names: bytes | None, commit: bytes | None) -> None:
+        """Refuse a server whose commits wait for no standby."""
+        if commit not in (ON, b"remote_apply"):
+            raise self.unfit("a proxy changed synchronous_commit: connect without it")
+        if self.standbys and not names:
+            raise self.unfit(
+                "synchronous_standby_names is empty, so its commits wait for no standby: set it, "
+                "as in ANY 1 (standby1, standby2); with Patroni, synchronous_mode and "
+                "synchronous_mode_strict"
+            )
+
+    def has_schema(self, session: Session) -> bool:
+        """Return True if the database has the schema of clusters."""
+        return session.query(FACTS)[0][-1] == b"t"
+
+    def make_schema(self, session: Session) -> None:
+        """Make the schema, unless another broker just did."""
+        session.query(b"select pg_advisory_lock($1, 0)", LOCK)
+        try:
+            if self.has_schema(session):
+                return
+            for statement in STATEMENTS:
+                session.send_text(statement.encode())
+            made = b"insert into headrace.cluster values ($1, $2)"
+            session.send_text(made, secrets.token_hex(16), VERSION)
+            session.sync()
+            session.answer()
+        finally:
+            if not session.closed:
+                session.query(b"select pg_advisory_unlock($1, 0)", LOCK)
+
+    def check_schema(self, session: Session) -> None:
+        """Refuse a schema that this version does not know, or that is of another cluster."""
+        found = session.query(
+            b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
+            b"from headrace.cluster, pg_class where pg_class.oid = 'headrace.log'::regclass"
+        )
+        if len(found) != 1:
+            raise self.unfit("headrace.cluster has not one row: restore the database")
+        id, version, owns, owner, role = (str(value or b"", "utf-8") for value in found[0])
+        if int(version) > VERSION:
+            raise self.unfit(
+                f"its schema has version {version}, this Headrace knows {VERSION}: upgrade Headrace"
+            )
+        if owns != "t":
+            raise self.unfit(
+                f"role {role} does not own the schema headrace: log in as {owner}, "
+                f"or grant {owner} to {role}"
+            )
+        if self.id is not None and id != self.id:
+            raise self.unfit(f"it holds cluster {id}, this broker is of cluster {self.id}")
+        self.id = id
+
+    def check_no_pooler(self, session: Session) -> None:
+        """Refuse a proxy that gives the transactions of a session to several servers' sessions.
+
+        The other session holds a transaction open: a proxy that pools transactions gives it the
+        server's session of the first one, or has to find another one for the first.
+        """
+        with contextlib.closing(self.address.connect(self.answer_s)) as other:
+            for _ in range(POOLER_ROUNDS):
+                mine = session.query(b"select pg_backend_pid()")
+                other.query(b"begin")
+                theirs = other.query(b"select pg_backend_pid()")
+                if mine == theirs or mine != session.query(b"select pg_backend_pid()"):
+                    raise self.unfit(
+                        "a proxy before it pools transactions: connect without it, or let it "
+                        "pool sessions"
+                    )
+                other.query(b"commit")
+
+    def unfit(self, text: str) -> UnfitServerError:
+        """Return the error about the server."""
+        return UnfitServerError(f"PostgreSQL at {self.address.text} may not hold a cluster: {text}")

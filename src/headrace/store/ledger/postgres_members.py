@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The brokers of a cluster and the owners of its ledgers, in PostgreSQL.
+
+Each broker has a row with a counter, ``seen``, that it advances at regular intervals. A broker
+whose counter stands still for some time, by the clock of the one who looks, may be replaced as an
+owner. No clocks are compared; that an owner who was replaced too early does no harm is the epoch's
+work.
+"""
+
+import os
+import secrets
+
+from headrace.store.ledger.members import (
+    LEFT,
+    BrokerRow,
+    LedgerRow,
+    Look,
+    NameTakenError,
+    StandbyRow,
+)
+from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_session import Row, Session
+
+LOCK = 1213354061  # First key of advisory locks: "HRLM".
+TRY_NAME = b"select pg_try_advisory_lock($1, hashtext($2))"
+SEEN = b"select seen, state from headrace.broker where name = $1"
+JOIN = b"""insert into headrace.broker (name, incarnation, seen, host, port, state)
+    values ($1, $2, 0, $3, $4, 'running')
+    on conflict (name) do update set incarnation = excluded.incarnation,
+    seen = headrace.broker.seen + 1, host = excluded.host, port = excluded.port,
+    state = excluded.state"""
+BEAT = b"""update headrace.broker set seen = seen + 1, state = $3
+    where name = $1 and incarnation = $2 returning seen"""
+BROKERS = b"select name, seen, host, port, state from headrace.broker order by name"
+LEDGERS = b"select name, owner, taken, epoch, last, front, wanted from headrace.log order by name"
+WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
+RELEASE = b"""update headrace.log set owner = '' where name = $1 and owner = $2
+    returning name"""
+DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
+STANDBYS = b"""select application_name, state, sync_state,
+    coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
+    from pg_stat_replication order by application_name"""
+
+
+class Members:
+    """This broker's row, and the look at the others; calls block, from one thread at a time."""
+
+    def __init__(self, cluster: Cluster, name: str, host: str, port: int) -> None:
+        """``host`` and ``port`` are where other brokers and clients reach this one."""
+        self.cluster = cluster
+        self.name = name
+        self.host = host
+        self.port = port
+        self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self.open_session: Session | None = None
+
+    def session(self) -> Session:
+        """Return the session; a new one after an error."""
+        if self.open_session is None or self.open_session.closed:
+            self.open_session = self.cluster.session()
+            self.open_session.query(TRY_NAME, LOCK, self.name)
+        return self.open_session
+
+    def is_free(self) -> bool:
+        """Return True if no session of another broker holds the name.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        return self.session().query(TRY_NAME, LOCK, self.name)[0][0] == b"t"
+
+    def seen(self) -> int:
+        """Return the counter of the broker with this name; -1 if there is none, or it left.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        rows = self.session().query(SEEN, self.name)
+        return -1 if not rows or rows[0][1] == LEFT.encode() else int(rows[0][0] or 0)
+
+    def join(self) -> None:
+        """Write the row of this broker.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        session.query(JOIN, self.name, self.incarnation, self.host, self.port)
+        self.check_answer(session)
+
+    def beat(self, state: str) -> Look:
+        """Advance the counter durably; return the brokers and the ledgers.
+
+        Raises:
+            NameTakenError: another broker has taken the name.
+            OSError: the engine does not answer, or no standby has the commit.
+        """
+        session = self.session()
+        if not session.query(BEAT, self.name, self.incarnation, state):
+            raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
+        self.check_answer(session)
+        brokers = [broker_of(row) for row in session.query(BROKERS)]
+        return Look(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
+
+    def want(self, ledger: str, broker: str) -> bool:
+        """Note which broker shall own a ledger; return False if there is no such ledger.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        found = session.query(WANT, ledger, broker)
+        self.check_answer(session)
+        return bool(found)
+
+    def release(self, ledger: str) -> None:
+        """Give up a ledger of this broker, for others to take at once.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        session.query(RELEASE, ledger, self.name)
+        self.check_answer(session)
+
+    def drop(self, ledger: str) -> None:
+        """Remove a ledger with its entries.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        session.query(DROP, ledger)
+        self.check_answer(session)
+
+    def standbys(self) -> list[StandbyRow]:
+        """Return the standbys of the database, as far as the role may see them.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        rows = self.session().query(STANDBYS)
+        return [
+            StandbyRow(text(row[0]), text(row[1]), text(row[2]), int(row[3] or 0)) for row in rows
+        ]
+
+    def check_answer(self, session: Session) -> None:
+        """Raise OSError unless a standby has the last commit."""
+        if session.warnings:
+            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self.open_session is not None:
+            self.open_session.close()
+            self.open_session = None
+
+
+def text(value: bytes | None) -> str:
+    """Return a value of a row as text."""
+    return (value or b"").decode()
+
+
+def broker_of(row: Row) -> BrokerRow:
+    """Return a row of headrace.broker."""
+    name, seen, host, port, state = map(text, row)
+    return BrokerRow(name, int(seen), host, int(port), state)
+
+
+def ledger_of(row: Row) -> LedgerRow:
+    """Return a row of headrace.log."""
+    name, owner, taken, epoch, last, front, wanted = map(text, row)
+    return LedgerRow(name, owner, taken, int(epoch), int(last), int(front), wanted)

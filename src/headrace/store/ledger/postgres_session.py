@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions with PostgreSQL in which every statement has a deadline.
+
+A commit that waits for its standby is ended by no timeout of the server, so the deadline is the
+client's: the session is closed, and the transaction is in doubt. Statements go through libpq's
+pipeline mode; all that is sent before a sync is one transaction.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow
+
+from headrace.store.errors import StoreError
+from headrace.store.ledger.port import Octets
+
+CONNECT_S = 3  # For each host of a list.
+ANSWER_S = 10.0
+BINARY = 1
+WARNING = "WARNING"
+APPLICATION = "headrace"
+
+Row = tuple[bytes | None, ...]
+
+# A server that is gone is noticed within seconds, though the kernel would wait for minutes. What
+# the URL says goes before these.
+CONNECTION_DEFAULTS: Mapping[str, str | int] = {
+    "application_name": APPLICATION,
+    "connect_timeout": CONNECT_S,
+    "keepalives_count": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "tcp_user_timeout": 5000,
+}
+INT4, INT8, BYTEA, TEXT = 23, 20, 17, 25  # OIDs of types.
+
+
+class StatementError(OSError):
+    """PostgreSQL refused a statement: its transaction changed nothing."""
+
+    def __init__(self, text: str, sqlstate: str) -> None:
+        super().__init__(text)
+        self.sqlstate = sqlstate
+
+
+class Address:
+    """The servers that a URL names, and how to log in; no text of it has the password."""
+
+    def __init__(self, url: str) -> None:
+        """Read a URL of PostgreSQL, or a connection string.
+
+        Raises:
+            StoreError: it is neither.
+        """
+        try:
+            found = conninfo_to_dict(url)
+        except psycopg.Error:  # Its text would quote the URL.
+            raise StoreError(
+                "the URL of the cluster is none of PostgreSQL: it begins with postgresql:// and "
+                "names user, hosts and database, as postgresql://user@host1,host2/database"
+            ) from None
+        given = {name: value for name, value in found.items() if value is not None}
+        self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}
+        self.parameters["target_session_attrs"] = "read-write"
+        host = str(given.get("host", given.get("hostaddr", "local socket")))
+        self.text = f"{host}/{given.get('dbname', given.get('user', ''))}"
+
+    def __repr__(self) -> str:
+        return f"<PostgreSQL at {self.text}>"
+
+    def connect(self, answer_s: float = ANSWER_S) -> "Session":
+        """Open a session with the server that takes writes.
+
+        Raises:
+            OSError: none of the servers does, or none answers.
+        """
+        try:
+            connection = psycopg.connect(make_conninfo("", **self.parameters), autocommit=True)
+        except psycopg.Error as error:
+            raise ConnectionError(f"PostgreSQL at {self.text}: {first_line(error)}") from None
+        return Session(connection, self.text, answer_s)
+
+
+class Session:
+    """A connection to a server; see the module."""
+
+    def __init__(
+        self, connection: psycopg.Connection[TupleRow], address: str, answer_s: float
+    ) -> None:
+        self.connection = connection
+        self.address = address
+        self.answer_s = answer_s
+        self.warnings: list[str] = []  # Since the last statement was sent.
+        self.prepared: set[bytes] = set()  # Names of statements.
+        self.libpq = connection.pgconn
+        self.process = self.libpq.backend_pid  # Of the server.
+        self.socket = self.libpq.socket
+        self.poll = select.poll()
+        self.poll.register(self.socket, select.POLLIN)
+        connection.add_notice_handler(self.on_notice)
+        self.libpq.enter_pipeline_mode()
+
+    def on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Keep a warning: a commit whose wait for the standby was cancelled succeeds with one."""
+        if notice.severity_nonlocalized == WARNING:
+            self.warnings.append(notice.message_primary or WARNING)
+
+    def prepare(self, name: bytes, statement: bytes, types: Sequence[int]) -> None:
+        """Prepare a statement, once; the types of its parameters are OIDs.
+
+        Raises:
+            StatementError, OSError: see query.
+        """
+        if name not in self.prepared:
+            with self.sending():
+                self.libpq.send_prepare(name, statement, types)
+            self.sync()
+            self.answer()
+            self.prepared.add(name)
+
+    def query(self, statement: bytes, *values: str | int) -> list[Row]:
+        """Run a statement in a transaction of its own; return its rows, in PostgreSQL's text.
+
+        Raises:
+            StatementError: the server refused it.
+            OSError: there is no answer: it is in doubt what became of it.
+        """
+        self.warnings.clear()
+        self.send_text(statement, *values)
+        self.sync()
+        return self.answer()
+
+    def query_binary(self, statement: bytes, *values: str | int) -> list[Row]:
+        """Return the rows of a statement in binary.
+
+        Raises:
+            StatementError, OSError: see query.
+        """
+        self.warnings.clear()
+        self.send_text(statement, *values, result_format=BINARY)
+        self.sync()
+        return self.answer()
+
+    def send_text(self, statement: bytes, *values: str | int, result_format: int = 0) -> None:
+        """Send a statement, its parameters in PostgreSQL's text."""
+        given = [str(value).encode() for value in values]
+        with self.sending():
+            self.libpq.send_query_params(statement, given, result_format=result_format)
+
+    def send(self, name: bytes, values: Sequence[Octets]) -> None:
+        """Send a prepared statement, its parameters in binary."""
+        with self.sending():
+            self.libpq.send_query_prepared(name, values, [BINARY] * len(values), BINARY)
+
+    def sync(self) -> None:
+        """End the transaction of what was sent."""
+        with self.sending():
+            self.libpq.pipeline_sync()
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """Turn an error of libpq into one of the session, which it ends."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self.broken(error) from None
+
+    def answer(self) -> list[Row]:
+        """Return the rows of the transaction whose answer is due.
+
+        Raises:
+            StatementError, OSError: see query.
+        """
+        rows: list[Row] = []
+        refused: StatementError | None = None
+        deadline = time.monotonic() + self.answer_s
+        try:
+            while (result := self.result(deadline)) is not None:
+                if result.status == pq.ExecStatus.TUPLES_OK:
+                    columns = range(result.nfields)
+                    rows += [
+                        tuple(result.get_value(row, column) for column in columns)
+                        for row in range(result.ntuples)
+                    ]
+                elif result.status == pq.ExecStatus.FATAL_ERROR and refused is None:
+                    refused = self.refused(result)
+        except psycopg.Error as error:
+            raise self.broken(refused or error) from None
+        if refused is not None:
+            raise refused
+        return rows
+
+    def result(self, deadline: float) -> pq.abc.PGresult | None:
+        """Return the next result; None at the end of a transaction."""
+        while True:
+            self.wait(deadline)
+            result = self.libpq.get_result()
+            if result is None:
+                if self.libpq.status == pq.ConnStatus.BAD:
+                    raise psycopg.OperationalError("the connection is lost")
+                continue  # Between two statements.
+            return None if result.status == pq.ExecStatus.PIPELINE_SYNC else result
+
+    def wait(self, deadline: float) -> None:
+        """Send what is left, and wait until a result is here."""
+        unsent = self.libpq.flush()
+        while unsent or self.libpq.is_busy():
+            self.poll.modify(self.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+            left_ms = (deadline - time.monotonic()) * 1000
+            if left_ms <= 0 or not self.poll.poll(left_ms):
+                raise psycopg.OperationalError(f"no answer within {self.answer_s:g} s")
+            self.libpq.consume_input()
+            unsent = self.libpq.flush()
+
+    def refused(self, result: pq.abc.PGresult) -> StatementError:
+        """Return the error that a result says."""
+        field = pq.DiagnosticField
+        text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message).decode()
+        sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
+        return StatementError(f"PostgreSQL at {self.address}: {text.strip()}", sqlstate)
+
+    def broken(self, error: Exception) -> OSError:
+        """Close the session; return the error that says so."""
+        self.close()
+        if isinstance(error, StatementError):
+            return error if error.sqlstate else ConnectionError(str(error))
+        return ConnectionError(f"PostgreSQL at {self.address}: {first_line(error)}")
+
+    @property
+    def closed(self) -> bool:
+        """True if the session has ended."""
+        return self.connection.closed
+
+    def interrupt(self) -> None:
+        """End the connection under a thread that waits for an answer."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.socket)) as own:
+            own.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the session; the server may still finish what was sent."""
+        self.connection.close()
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error, which says enough."""
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk whose files are a copy of what a ledger says.
+
+The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
+file holds what the ledger lacks. The files are written without a sync, and are read as those of the
+plain disk are. A file beside them, ``applied``, says up to which entry they are durable; a start
+applies the entries behind it again.
+
+Replicated are the segments of journals and streams, and the secret of the journal. Bodies of file
+messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). Everything else is
+of this machine alone: reserves, scratch files, spares, what a damaged file left.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+
+from headrace.store.disk import Disk
+from headrace.store.file_change import REMOVE, REMOVE_DIRECTORY, TRUNCATE, WRITE, Change
+from headrace.store.ledger.applied import Applied, ReplicatedFile, read_applied, write_applied
+from headrace.store.ledger.entry import NO_CHAIN, DamagedEntryError, decode, encode
+from headrace.store.ledger.object_files import ObjectFiles
+from headrace.store.ledger.passing_disk import PassingDisk
+from headrace.store.ledger.port import (
+    Gap,
+    Ledger,
+    LedgerLost,
+    Octets,
+    OtherHistory,
+    Position,
+    Stalled,
+)
+from headrace.store.replacement import NEW, make
+
+log = logging.getLogger(__name__)
+
+SECRET_FILE = "secret"  # noqa: S105  # The name of the file of a journal.
+SEGMENT = ".segment"
+SPARE = ".spare"
+JOURNAL = "journal"
+STREAMS = "streams"
+BODIES = "staging"
+BODY = ".body"
+ADOPTED = 1 << 20  # Bytes of an entry with a part of a file that was here before.
+MARK_EVERY = 64 << 20  # Bytes written between two marks of what is durable here.
+
+
+class ReplicatedDisk(PassingDisk):
+    """The files of one virtual host; used on the writer's thread, and before it starts."""
+
+    replicates = True
+
+    def __init__(self, local: Disk, ledger: Ledger, home: str) -> None:
+        super().__init__(local)
+        self.ledger = ledger
+        self.home = home  # Paths in entries are relative to this directory.
+        self.bodies = self.object_files(ledger)  # Of file messages.
+        self.lost: LedgerLost | None = None  # Why this node may write nothing more.
+        self.epoch = 0
+        self.applied = Applied(0, NO_CHAIN, {})  # What the files have, durable or not.
+        self.marked = 0  # The last entry that is durable here.
+        self.mark_every = MARK_EVERY
+        self.since_mark = 0  # Bytes written since.
+        self.front = 1  # Of the ledger.
+        self.doubtful = NO_CHAIN  # Of an entry that was given to the ledger without an answer.
+        self.dirty: set[str] = set()  # Files with writes that are not durable here.
+        self.paths: dict[int, str] = {}  # Of open replicated files.
+        # Files that this process made or copied, so that no earlier failed sync can take from them.
+        self.fresh: set[str] = set()
+        self.missing: set[str] = set()  # Files of which a part is not there.
+        self.suspect: set[str] = set()  # Files that failed to be synced,
+        self.stale: set[int] = set()  # and open files of these: no write to them may count.
+
+    # --- Taking the ledger ------------------------------------------------------------------
+
+    def take(self) -> None:
+        """Become the owner of the ledger, and bring the files to its last entry.
+
+        Raises:
+            Gap: this node has entries that the ledger lacks.
+            OSError: the engine does not answer; try again.
+        """
+        position = self.ledger.open()
+        self.epoch = position.epoch
+        self.begin_applied()
+        self.compare_last(position)
+        self.apply_until(position)
+        if position.last == 0:
+            self.bodies.adopt()  # Before the journal, which names them.
+            self.adopt()
+        self.bodies.bring()
+        self.bodies.objects.sweep()
+        self.cut_files()
+        self.mark()
+        self.release()
+
+    def adopt(self) -> None:
+        """Give an empty ledger the files that are here.
+
+        Raises:
+            OSError: the engine does not answer. The ledger has a part of the files then.
+        """
+        streams = os.path.join(self.home, STREAMS)
+        homes = [os.path.join(self.home, JOURNAL)]
+        if self.local.is_directory(streams):
+            homes += [os.path.join(streams, name) for name in sorted(self.local.names(streams))]
+        for home in filter(self.local.is_directory, homes):
+            for path in sorted(os.path.join(home, name) for name in self.local.names(home)):
+                if self.is_replicated(path):
+                    self.adopt_file(path)
+
+    def adopt_file(self, path: str) -> None:
+        """Give the ledger a file that is here."""
+        handle = self.local.open(path)
+        try:
+            size = self.local.size(handle)
+            for at in range(0, max(size, 1), ADOPTED):
+                piece = self.local.read(handle, min(ADOPTED, size - at), at)
+                self.append([Change(WRITE, path, at, [piece])])
+        finally:
+            self.local.close(handle)
+
+    def follow(self) -> int:
+        """Apply what another owner has added; return the number of entries.
+
+        Raises:
+            Gap: this node has entries that the ledger lacks.
+            OSError: the engine does not answer; try again.
+        """
+        before = self.applied.number
+        self.apply_until(self.ledger.look())
+        self.bodies.bring()
+        if self.since_mark > self.mark_every:
+            self.mark()
+        return self.applied.number - before
+
+    def begin_applied(self) -> None:
+        """Read what the files have, unless it is known."""
+        if self.applied.number == 0:
+            self.applied = read_applied(self.local, self.home) or self.applied
+            self.marked = self.applied.number
+
+    def apply_until(self, position: Position) -> None:
+        """Apply the entries that the files lack."""
+        self.begin_applied()
+        self.front = position.front
+        if self.applied.number > position.last:
+            raise self.other_history(f"ends at entry {position.last}")
+        if self.applied.number < self.front - 1:
+            self.begin_empty()
+        self.apply_rest(position)
+        if not self.is_complete():
+            self.begin_empty()
+            self.apply_rest(position)
+
+    def apply_rest(self, position: Position) -> None:
+        """Apply all entries behind the last one that was applied."""
+        for number, octets in self.ledger.read(max(self.applied.number, self.front - 1)):
+            self.apply(number, octets)
+        if self.applied.number < position.last >= self.front:
+            raise Gap(f"the ledger has no entry {self.applied.number + 1} of {position.last}")
+
+    def is_complete(self) -> bool:
+        """Return True if all files are there, and none is too short."""
+        for path, told in self.applied.files.items():
+            try:
+                handle = self.local.open(os.path.join(self.home, path))
+            except FileNotFoundError:
+                log.error("%s/%s is missing", self.home, path)
+                return False
+            try:
+                if path in self.missing or self.local.size(handle) < told.size:
+                    log.error("%s/%s has become shorter", self.home, path)
+                    return False
+            finally:
+                self.local.close(handle)
+        return True
+
+    def begin_empty(self) -> None:
+        """Remove the files: entries that would bring them up to date were trimmed."""
+        if self.applied.number:
+            log.warning(
+                "%s: entry %d was applied last, and the ledger begins at %d: all is read again",
+                *(self.home, self.applied.number, self.front),
+            )
+        self.missing.clear()
+        self.dirty.clear()
+        homes = {JOURNAL, *map(os.path.dirname, self.applied.files)}
+        streams = os.path.join(self.home, STREAMS)
+        if self.local.is_directory(streams):
+            homes |= {os.path.join(STREAMS, name) for name in self.local.names(streams)}
+        for home in sorted(os.path.join(self.home, home) for home in homes):
+            if self.local.is_directory(home):
+                for name in filter(self.is_replicated, self.local.names(home)):
+                    self.local.remove(os.path.join(home, name))
+                self.local.sync_directory(home)
+        self.applied = Applied(self.front - 1, NO_CHAIN, {})
+
+    def apply(self, number: int, octets: bytes) -> None:
+        """Make the changes of an entry that another owner wrote, or that were lost here."""
+        try:
+            entry = decode(number, octets)
+        except DamagedEntryError as error:
+            raise Gap(str(error)) from error
+        if self.applied.chain not in (NO_CHAIN, entry.before):
+            raise self.other_history(f"goes on at entry {number} from another one")
+        for change in entry.changes:
+            path = os.path.join(self.home, change.path)
+            if change.kind == REMOVE:
+                self.local.remove(path)
+                self.fresh.discard(path)
+                if self.local.is_directory(os.path.dirname(path)):
+                    self.local.sync_directory(os.path.dirname(path))
+            elif change.kind == REMOVE_DIRECTORY:
+                self.local.remove_directory(path)
+            else:
+                self.change_file(path, change)
+        self.note(number, entry.chain, entry.changes)
+
+    def change_file(self, path: str, change: Change) -> None:
+        """Write to a file of this node, or cut it."""
+        self.local.make_directory(os.path.dirname(path))
+        if path not in self.fresh:
+            self.renew(path)
+        handle = self.local.open(path, create=True)
+        try:
+            if change.kind == TRUNCATE:
+                self.local.truncate(handle, change.at)
+            else:
+                self.local.write(handle, change.pieces, change.at)
+        finally:
+            self.local.close(handle)
+        self.local.sync_directory(os.path.dirname(path))
+
+    def renew(self, path: str) -> None:
+        """Put a copy in a file's place: what a failed sync lost stays lost in the file itself.
+
+        See :mod:`headrace.store.replacement`.
+        """
+        known = self.applied.files.get(self.relative(path))
+        if known is None:
+            self.local.remove(path)
+        else:
+            try:
+                handle = self.local.open(path)
+            except FileNotFoundError:  # A later entry removed it, or it is lost.
+                self.missing.add(self.relative(path))
+                return
+            try:
+                made, _, lost = make(self.local, path, handle, known.size, [], 0)
+                self.local.close(made)
+                if lost:
+                    log.error("%s: %d bytes of the old file could not be read", path, lost)
+            finally:
+                self.local.close(handle)
+        self.fresh.add(path)
+
+    def other_history(self, how: str) -> OtherHistory:
+        """Return the error for a ledger that lost what it had confirmed."""
+        return OtherHistory(
+            f"{self.home} has entry {self.applied.number} of the ledger, which {how}: the engine "
+            "lost what it had confirmed, as a standby does that was promoted and did not have all"
+        )
+
+    def compare_last(self, position: Position) -> None:
+        """Compare the last entry that was applied here with that of the ledger.
+
+        Raises:
+            OtherHistory: they differ.
+            Gap, OSError: see :meth:`follow`.
+        """
+        number = self.applied.number
+        if self.applied.chain == NO_CHAIN or not position.front <= number <= position.last:
+            return
+        for found, octets in self.ledger.read(number - 1):
+            try:
+                entry = decode(found, octets)
+            except DamagedEntryError as error:
+                raise Gap(str(error)) from error
+            if entry.chain != self.applied.chain:
+                raise self.other_history("has another one under this number")
+            return
+
+    def bodies_beside(self) -> ObjectFiles:
+        """Return the bodies of file messages for another thread, once the ledger was taken."""
+        return self.object_files(self.ledger.beside())
+
+    def object_files(self, ledger: Ledger) -> ObjectFiles:
+        """Return the bodies of file messages, by a connection."""
+        home = os.path.join(self.home, BODIES)
+        return ObjectFiles(self.local, ledger.objects(), home, BODY)
+
+    # --- Changes ----------------------------------------------------------------------------
+
+    def replicate(self, changes: Sequence[Change]) -> None:
+        """Make the changes of a group durable in the ledger; the files are written afterwards.
+
+        Raises:
+            LedgerLost: another owner has the ledger, or it lost entries.
+            Stalled: it is in doubt; call again with the same changes.
+        """
+        if self.since_mark > self.mark_every:  # All groups before this one are in the files.
+            self.mark()
+            self.release()
+        self.append(changes)
+
+    def append(self, changes: Sequence[Change]) -> None:
+        """Add an entry to the ledger; see :meth:`replicate`."""
+        if self.lost is not None:
+            raise self.lost
+        number = self.applied.number + 1
+        own = [change._replace(path=self.relative(change.path)) for change in changes]
+        pieces, chain = encode(number, self.applied.chain, own)
+        try:
+            if self.doubtful not in (NO_CHAIN, chain):
+                raise Gap(f"entry {number} was given to the ledger with other changes")
+            self.doubtful = chain
+            self.ledger.append(number, pieces)
+        except LedgerLost as error:
+            self.lost = error
+            raise
+        except OSError as error:
+            raise Stalled(str(error)) from error
+        self.doubtful = NO_CHAIN
+        self.note(number, chain, own)
+
+    def note(self, number: int, chain: bytes, changes: Sequence[Change]) -> None:
+        """Note an entry, and the files that it changes."""
+        files = self.applied.files
+        for change in changes:
+            path, known = change.path, files.get(change.path)
+            if change.kind == WRITE:
+                size = sum(map(len, change.pieces))
+                self.since_mark += size
+                self.dirty.add(path)
+                if known is None:
+                    files[path] = ReplicatedFile(number, change.at + size)
+                elif change.at + size > known.size:
+                    files[path] = known._replace(size=change.at + size)
+            elif change.kind == TRUNCATE:
+                self.dirty.add(path)
+                if known is not None:
+                    files[path] = known._replace(size=change.at)
+            else:
+                gone = [path]
+                if change.kind == REMOVE_DIRECTORY:
+                    gone = [name for name in files if name.startswith(f"{path}/")]
+                for name in gone:
+                    files.pop(name, None)
+                    self.missing.discard(name)
+                    self.dirty.discard(name)
+        self.applied = Applied(number, chain, files)
+
+    def cut_files(self) -> None:
+        """Cut files to what the ledger says: recovery takes a longer one for a torn write."""
+        for path, told in self.applied.files.items():
+            handle = self.local.open(os.path.join(self.home, path))
+            try:
+                if self.local.size(handle) > told.size:
+                    self.local.truncate(handle, told.size)
+            finally:
+                self.local.close(handle)
+
+    def mark(self) -> None:
+        """Make the files durable here, and say so.
+
+        Where it fails, more entries are applied again at the next start.
+        """
+        self.since_mark = 0
+        try:
+            for path in sorted(self.dirty):
+                self.sync_file(os.path.join(self.home, path))
+            write_applied(self.local, self.home, self.applied)
+        except OSError as error:
+            log.warning("%s: not durable on this machine, tried again: %s", self.home, error)
+        else:
+            self.dirty.clear()
+            self.marked = self.applied.number
+
+    def release(self) -> None:
+        """Let the ledger forget the entries that no file needs, where this node is durable."""
+        # A journal without its file of the secret finds that in its segments.
+        needed = [file.first for path, file in self.applied.files.items() if path.endswith(SEGMENT)]
+        front = min([self.marked, *needed])  # One entry at least, for its chain.
+        if front <= self.front:
+            return
+        try:
+            self.ledger.trim(front)
+        except OSError as error:
+            log.warning("%s: the ledger is not trimmed, tried again: %s", self.home, error)
+        except LedgerLost as error:
+            self.lost = error
+        else:
+            self.front = front
+
+    def sync_file(self, path: str) -> None:
+        """Make a file durable here."""
+        if path in self.suspect:
+            self.renew(path)
+            self.suspect.discard(path)
+            return
+        handle = self.local.open(path)
+        try:
+            self.local.sync(handle)
+        except OSError:
+            self.suspect.add(path)
+            self.fresh.discard(path)
+            self.stale |= {open for open, of in self.paths.items() if of == path}
+            raise
+        finally:
+            self.local.close(handle)
+
+    def relative(self, path: str) -> str:
+        """Return a path as entries have it."""
+        return os.path.relpath(path, self.home)
+
+    # --- The port of files ------------------------------------------------------------------
+
+    def is_replicated(self, path: str) -> bool:
+        """Return True if a file is a copy of what the ledger says."""
+        return path.endswith(SEGMENT) or os.path.basename(path) == SECRET_FILE
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """See :class:`Disk`."""
+        handle = self.local.open(path, create=create)
+        if self.is_replicated(path):
+            self.paths[handle] = path
+            if path in self.suspect:
+                self.stale.add(handle)
+        return handle
+
+    def close(self, handle: int) -> None:
+        """See :class:`Disk`."""
+        self.paths.pop(handle, None)
+        self.stale.discard(handle)
+        self.local.close(handle)
+
+    def sync(self, handle: int) -> None:
+        """See :class:`Disk`; a replicated file is durable in the ledger already."""
+        if handle not in self.paths:
+            self.local.sync(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        """See :class:`Disk`."""
+        path = self.paths.get(handle)
+        if path is not None:
+            self.append([Change(TRUNCATE, path, size)])
+        self.local.truncate(handle, size)
+
+    def remove(self, path: str) -> None:
+        """See :class:`Disk`."""
+        if self.is_replicated(path) and self.relative(path) in self.applied.files:
+            self.append([Change(REMOVE, path)])
+        self.local.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        """See :class:`Disk`."""
+        inside = f"{self.relative(path)}/"
+        if any(name.startswith(inside) for name in self.applied.files):
+            self.append([Change(REMOVE_DIRECTORY, path)])
+        self.local.remove_directory(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """See :class:`Disk`; a segment that becomes a spare is removed from the ledger."""
+        if self.is_replicated(old) and new.endswith(SPARE):
+            if self.relative(old) in self.applied.files:
+                self.append([Change(REMOVE, old)])
+        elif os.path.basename(new) == SECRET_FILE and old.endswith(NEW):
+            self.append([Change(WRITE, new, 0, [self.contents(old)])])
+        self.local.rename(old, new)
+        if old in self.suspect:  # A spare.
+            self.suspect.discard(old)
+            self.suspect.add(new)
+        elif old.endswith(NEW):
+            self.suspect.discard(new)
+            self.fresh.add(new)
+
+    def contents(self, path: str) -> bytes:
+        """Return what a small file holds."""
+        handle = self.local.open(path)
+        try:
+            return self.local.read(handle, self.local.size(handle), 0)
+        finally:
+            self.local.close(handle)
+
+    def write(self, handle: int, pieces: Sequence[Octets], at: int) -> None:
+        """See :class:`Disk`."""
+        if handle in self.stale:
+            raise OSError(errno.EIO, f"{self.paths[handle]} failed to be synced")
+        self.local.write(handle, pieces, at)

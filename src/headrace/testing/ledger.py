@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ledger in memory that fails the way engines do, the same way each time for the same seed.
+
+The engine is a primary with a standby. An append is first in the primary's log; it counts when the
+standby has it, too. A failover keeps what the standby has.
+
+    engine = Engine(seed=7)
+    ledger = MemoryLedger(engine)
+    engine.errors = 0.1     # One call in ten fails before it did anything,
+    engine.doubts = 0.1     # or after the primary had it: the standby may have it or not.
+    engine.fail_over()      # The standby becomes the primary.
+
+``controls`` are the mistakes that an engine's adapter could make. A simulation that does not find a
+loss with them proves nothing without them.
+"""
+
+import errno
+import random
+from collections.abc import Iterator, Sequence
+
+from headrace.store.ledger.port import Fenced, Gap, Octets, Position
+
+LOCAL = "a commit does not wait for the standby"
+NO_EPOCH = "an append does not compare the epoch"
+NO_NOTICE = "a cancelled wait for the standby passes for success"
+UNCONDITIONAL = "an append overwrites what has its number"
+CONTROLS = (LOCAL, NO_EPOCH, NO_NOTICE, UNCONDITIONAL)
+
+
+class Engine:
+    """See the module."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.entries: dict[int, tuple[int, bytes]] = {}  # By number: epoch, octets.
+        self.epoch = 0
+        self.last = 0
+        self.front = 1
+        self.replicated = (0, 0)  # The epoch and the last number that the standby has.
+        self.parts: dict[tuple[str, int], bytes] = {}  # Of objects, by name and number.
+        self.sizes: dict[str, int] = {}  # Of complete objects.
+        self.replicated_objects = (dict(self.parts), dict(self.sizes))
+        self.errors = 0.0
+        self.doubts = 0.0
+        self.controls: frozenset[str] = frozenset()
+
+    def fail_before(self) -> None:
+        """Fail a call, perhaps, before it did anything."""
+        if self.random.random() < self.errors:
+            raise OSError(errno.ECONNREFUSED, "the engine does not answer")
+
+    def commit(self) -> None:
+        """Wait for the standby.
+
+        Raises:
+            OSError: the connection ended meanwhile.
+        """
+        if LOCAL in self.controls:
+            return
+        if self.random.random() < self.doubts:
+            if self.random.random() < 0.5:
+                self.reach_standby()
+            if NO_NOTICE in self.controls:
+                return
+            raise OSError(errno.ECONNRESET, "the connection ended before the answer")
+        self.reach_standby()
+
+    def reach_standby(self) -> None:
+        """Let the standby have all."""
+        self.replicated = (self.epoch, self.last)
+        self.replicated_objects = (dict(self.parts), dict(self.sizes))
+
+    def fail_over(self) -> None:
+        """Let the standby be the primary: what it does not have is lost."""
+        parts, sizes = self.replicated_objects
+        self.parts, self.sizes = dict(parts), dict(sizes)
+        self.epoch, kept = self.replicated
+        self.last = kept
+        for number in [number for number in self.entries if number > kept]:
+            del self.entries[number]
+
+
+class MemoryLedger:
+    """One broker's connection to the engine; see :class:`headrace.store.ledger.port.Ledger`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.epoch = 0
+
+    def open(self) -> Position:
+        """See :class:`Ledger`."""
+        engine = self.engine
+        engine.fail_before()
+        engine.epoch += 1
+        engine.commit()
+        self.epoch = engine.epoch
+        return Position(engine.epoch, engine.last, engine.front)
+
+    def look(self) -> Position:
+        """See :class:`Ledger`."""
+        self.engine.fail_before()
+        return Position(self.engine.epoch, self.engine.last, self.engine.front)
+
+    def append(self, number: int, entry: Sequence[Octets]) -> None:
+        """See :class:`Ledger`."""
+        engine = self.engine
+        engine.fail_before()
+        if engine.epoch != self.epoch and not engine.controls & {NO_EPOCH, UNCONDITIONAL}:
+            raise Fenced(f"epoch {self.epoch} ended: {engine.epoch} is the present one")
+        if number == engine.last + 1 or UNCONDITIONAL in engine.controls:
+            engine.entries[number] = (self.epoch, b"".join(entry))
+            engine.last = max(engine.last, number)
+        elif number != engine.last:
+            raise Gap(f"entry {number} was to follow {engine.last}")
+        engine.commit()
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """See :class:`Ledger`."""
+        engine = self.engine
+        for number in range(max(after + 1, engine.front), engine.last + 1):
+            engine.fail_before()
+            if number not in engine.entries:
+                raise Gap(f"entry {number} is missing")
+            yield number, engine.entries[number][1]
+
+    def trim(self, before: int) -> None:
+        """See :class:`Ledger`."""
+        engine = self.engine
+        engine.fail_before()
+        if engine.epoch != self.epoch:
+            raise Fenced(f"epoch {self.epoch} ended: {engine.epoch} is the present one")
+        for number in range(engine.front, min(before, engine.last + 1)):
+            del engine.entries[number]
+        engine.front = max(engine.front, min(before, engine.last + 1))
+
+    def objects(self) -> "MemoryObjects":
+        """See :class:`Ledger`."""
+        return MemoryObjects(self)
+
+    def beside(self) -> "MemoryLedger":
+        """See :class:`Ledger`."""
+        other = MemoryLedger(self.engine)
+        other.epoch = self.epoch
+        return other
+
+    def close(self) -> None:
+        """See :class:`Ledger`."""
+
+
+class MemoryObjects:
+    """The objects of a ledger; see :class:`headrace.store.ledger.port.Objects`."""
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self.ledger = ledger
+        self.engine = ledger.engine
+
+    def sizes(self) -> dict[str, int]:
+        """See :class:`Objects`."""
+        self.engine.fail_before()
+        return dict(self.engine.sizes)
+
+    def part(self, name: str, number: int) -> bytes | None:
+        """See :class:`Objects`."""
+        self.engine.fail_before()
+        return self.engine.parts.get((name, number))
+
+    def put(self, name: str, number: int, octets: Octets) -> None:
+        """See :class:`Objects`."""
+        self.check_owner()
+        self.engine.parts[name, number] = bytes(octets)
+        self.engine.commit()
+
+    def complete(self, name: str, size: int) -> None:
+        """See :class:`Objects`."""
+        self.check_owner()
+        self.engine.sizes[name] = size
+        self.engine.commit()
+
+    def remove(self, name: str) -> None:
+        """See :class:`Objects`."""
+        self.check_owner()
+        self.engine.sizes.pop(name, None)
+        self.drop_parts()
+
+    def sweep(self) -> None:
+        """See :class:`Objects`."""
+        self.check_owner()
+        self.drop_parts()
+
+    def drop_parts(self) -> None:
+        """Remove the parts of no object."""
+        for name, number in list(self.engine.parts):
+            if name not in self.engine.sizes:
+                del self.engine.parts[name, number]
+        self.engine.commit()
+
+    def check_owner(self) -> None:
+        """Raise Fenced if another broker took the ledger; fail, perhaps, before that."""
+        self.engine.fail_before()
+        if self.engine.epoch != self.ledger.epoch:
+            raise Fenced(f"epoch {self.ledger.epoch} ended: {self.engine.epoch} is the present one")
+
+    def close(self) -> None:
+        """See :class:`Objects`."""
