@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which broker should serve a virtual host.
+
+Every broker computes this by itself from the same rows. Where two differ for a moment, the engine
+gives the ledger to the first.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from headrace.server.cluster.census import Census
+from headrace.store.ledger.members import LedgerRow
+
+
+class Assignment(NamedTuple):
+    """What a broker should do."""
+
+    take: list[str]  # Names of ledgers.
+    give: list[str]  # To the brokers that operators want, or to any.
+
+
+def ledger_name(vhost: str, number: int) -> str:
+    """Return the name of the ledger of a virtual host; one made anew has another number."""
+    return f"{number} {vhost}"
+
+
+def assign(
+    me: str, wanted: Iterable[str], ledgers: Mapping[str, LedgerRow], census: Census
+) -> Assignment:
+    """Return what broker ``me`` should take and give.
+
+    Args:
+        me: the name of this broker.
+        wanted: the names of the ledgers of all virtual hosts.
+        ledgers: those that the engine has, by name.
+        census: which brokers live.
+    """
+    takers = census.takers()
+    serves = dict.fromkeys(takers, 0)
+    free: list[tuple[str, LedgerRow | None]] = []
+    give = []
+    for name in sorted(wanted):
+        row = ledgers.get(name)
+        owner = "" if row is None or not census.lives(row.owner) else row.owner
+        if not owner:
+            free.append((name, row))
+            continue
+        if owner in serves:
+            serves[owner] += 1
+        if owner == me and row is not None and is_to_go(me, row, takers):
+            give.append(name)
+    take = []
+    for name, row in free:
+        taker = taker_of(row, serves)
+        if taker:
+            serves[taker] += 1
+        if taker == me:
+            take.append(name)
+    return Assignment(take, give)
+
+
+def is_to_go(me: str, row: LedgerRow, takers: Collection[str]) -> bool:
+    """Return True if another broker shall have a ledger of this one, and can take it."""
+    if row.wanted in takers:
+        return row.wanted != me
+    return me not in takers and len(takers) > 0
+
+
+def taker_of(row: LedgerRow | None, serves: Mapping[str, int]) -> str:
+    """Return who takes a ledger without an owner: whom an operator wants, or who serves least."""
+    if row is not None and row.wanted in serves:
+        return row.wanted
+    return min(serves, key=lambda name: (serves[name], name), default="")

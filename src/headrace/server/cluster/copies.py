@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of virtual hosts: what other brokers serve, kept up to date for a takeover.
+
+A copy is files; nothing runs on it. It lacks what its owner wrote in the last second or so, which
+the takeover reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.store.disk import Disk
+from headrace.store.ledger.applied import NAME
+from headrace.store.ledger.port import Gap
+from headrace.store.ledger.postgres import PostgresLedger
+from headrace.store.ledger.replicated_disk import BODIES, JOURNAL, STREAMS, ReplicatedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.store.ledger.members import LedgerRow
+    from headrace.store.ledger.postgres_cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+FOLLOW_S = 1.0
+
+
+class Copies:
+    """See the module. Methods block; they may be called from any thread."""
+
+    def __init__(self, cluster: Cluster, owner: str, home_of: Callable[[str], str]) -> None:
+        """``home_of`` returns the directory of a ledger's virtual host."""
+        self._cluster = cluster
+        self._owner = owner
+        self._home_of = home_of
+        self._disks: dict[str, ReplicatedDisk] = {}  # By ledger.
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._wanted: dict[str, LedgerRow] = {}
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-follower", daemon=True)
+        self.behind: dict[str, int] = {}  # Entries that a copy lacks, by ledger.
+        self.broken: dict[str, Gap] = {}  # Why a copy cannot follow.
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def follow(self, ledgers: Iterable[LedgerRow]) -> None:
+        """Keep copies of these from now on, and of no others; does not block."""
+        self._wanted = {row.name: row for row in ledgers}
+
+    def take(self, ledger: str, taken: str) -> ReplicatedDisk:
+        """Become the owner of a ledger; return its files, which are up to date.
+
+        Args:
+            ledger: its name.
+            taken: of the epoch that this ends.
+
+        Raises:
+            Fenced: another broker was first.
+            Gap: this broker has entries that the ledger lacks.
+            OSError: the engine does not answer; try again.
+        """
+        with self._lock_of(ledger):
+            disk = self._disks.pop(ledger, None) or self._open(ledger)
+            engine = disk.ledger
+            assert isinstance(engine, PostgresLedger)
+            engine.rival = taken
+            try:
+                disk.take()
+            except BaseException:
+                engine.close()
+                raise
+            return disk
+
+    def forget(self, ledger: str) -> None:
+        """Keep no copy of a ledger whose virtual host was deleted."""
+        with self._lock_of(ledger):
+            self._disks.pop(ledger, None)
+        self._locks.pop(ledger, None)
+        self.behind.pop(ledger, None)
+        self.broken.pop(ledger, None)
+
+    def set_aside(self, ledger: str) -> str:
+        """Move the files of a ledger aside, so that all are read from it again.
+
+        Return the directory that has them.
+
+        Raises:
+            OSError: they cannot be moved; those that were are in the directory.
+        """
+        with self._lock_of(ledger):
+            self._disks.pop(ledger, None)
+            home = Path(self._home_of(ledger))
+            aside = home / f"aside-{len(list(home.glob('aside-*'))) + 1}"
+            aside.mkdir(parents=True)
+            for name in (NAME, JOURNAL, STREAMS, BODIES):  # Without the first one none counts.
+                if (home / name).exists():
+                    (home / name).rename(aside / name)
+            self.broken.pop(ledger, None)
+            return str(aside)
+
+    def stop(self) -> None:
+        """End following."""
+        self._stopped.set()
+        self._changed.set()
+        self._thread.join()
+
+    def _open(self, ledger: str) -> ReplicatedDisk:
+        """Return the files of a ledger, as they were left."""
+        engine = PostgresLedger(self._cluster, ledger, self._owner)
+        return ReplicatedDisk(Disk(), engine, self._home_of(ledger))
+
+    def _lock_of(self, ledger: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(ledger, threading.Lock())
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for row in list(self._wanted.values()):
+                if self._stopped.is_set():
+                    return
+                try:
+                    self._follow_one(row)
+                except OSError as error:
+                    log.debug("copy of %s: %s", row.name, error)
+                except Gap as error:
+                    self.broken[row.name] = error
+                    log.error("copy of %s: %s", row.name, error)
+                except Exception:
+                    log.exception("copy of %s", row.name)
+            self._changed.wait(FOLLOW_S)
+
+    def _follow_one(self, row: LedgerRow) -> None:
+        """Apply what a copy lacks."""
+        with self._lock_of(row.name):
+            if row.name not in self._wanted or row.name in self.broken:
+                return  # Taken meanwhile, or without hope.
+            disk = self._disks.get(row.name)
+            if disk is None:
+                disk = self._disks[row.name] = self._open(row.name)
+            lacks = row.last - 1 - disk.applied.number
+            if lacks > 0:
+                try:
+                    disk.follow()
+                finally:
+                    disk.ledger.close()
+            self.behind[row.name] = max(0, row.last - disk.applied.number)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This broker's heartbeats: they advance its counter and return what the others did.
+
+A heartbeat is a commit that a standby has. It extends the lease, counted from when it was sent.
+When the lease ends, the broker stands still until a heartbeat succeeds again: another broker may
+have taken its virtual hosts.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from headrace.store.errors import StoreError
+from headrace.store.ledger.members import RUNNING, Look
+from headrace.store.ledger.postgres_members import Members
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 0.5
+MARGIN = 1 / 6  # Of the lease: what a turn of the loop may take, and clocks differ in rate.
+
+Errand = Callable[[Members], None]
+
+
+def boot_s() -> float:
+    """Return a clock that never goes back, and goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Heartbeat:
+    """The thread that uses ``members``; see the module."""
+
+    def __init__(
+        self,
+        members: Members,
+        lease_s: float,
+        *,
+        found: Callable[[Look, float], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """``found`` gets what a heartbeat found and when it was sent, ``failed`` why one failed."""
+        self.members = members
+        self.lease_s = lease_s * (1 - MARGIN)
+        self.state = RUNNING  # Of this broker; the next heartbeat writes it.
+        self._found = found
+        self._failed = failed
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the heartbeats."""
+        self._thread.start()
+
+    def do(self, errand: Errand) -> None:
+        """Run something on the thread, and send a heartbeat after it."""
+        self._errands.put(errand)
+
+    def look_now(self) -> None:
+        """Send a heartbeat now."""
+        self._errands.put(lambda _: None)
+
+    def stop(self, last: Errand) -> None:
+        """Run a last errand, and end the thread."""
+        self._errands.put(last)
+        self._errands.put(None)
+        self._thread.join()
+        self.members.close()
+
+    def _run(self) -> None:
+        while True:
+            sent_s = boot_s()
+            try:
+                look = self.members.beat(self.state)
+            except (OSError, StoreError) as error:
+                self.members.close()
+                self._failed(error)
+            else:
+                self._found(look, sent_s)
+            if not self._run_errands(sent_s + BEAT_S):
+                return
+
+    def _run_errands(self, until_s: float) -> bool:
+        """Wait for the time of the next heartbeat, or for an errand; return False at the end."""
+        try:
+            errand = self._errands.get(timeout=max(0.0, until_s - boot_s()))
+            while True:
+                if errand is None:
+                    return False
+                try:
+                    errand(self.members)
+                except (OSError, StoreError) as error:
+                    self.members.close()
+                    self._failed(error)
+                errand = self._errands.get_nowait()
+        except Empty:
+            return True

@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker of a cluster: takes and gives up virtual hosts, and tells where they are served.
+
+Each heartbeat brings the rows of all brokers and ledgers. What follows from them is computed on
+the loop (:mod:`headrace.server.cluster.assignment`); taking a ledger reads from the engine, in a
+thread.
+A virtual host that this broker serves is given up when an operator wants it elsewhere, when its
+journal finds the ledger taken, and when a heartbeat shows another owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.gateway.connection.elsewhere import ServingBroker
+from headrace.server.cluster.assignment import assign, ledger_name
+from headrace.server.cluster.census import Census
+from headrace.server.cluster.copies import Copies
+from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
+from headrace.server.cluster.warnings import ClusterWarnings
+from headrace.store.errors import StoreError
+from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look
+from headrace.store.ledger.port import Fenced, Gap, OtherHistory
+from headrace.store.ledger.postgres import PostgresLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from headrace.model.events import Events
+    from headrace.server.cluster.membership import Joined
+    from headrace.server.net.freeze import Freezer
+    from headrace.server.vhosts import VirtualHosts
+    from headrace.store.ledger.members import LedgerRow
+    from headrace.store.ledger.postgres_members import Members
+    from headrace.store.ledger.replicated_disk import ReplicatedDisk
+
+log = logging.getLogger(__name__)
+
+LOOKS = 8  # Of the last ones that are remembered.
+TAKERS = 4  # Ledgers that are taken at the same time.
+AGAIN_S = 5.0  # After a virtual host could not be started.
+FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
+
+
+LOSS = (
+    "the database lacks what was confirmed, so nothing is served: restore it, or let it be with "
+    "headrace cluster accept %s"
+)
+
+
+@dataclass(slots=True)
+class Served:
+    """A virtual host that this broker serves."""
+
+    vhost: str
+    disk: ReplicatedDisk
+    taken: str  # Names the epoch.
+    # When some looks came, and the last entry that was durable then.
+    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
+
+    def lacks(self, row: LedgerRow, sent_s: float) -> bool:
+        """Return True if the database lacked durable entries when a heartbeat was sent."""
+        engine = self.disk.ledger
+        assert isinstance(engine, PostgresLedger)
+        known = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
+        self.seen.append((boot_s(), engine.durable))
+        return row.epoch < engine.epoch or row.last < known
+
+
+class ClusterNode:
+    """See the module. Used on the loop."""
+
+    def __init__(
+        self, joined: Joined, lease_s: float, home_of: Callable[[int], str], events: Events
+    ) -> None:
+        """``home_of`` returns the directory of a virtual host by its number."""
+        self.cluster = joined.cluster
+        self.members = joined.members
+        self.name = joined.members.name
+        self.census = Census(lease_s, BEAT_S)
+        self.copies = Copies(
+            joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
+        )
+        self.heartbeat = Heartbeat(
+            joined.members, lease_s, found=self._from_thread, failed=self._failed_in_thread
+        )
+        self.loop = asyncio.get_running_loop()
+        self.pool = ThreadPoolExecutor(TAKERS, thread_name_prefix="headrace-take")
+        self.hosts: VirtualHosts | None = None
+        self.wanted: Callable[[], dict[str, int]] = dict  # Virtual hosts and their numbers.
+        self.ledgers: dict[str, LedgerRow] = {}
+        self.served: dict[str, Served] = {}  # By ledger.
+        self.busy: set[str] = set()  # Ledgers that are being taken or given.
+        self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
+        self.again_s: dict[str, float] = {}  # When to try those once more.
+        self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
+        self.lease_until_s = 0.0
+        self.frozen = False
+        self.trouble = ""  # Why the last heartbeat failed.
+        self.warnings = ClusterWarnings(events)
+        self.looked = asyncio.Event()
+        self.fatal: Callable[[str], None] = log.critical
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False
+        self.freezer: Freezer | None = None
+        self.events = events
+
+    # --- Life -------------------------------------------------------------------------------
+
+    async def start(self, hosts: VirtualHosts, wanted: Callable[[], dict[str, int]]) -> None:
+        """Begin; return when the virtual hosts that this broker takes at once have started."""
+        self.hosts = hosts
+        self.wanted = wanted
+        self.heartbeat.start()
+        self.copies.start()
+        looks = 0
+
+        def is_settled() -> bool:
+            nonlocal looks
+            looks += self.lease_until_s > 0
+            return looks > 1 and not self.busy
+
+        await self._until(is_settled, FIRST_S)
+
+    async def stop(self) -> None:
+        """Let other brokers take what this one served; its journals are closed."""
+        self.stopping = True
+        for task in list(self.tasks):
+            task.cancel()
+        await self.loop.run_in_executor(None, self._stop_threads, list(self.served))
+        self.served.clear()
+
+    def _stop_threads(self, served: list[str]) -> None:
+        self.copies.stop()
+        for name in served:
+            self._close(self.served[name])
+
+        def leave(members: Members) -> None:
+            for name in served:
+                members.release(name)
+            members.beat(LEFT)
+
+        self.heartbeat.stop(leave)
+        self.pool.shutdown()
+
+    def _close(self, served: Served) -> None:
+        """Note what is durable on this machine, and release the ledger; blocks."""
+        if served.disk.lost is None:
+            served.disk.mark()
+        served.disk.ledger.close()
+
+    # --- Heartbeats -------------------------------------------------------------------------
+
+    def _from_thread(self, look: Look, sent_s: float) -> None:
+        self.loop.call_soon_threadsafe(self.on_look, look, sent_s)
+
+    def _failed_in_thread(self, error: Exception) -> None:
+        self.loop.call_soon_threadsafe(self.on_failure, error)
+
+    def on_failure(self, error: Exception) -> None:
+        """Note why a heartbeat failed."""
+        if isinstance(error, StoreError):  # The name is another broker's now.
+            self.fatal(str(error))
+        if not self.trouble:
+            log.error("no heartbeat in the cluster: %s; this is tried again", error)
+        self.trouble = str(error)
+
+    def on_look(self, look: Look, sent_s: float) -> None:
+        """Act on what a heartbeat found."""
+        if self.stopping:
+            return
+        if self.trouble:
+            log.warning("heartbeats in the cluster succeed again")
+        self.trouble = ""
+        self.census.look(look.brokers, sent_s)
+        self.lease_until_s = sent_s + self.heartbeat.lease_s
+        self.ledgers = {row.name: row for row in look.ledgers}
+        for name, served in list(self.served.items()):
+            row = self.ledgers.get(name)
+            if name in self.busy:
+                continue
+            if row is not None and served.lacks(row, sent_s):
+                served.disk.lost = served.disk.lost or served.disk.other_history(
+                    f"is at entry {row.last} of epoch {row.epoch}"
+                )
+                self._end_lost(name, served)
+            elif row is None or row.taken != served.taken:
+                owner = "another broker" if row is None or not row.owner else row.owner
+                self.lose(name, f"broker {owner} serves it now")
+        self.thaw()
+        self._assign()
+        self.copies.follow(
+            row
+            for name, row in self.ledgers.items()
+            if name not in self.served and name not in self.busy and name in self._names()
+        )
+        self.looked.set()
+
+    def _names(self) -> dict[str, tuple[str, int]]:
+        """Return the virtual hosts of the catalog and their numbers, by ledger."""
+        return {
+            ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
+        }
+
+    def _assign(self) -> None:
+        """Take and give up what is due."""
+        names = self._names()
+        todo = assign(self.name, names, self.ledgers, self.census)
+        mine = [
+            name
+            for name, row in self.ledgers.items()
+            if row.owner == self.name and name in names and name not in self.served
+        ]
+        now_s = boot_s()
+        for name in sorted({*todo.take, *mine} - self.busy - self.served.keys()):
+            if self.again_s.get(name, 0.0) <= now_s:
+                self._begin(name, self._take(name, *names[name]))
+        for name in todo.give:
+            if name in self.served and name not in self.busy:
+                self._begin(name, self._give(name))
+        for name in list(self.served):
+            if name not in names:  # Deleted: its files are gone.
+                self._begin(name, self._drop(name))
+
+    def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
+        """Run the work on a ledger; no other work on it begins meanwhile."""
+        self.busy.add(name)
+
+        async def run() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("cluster: ledger %s", name)
+            finally:
+                self.busy.discard(name)
+                self.heartbeat.look_now()
+
+        task = self.loop.create_task(run())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    # --- Taking and giving up ---------------------------------------------------------------
+
+    async def _take(self, name: str, vhost: str, number: int) -> None:
+        """Become the owner of a ledger, and start its virtual host."""
+        row = self.ledgers.get(name)
+        begun_s = self.loop.time()
+        try:
+            disk = await self.loop.run_in_executor(
+                self.pool, self.copies.take, name, "" if row is None else row.taken
+            )
+        except Fenced as error:
+            log.info("%s", error)
+            return
+        except Gap as error:
+            self._note_down(name, vhost, str(error))
+            self._note_loss(vhost, error)
+            return
+        except OSError as error:
+            self._note_down(name, vhost, str(error))
+            return
+        assert self.hosts is not None
+        engine = disk.ledger
+        assert isinstance(engine, PostgresLedger)
+        if self.stopping or vhost in self.hosts.vhosts:
+            engine.close()
+            return
+        try:
+            self.hosts.add(vhost, number, disk=disk)
+        except (StoreError, OSError) as error:
+            self.hosts.abandon(vhost)
+            engine.close()
+            self._note_down(name, vhost, str(error))
+            return
+        self.down.pop(name, None)
+        self.again_s.pop(name, None)
+        self.losses.pop(vhost, None)
+        self.served[name] = Served(vhost, disk, engine.taken)
+        log.warning(
+            "vhost '%s' is served here from now on: epoch %d, entry %d, taken in %.1f s",
+            *(vhost, engine.epoch, disk.applied.number, self.loop.time() - begun_s),
+        )
+        if self.events.has_listeners:
+            self.events.emit("cluster.vhost.taken", vhost=vhost, epoch=engine.epoch)
+
+    def _note_down(self, name: str, vhost: str, why: str) -> None:
+        """Note why a virtual host could not be taken; this is tried again later."""
+        self.again_s[name] = boot_s() + AGAIN_S
+        if self.down.get(name) != why:
+            log.error("vhost '%s' cannot be served here: %s", vhost, why)
+        self.down[name] = why
+
+    def _note_loss(self, vhost: str, error: Gap) -> None:
+        """Note that the database lost what this broker has confirmed, or copied."""
+        if vhost not in self.losses:
+            log.error("vhost '%s': %s", vhost, LOSS % vhost)
+        self.losses[vhost] = str(error)
+
+    async def accept_loss(self, vhost: str) -> str:
+        """Serve a virtual host without what the database lost.
+
+        Return the directory with the files of this broker, which has more.
+
+        Raises:
+            StoreError: nothing of it was lost, as far as this broker knows, or the database has
+                entries that cannot be read.
+            OSError: the files cannot be moved.
+        """
+        name = ledger_name(vhost, self.wanted()[vhost])
+        broken = self.copies.broken.get(name)
+        if vhost not in self.losses and not isinstance(broken, OtherHistory):
+            why = self.down.get(name, "") or ("" if broken is None else str(broken))
+            raise StoreError(
+                f"vhost '{vhost}': there is no loss that could be accepted here"
+                + (f" ({why})" if why else "")
+            )
+        if name in self.busy or name in self.served:
+            raise StoreError(f"vhost '{vhost}' is being taken or given now: try again")
+        self.busy.add(name)
+        try:
+            aside = await self.loop.run_in_executor(self.pool, self.copies.set_aside, name)
+        finally:
+            self.busy.discard(name)
+        for found in (self.down, self.again_s):
+            found.pop(name, None)
+        self.losses.pop(vhost, None)
+        log.warning("vhost '%s': an operator accepts what the database lost; %s", vhost, aside)
+        if self.events.has_listeners:
+            self.events.emit("cluster.loss.accepted", vhost=vhost, directory=aside)
+        self.heartbeat.look_now()
+        return aside
+
+    async def _give(self, name: str) -> None:
+        """Let another broker serve a virtual host: confirm what was published, close the rest."""
+        served = self.served[name]
+        assert self.hosts is not None
+        log.warning("vhost '%s' is given to another broker", served.vhost)
+        await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
+        self.served.pop(name, None)
+        await self.loop.run_in_executor(self.pool, self._close, served)
+        await self.errand(lambda members: members.release(name))
+        if self.events.has_listeners:
+            self.events.emit("cluster.vhost.given", vhost=served.vhost)
+
+    async def _drop(self, name: str) -> None:
+        """Remove the ledger of a deleted virtual host."""
+        served = self.served.pop(name)
+        await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
+        await self.errand(lambda members: members.drop(name))
+        self.copies.forget(name)
+
+    async def errand(self, work: Callable[[Members], object]) -> None:
+        """Run something on the heartbeats' thread, once; wait for it.
+
+        Raises:
+            OSError: it is in doubt.
+        """
+        done = self.loop.create_future()
+
+        def run(members: Members) -> None:
+            try:
+                work(members)
+            except BaseException as error:
+                self.loop.call_soon_threadsafe(done.set_exception, error)
+                raise
+            self.loop.call_soon_threadsafe(done.set_result, None)
+
+        self.heartbeat.do(run)
+        await done
+
+    def lose(self, name: str, why: str) -> None:
+        """Stop serving a virtual host that another broker may serve already."""
+        served = self.served.pop(name)
+        log.error("vhost '%s' is not served here any more: %s", served.vhost, why)
+        if self.events.has_listeners:
+            self.events.emit("cluster.vhost.lost", vhost=served.vhost, reason=why)
+        served.disk.lost = served.disk.lost or Fenced(why)
+        engine = served.disk.ledger
+        assert isinstance(engine, PostgresLedger)
+        engine.interrupt()
+        assert self.hosts is not None
+        if self.freezer is not None:
+            self.freezer.drop(self.hosts.vhosts[served.vhost])
+        self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
+        engine.close()
+
+    # --- The lease --------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look at the clock and at the journals; called several times a second."""
+        if self.stopping:
+            return
+        now_s = boot_s()
+        left_s = self.lease_until_s - now_s
+        held = bool(self.served) and not self.frozen
+        behind = {
+            name.split(" ", 1)[1]: lacks
+            for name, lacks in list(self.copies.behind.items())
+            if name not in self.served
+        }
+        self.warnings.look(now_s, left_s / self.heartbeat.lease_s if held else None, behind)
+        if held and left_s < 0:
+            self.frozen = True
+            log.error(
+                "the lease of this broker has ended: its clients wait until the database answers "
+                "(%s)",
+                self.trouble or "no answer",
+            )
+            if self.events.has_listeners:
+                self.events.emit("cluster.frozen", reason=self.trouble or "no answer")
+        if self.frozen:
+            self._freeze()
+        for name, served in list(self.served.items()):
+            if served.disk.lost is not None and name not in self.busy:
+                self._end_lost(name, served)
+                self.heartbeat.look_now()
+
+    def _end_lost(self, name: str, served: Served) -> None:
+        """Stop serving what the ledger does not let this broker write."""
+        lost = served.disk.lost
+        if isinstance(lost, Gap):
+            self._note_down(name, served.vhost, str(lost))
+            self._note_loss(served.vhost, lost)
+        self.lose(name, str(lost))
+
+    def _freeze(self) -> None:
+        """Freeze what is served."""
+        if self.freezer is None or self.hosts is None:
+            return
+        for served in self.served.values():
+            vhost = self.hosts.vhosts[served.vhost]
+            if not vhost.frozen:
+                self.freezer.freeze(vhost)
+
+    def thaw(self) -> None:
+        """Go on: a heartbeat succeeded, and the rest is still this broker's."""
+        if self.frozen:
+            self.frozen = False
+            log.warning("the database answers: clients are served again")
+            if self.events.has_listeners:
+                self.events.emit("cluster.thawed", reason="")
+            if self.freezer is not None:
+                for vhost in list(self.freezer.vhosts):
+                    self.freezer.thaw(vhost)
+
+    # --- Operators --------------------------------------------------------------------------
+
+    async def give_all(self, timeout_s: float) -> list[str]:
+        """Give all virtual hosts to other brokers, and take none; return those that stay here."""
+        self.heartbeat.state = DRAINING
+        mine = [served.vhost for served in self.served.values()]
+
+        def are_taken() -> bool:
+            others = set(self.census.takers()) - {self.name}
+            return not others or all(self.owner_of(vhost) in others for vhost in mine)
+
+        await self._until(are_taken, timeout_s)
+        return sorted(served.vhost for served in self.served.values())
+
+    def resume(self) -> None:
+        """Take virtual hosts again."""
+        self.heartbeat.state = RUNNING
+        self.heartbeat.look_now()
+
+    async def move(self, vhost: str, broker: str, timeout_s: float) -> bool:
+        """Let another broker serve a virtual host; return False if it does not within the time.
+
+        Raises:
+            StoreError: the broker does not live or is being drained, or nobody has the virtual
+                host.
+            OSError: the database does not answer.
+        """
+        name = ledger_name(vhost, self.wanted()[vhost])
+        if broker not in self.census.takers():
+            raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
+        if name not in self.ledgers:
+            raise StoreError(f"vhost '{vhost}' is served by no broker yet")
+        await self.errand(lambda members: members.want(name, broker))
+
+        def is_moved() -> bool:
+            return name in self.served if broker == self.name else self.owner_of(vhost) == broker
+
+        return await self._until(is_moved, timeout_s)
+
+    async def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until a heartbeat has found something; return False after the time."""
+        until = self.loop.time() + timeout_s
+        while not holds():
+            left_s = until - self.loop.time()
+            if left_s <= 0:
+                return False
+            self.looked.clear()
+            self.heartbeat.look_now()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self.looked.wait()
+        return True
+
+    def owner_of(self, vhost: str) -> str:
+        """Return the broker that serves a virtual host; empty if none does."""
+        number = self.wanted().get(vhost)
+        row = None if number is None else self.ledgers.get(ledger_name(vhost, number))
+        return row.owner if row is not None and self.census.lives(row.owner) else ""
+
+    def serving(self, vhost: str) -> ServingBroker | None:
+        """Return the other broker that serves a virtual host; None if there is none."""
+        owner = self.owner_of(vhost)
+        if owner in ("", self.name):
+            return None
+        row = self.census.watched[owner].row
+        return ServingBroker(row.name, row.host, row.port)
+
+    def brokers(self) -> list[ServingBroker]:
+        """Return all brokers that live."""
+        rows = self.census.living()
+        return [ServingBroker(row.name, row.host, row.port) for row in rows]
+
+    def state_of(self, broker: str) -> str:
+        """Return what is known of a broker, in words."""
+        found = self.census.watched.get(broker)
+        if found is None:
+            return "there is none of this name"
+        return found.row.state if self.census.lives(broker) else "down"

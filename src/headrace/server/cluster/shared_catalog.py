@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a data directory one of a cluster: with its identity, its secret, its users.
+
+The first broker of a cluster brings its own, and its queues and messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.server.cluster.assignment import ledger_name
+from headrace.store.catalog.replica import CatalogReplica
+from headrace.store.disk import Disk
+from headrace.store.errors import StoreError
+from headrace.store.ledger.port import LedgerLost
+from headrace.store.ledger.postgres import PostgresLedger
+from headrace.store.ledger.postgres_catalog import PostgresCatalog
+from headrace.store.ledger.replicated_disk import ReplicatedDisk
+
+if TYPE_CHECKING:
+    from headrace.server.cluster.membership import Joined
+    from headrace.store.catalog.users import UserDirectory
+    from headrace.store.data_directory import DataDirectory
+
+log = logging.getLogger(__name__)
+
+
+class SharedCatalog:
+    """See the module. Used once, at the start; calls block."""
+
+    def __init__(self, joined: Joined) -> None:
+        assert joined.cluster.id is not None
+        self.joined = joined
+        self.id = joined.cluster.id
+        self.replica = CatalogReplica(PostgresCatalog(joined.cluster))
+        self.is_new = False  # No broker has brought its users yet.
+
+    def prepare(self, data: DataDirectory) -> None:
+        """Give a data directory the identity and the secret of the cluster.
+
+        Raises:
+            StoreError: the directory has data of its own, or the engine does not answer.
+        """
+        try:
+            found = self.replica.load()
+        except OSError as error:
+            raise StoreError(str(error)) from None
+        self.is_new = found is None
+        if found is None:
+            self.replica.identity, self.replica.secret = data.identity, data.secret
+            return
+        if data.identity != found.identity and data.has_journals():
+            raise StoreError(
+                f"data directory {data.path} has queues of its own, and the cluster has others: "
+                "begin with an empty directory, import its definitions, and move its messages "
+                "with headrace migrate"
+            )
+        data.become(found.identity, found.secret)
+
+    def share(self, data: DataDirectory, users: UserDirectory) -> None:
+        """Make the users those of the cluster; bring what the first broker has.
+
+        Raises:
+            StoreError, AccountError: it cannot be done; the cluster is as it was.
+        """
+        if self.is_new and data.has_journals():
+            for name, number in users.snapshot().vhosts.items():
+                self._bring(name, number, str(data.vhost(number)))
+        users.replicate(self.replica)
+        data.join(self.id)
+
+    def _bring(self, vhost: str, number: int, home: str) -> None:
+        """Fill the ledger of a virtual host with the files that are here."""
+        name = ledger_name(vhost, number)
+        engine = PostgresLedger(self.joined.cluster, name, self.joined.members.name)
+        disk = ReplicatedDisk(Disk(), engine, home)
+        try:
+            self.joined.members.drop(name)  # Of an earlier try.
+            disk.take()
+            disk.mark()
+        except (OSError, LedgerLost) as error:
+            raise StoreError(
+                f"vhost '{vhost}' cannot be brought into the cluster: {error}"
+            ) from None
+        finally:
+            engine.close()
+        log.warning("vhost '%s' is in the cluster now: %d entries", vhost, disk.applied.number)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator should know before clients notice it: a short lease, and copies far behind."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.events import Events
+
+log = logging.getLogger(__name__)
+
+LEASE_SHORT = 1 / 2  # Warn when less of the lease is left; a heartbeat usually leaves 9/10.
+BEHIND_MAX = 1000  # Entries that a copy may lack,
+BEHIND_S = 10.0  # or for how long it may lack more.
+
+
+class ClusterWarnings:
+    """Logs each warning once, and reports it as an event; cleared when its cause is over."""
+
+    def __init__(self, events: Events) -> None:
+        self.active: dict[str, str] = {}  # By virtual host; the lease is under "".
+        self._events = events
+        self._behind: dict[str, float] = {}  # Copies that lack much, and since when.
+
+    def look(self, now_s: float, left: float | None, behind: Mapping[str, int]) -> None:
+        """Check everything.
+
+        Args:
+            now_s: a clock that never goes back.
+            left: the part of the lease that is left, 0 to 1; None if nothing is served or the lease
+                has ended, which is told otherwise.
+            behind: entries that copies lack, by virtual host.
+        """
+        found: dict[str, str] = {}
+        if left is not None and left < LEASE_SHORT:
+            found[""] = "the lease of this broker is nearly lost: the database does not answer"
+        far = {vhost: lacks for vhost, lacks in behind.items() if lacks > BEHIND_MAX}
+        self._behind = {vhost: self._behind.get(vhost, now_s) for vhost in far}
+        for vhost, since_s in self._behind.items():
+            if now_s - since_s >= BEHIND_S:
+                found[vhost] = f"the copy of vhost '{vhost}' is behind by {far[vhost]} entries"
+        for vhost in found.keys() - self.active.keys():
+            log.warning("%s", found[vhost])
+            if self._events.has_listeners:
+                self._events.emit("cluster.warning.set", vhost=vhost, reason=found[vhost])
+        for vhost in self.active.keys() - found.keys():
+            log.warning("no longer: %s", self.active[vhost])
+            if self._events.has_listeners:
+                why = self.active[vhost]
+                self._events.emit("cluster.warning.cleared", vhost=vhost, reason=why)
+        self.active = found

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen virtual hosts: their connections stay open, and nothing is read and nothing sent.
+
+A broker whose lease in a cluster has ended freezes the virtual hosts that it serves: another broker
+may serve them by now. When it turns out that none does, it goes on as if nothing had been. What was
+produced meanwhile waits in the outputs, which their bounds keep small, since nothing is read.
+Heartbeats go on (:meth:`headrace.server.net.transport.Transport.freeze`).
+
+Virtual hosts share one scheduler. So while one is frozen the timers of all wait, and for a moment
+longer: what clients sent meanwhile, such as an ack or a renewed lease, comes before its timeout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.net.transport import Reactor, Transport
+
+CATCH_UP_S = 1.0  # How long timers wait after a thaw.
+
+
+class Freezer:
+    """Freezes and thaws virtual hosts with their connections. Used on the loop."""
+
+    def __init__(self, reactor: Reactor, transports: Collection[Transport]) -> None:
+        """``transports`` are those of all connections, which come and go."""
+        self._reactor = reactor
+        self._transports = transports
+        self._timers_s = 0.0  # When timers may run, by the loop's clock.
+        self.vhosts: set[VirtualHost] = set()
+
+    def freeze(self, vhost: VirtualHost) -> None:
+        """Freeze a virtual host; clients that open it from now on wait."""
+        self.vhosts.add(vhost)
+        vhost.frozen = True
+        for transport in self._transports_of(vhost):
+            transport.freeze()
+
+    def thaw(self, vhost: VirtualHost) -> None:
+        """Let the clients of a virtual host go on."""
+        self._forget(vhost)
+        for transport in self._transports_of(vhost):
+            transport.thaw()
+        self._reactor.turn()
+
+    def drop(self, vhost: VirtualHost) -> None:
+        """End the connections of a frozen virtual host that another broker serves now.
+
+        What waits in their outputs is not sent: the other broker may have delivered it.
+        """
+        if vhost not in self.vhosts:
+            return
+        self._forget(vhost)
+        for transport in self._transports_of(vhost):
+            transport.lost()
+
+    def defers_timers(self) -> bool:
+        """Return True if no timer of a virtual host may run now."""
+        return bool(self.vhosts) or self._reactor.loop.time() < self._timers_s
+
+    def _forget(self, vhost: VirtualHost) -> None:
+        self.vhosts.discard(vhost)
+        vhost.frozen = False
+        self._timers_s = self._reactor.loop.time() + CATCH_UP_S
+
+    def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
+        return [one for one in self._transports if one.connection.vhost is vhost]

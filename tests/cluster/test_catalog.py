@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users, permissions and virtual hosts are the same at all brokers of a cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+
+from headrace.store.data_directory import DataDirectory
+from headrace.store.errors import StoreError
+from support.brokers.broker_process import Served, until
+from support.cluster import LEASE, drained, operator, owners, publish, wait_until_served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.postgres import Servers
+
+Make = Callable[..., Served]
+
+
+def users(broker: Served) -> list[str]:
+    with operator(broker) as client:
+        return sorted(row["name"] for row in client.items("list users"))
+
+
+def identity(broker: Served) -> bytes:
+    return (broker.home / "data" / "identity").read_bytes()
+
+
+def command(broker: Served, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headrace.cli", *words, "--data", str(broker.home / "data")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_users_made_at_any_broker_are_known_at_all(make: Make) -> None:
+    first, second = make("a").start(), make("b").start()
+    assert identity(first) == identity(second)
+    with operator(second) as client:
+        client.ask("put user", name="ada", password="s3cr-t", tags="")
+        client.ask("put permission", user="ada", vhost="/", configure=".*", write=".*", read=".*")
+    until(lambda: users(first) == ["ada", "guest"], "the other broker knows her")
+    with operator(first) as client:
+        client.ask("put user", name="bob", password="s3cr-t", tags="")
+    until(lambda: users(second) == ["ada", "bob", "guest"], "and he is known there")
+    credentials = pika.PlainCredentials("ada", "s3cr-t")
+    parameters = pika.ConnectionParameters(first.host, first.port, credentials=credentials)
+    pika.BlockingConnection(parameters).close()
+
+
+def test_a_command_changes_the_users_of_the_cluster(make: Make) -> None:
+    first, second = make("a").start(), make("b").start()
+    done = command(first, "user", "add", "--password", "x", "carl")
+    assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: "carl" in users(second), "the other broker knows him")
+    refused = command(first, "user", "add", "--password", "x", "dora", HEADRACE_CLUSTER="")
+    assert refused.returncode == 1
+    assert "set HEADRACE_CLUSTER to its URL" in refused.stderr
+    assert "dora" not in users(first)
+
+
+def test_a_user_is_not_added_while_the_database_has_no_standby(
+    make: Make, database: Servers
+) -> None:
+    broker = make("a", "--no-cluster-standbys", *LEASE).start()
+    database.primary.kill()
+    done = command(broker, "user", "add", "--password", "x", "carl", HEADRACE_CLUSTER_STANDBYS="no")
+    assert done.returncode == 1
+    assert "PostgreSQL at" in done.stderr
+    assert users(broker) == ["guest"]
+
+
+def test_virtual_hosts_are_spread_and_their_ledgers_end_with_them(
+    make: Make, database: Servers
+) -> None:
+    first, second = make("a").start(), make("b").start()
+    with operator(first) as client:
+        for name in ("/one", "/two", "/three"):
+            client.ask("put vhost", name=name)
+            rights = {"configure": ".*", "write": ".*", "read": ".*"}
+            client.ask("put permission", user="guest", vhost=name, **rights)
+    by_name = {"a": first, "b": second}
+    until(lambda: len(owners(first)) == 4 and all(owners(first).values()), "all are served")
+    spread = owners(first)
+    assert sorted(spread.values()) == ["a", "a", "b", "b"]
+    for name, owner in spread.items():
+        wait_until_served(by_name[owner], name)
+        publish(by_name[owner], range(5), name)
+        assert drained(by_name[owner], name) == list(range(5))
+    with operator(second) as client:
+        client.ask("delete vhost", name="/two")
+    left = "select count(*) from headrace.log where name like '%/two'"
+    until(lambda: database.primary.execute(left) == [(0,)], "the ledger is removed")
+    assert sorted(owners(first)) == ["/", "/one", "/three"]
+
+
+def test_the_first_broker_brings_what_it_has(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Servers
+) -> None:
+    monkeypatch.delenv("HEADRACE_CLUSTER")
+    alone = Served(tmp_path / "a").start()
+    publish(alone, range(30))
+    alone.administer("user", "add", "--password", "x", "ada")
+    alone.stop()
+    monkeypatch.setenv("HEADRACE_CLUSTER", database.url())
+    first = make("a").start()
+    second = make("b").start()
+    publish(first, range(30, 40))
+    first.kill()
+    wait_until_served(second)
+    assert users(second) == ["ada", "guest"]
+    assert drained(second) == list(range(40))
+
+
+def test_a_directory_with_other_data_does_not_join(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Servers
+) -> None:
+    make("a").start()
+    monkeypatch.delenv("HEADRACE_CLUSTER")
+    alone = Served(tmp_path / "b").start()
+    alone.stop()
+    monkeypatch.setenv("HEADRACE_CLUSTER", database.url())
+    with pytest.raises(AssertionError, match="has queues of its own, and the cluster has others"):
+        make("b").start()
+
+
+def test_a_copy_is_not_started_alone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = make("a").start()
+    broker.stop()
+    monkeypatch.delenv("HEADRACE_CLUSTER")
+    with pytest.raises(AssertionError, match="is a copy of what a cluster has"):
+        Served(broker.home).start()
+    with pytest.raises(StoreError, match="the database holds other"):
+        DataDirectory(broker.home / "data", cluster="other")

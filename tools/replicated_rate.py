@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures brokers of a cluster: W2, and others with persistence.
+
+    PYTHONPATH=build/compiled .venv/bin/python tools/replicated_rate.py [--local] [--relayed]
+        [--brokers 3]
+
+Two servers of PostgreSQL, a primary and a standby that it waits for, are started for it, and one
+broker; `headrace bench` runs beside them. ``--relayed``: by a second broker, which relays.
+``--brokers``: so many, each with a virtual host of its own and a `headrace bench` of its own, at
+the same time. ``--local``: without a cluster, to compare.
+
+What the servers of PostgreSQL take of the processor is told for each message; that of their start
+is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support.brokers.broker_process import Served, until
+from support.postgres import servers
+
+TIME_S, WARM_S = 3.0, 1.0
+
+
+def database_cpu_s() -> float:
+    """Return what all servers of PostgreSQL have used, with their children that ended."""
+    found = 0.0
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name() == "postgres":
+                times = process.cpu_times()
+                ended = times.children_user + times.children_system
+                found += times.user + times.system + ended
+    return found
+
+
+def place(broker: Served, vhost: str, name: str) -> None:
+    """Make a virtual host that the broker of this name serves."""
+    broker.administer("vhost", "add", vhost)
+    broker.administer("permission", "set", "--vhost", vhost, "guest", ".*", ".*", ".*")
+
+    def served() -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            broker.administer("move", vhost, name)
+            return True
+        return False
+
+    until(served, f"{vhost} at {name}")
+
+
+def bench(url: str, options: argparse.Namespace) -> subprocess.Popen[str]:
+    """Start a load against the broker at this URL."""
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "headrace.cli", "bench", url, "--json"),
+            *(f"--workload={options.workload}", f"--runs={options.runs}"),
+            *(f"--time={TIME_S}", f"--warm={WARM_S}"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--local", action="store_true")
+    parser.add_argument("--relayed", action="store_true")
+    parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--workload", default="W2")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if not options.local:
+            database = stack.enter_context(servers(linked=False, on_disk=True))
+            os.environ["HEADRACE_CLUSTER"] = database.primary.url()
+        names = [f"broker{number}" for number in range(options.brokers + options.relayed)]
+        brokers = []
+        for name in names:
+            own = () if options.local else ("--cluster-name", name)
+            brokers.append(Served(home / name, *own))
+            stack.callback(brokers[-1].start().stop)
+        urls = [brokers[-1].url] if options.relayed else [brokers[0].url]
+        for broker, name in zip(brokers[1 : options.brokers], names[1:], strict=False):
+            place(broker, name, name)
+            urls.append(broker.url.replace("%2F", name))
+        before = database_cpu_s()
+        loads = [bench(url, options) for url in urls]
+        told = [json.loads(load.communicate()[0])["figures"] for load in loads]
+        database_s = database_cpu_s() - before
+        if any(load.returncode for load in loads):
+            raise SystemExit("a load failed")
+    messages = 0.0
+    for url, figures in zip(urls, told, strict=True):
+        print("virtual host", url.rpartition("/")[2])
+        for name, found in figures.items():
+            print(" ", name, [round(one, 1) for one in found["runs"]])
+            if name == "published":
+                messages += sum(found["runs"]) * (TIME_S + WARM_S)
+    if messages and not options.local:
+        print(f"PostgreSQL: {1e6 * database_s / messages:.1f} us of processor a message")
+
+
+if __name__ == "__main__":
+    main()
