@@ -13,7 +13,7 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
@@ -37,6 +37,9 @@ from headrace.server.net.transport import Reactor, Transport
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from support.brokers.in_memory_broker import Rig
 
+if TYPE_CHECKING:
+    from headrace.server.net.watched import Watched
+
 TURN_NS = 5_000_000
 LOOK_NS = 1_000_000
 LOOKS = TURN_NS // LOOK_NS
@@ -59,22 +62,12 @@ class Loop:
     """An event loop that does a step at a time."""
 
     def __init__(self) -> None:
-        self.readers: dict[int, Callable[[], None]] = {}
-        self.writers: dict[int, Callable[[], None]] = {}
+        self.transports: dict[int, Watched] = {}
         self.calls: list[Callable[[], None]] = []
         self.timers: list[Timer] = []
 
-    def add_reader(self, fd: int, call: Callable[[], None]) -> None:
-        self.readers[fd] = call
-
-    def remove_reader(self, fd: int) -> None:
-        del self.readers[fd]
-
-    def add_writer(self, fd: int, call: Callable[[], None]) -> None:
-        self.writers[fd] = call
-
-    def remove_writer(self, fd: int) -> None:
-        del self.writers[fd]
+    def change(self, watched: Watched) -> None:
+        self.transports[watched.fd] = watched
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
@@ -86,8 +79,11 @@ class Loop:
     def step(self) -> None:
         """Call what is ready now."""
         calls, self.calls = self.calls, []
-        reads, writes, _ = select.select(list(self.readers), list(self.writers), [], 0)
-        calls += [self.readers[fd] for fd in reads] + [self.writers[fd] for fd in writes]
+        readers = [fd for fd, each in self.transports.items() if each.reading]
+        writers = [fd for fd, each in self.transports.items() if each.writing]
+        reads, writes, _ = select.select(readers, writers, [], 0)
+        calls += [self.transports[fd].read for fd in reads]
+        calls += [self.transports[fd].write_more for fd in writes]
         for call in calls:
             call()
 
@@ -100,7 +96,9 @@ class Broker:
         self.rig = Rig()
         self.loop = loop or Loop()
         context = self.rig.context
-        self.reactor = Reactor(self.loop, context.pool, self.rig.counters, 65536, context.frame_max)
+        self.reactor = Reactor(
+            self.loop, self.loop, context.pool, self.rig.counters, 65536, context.frame_max
+        )
         self.now_ms = 1_700_000_000_000
         self.reactor.clock = lambda: self.now_ms
         self.now_ns = 1

@@ -7,13 +7,18 @@ import ipaddress
 import logging
 import socket
 import ssl
+from collections.abc import Callable
+from typing import Protocol
 
 from headrace.gateway.connection.connection_events import plain_address
 from headrace.gateway.security.audit import SILENT, Audit
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.protocol.endpoint import Endpoint
+from headrace.server.net.client_socket import seen_from
 from headrace.server.net.connection_gate import ConnectionGate
+from headrace.server.net.proxy_header import AwaitedHeaders
 from headrace.server.net.tls_transport import TlsTransport
 from headrace.server.net.transport import Reactor, Transport
 
@@ -22,6 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
+RELAY_PAUSE_S = 0.02  # Between looks whether a relay is ready.
 TICK_S = 0.5  # The unit of the transports' timeouts.
 # Without heartbeats the kernel finds out that a peer is gone: first asked after so many seconds,
 # then so often, and given up after so many questions without an answer.
@@ -31,6 +37,23 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6),
 )
+
+
+class Relaying(Protocol):
+    """Processes that have the clients' sockets."""
+
+    def is_waited_for(self) -> bool:
+        """Return True if clients are not to be accepted yet."""
+
+    def place(
+        self,
+        sock: socket.socket,
+        address: tuple[str, int],
+        connection: Endpoint,
+        peer: RemotePeer,
+        failed: Callable[[Transport, str], None],
+    ) -> Transport | None:
+        """Give a client's socket away; return its transport, or None if no process takes it."""
 
 
 class Listener:
@@ -48,7 +71,10 @@ class Listener:
         audit: Audit = SILENT,
         tls: ssl.SSLContext | None = None,
         introduction: dict[str, object] | None = None,
+        relays: Relaying | None = None,
+        is_proxy: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        """``is_proxy`` says of an address whether its connections begin with a PROXY header."""
         self.context = context
         self.reactor = reactor
         self.transports = transports  # Of all listeners; connections_max limits them.
@@ -58,6 +84,9 @@ class Listener:
         self.audit = audit
         self.tls = tls  # Replaced when certificates are read again.
         self.introduction = introduction  # Server properties of this port, if it has its own.
+        self.relays = relays
+        self.is_proxy = is_proxy
+        self.headers = AwaitedHeaders(reactor.loop)
         self.socket: socket.socket | None = None
         self.address = ("", 0)  # Where it listens, or did,
         self.both = False  # and whether on both families.
@@ -99,6 +128,7 @@ class Listener:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.socket.close()
             self.socket = None
+        self.headers.close()
         for task in self.handshakes:
             task.cancel()
 
@@ -112,6 +142,9 @@ class Listener:
 
     def on_acceptable(self) -> None:
         """Accept the pending connections."""
+        if self.relays is not None and self.relays.is_waited_for():
+            self.pause(RELAY_PAUSE_S)
+            return
         for _ in range(ACCEPTS_PER_TURN):
             if self.socket is None:
                 return
@@ -123,18 +156,44 @@ class Listener:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 log.error("cannot accept a connection: %s", error.strerror)
-                self.reactor.loop.remove_reader(self.socket.fileno())
-                self.reactor.loop.call_later(ACCEPT_PAUSE_S, self.listen_again)
+                self.pause(ACCEPT_PAUSE_S)
                 return
-            self.accept(sock, plain_address(str(address[0])), int(address[1]))
+            host, port = plain_address(str(address[0])), int(address[1])
+            if self.is_proxy(host):
+                self.await_header(sock, host, port)
+            else:
+                self.accept(sock, host, port)
+
+    def pause(self, pause_s: float) -> None:
+        """Accept nothing for a while: the kernel keeps what comes."""
+        if self.socket is not None:
+            self.reactor.loop.remove_reader(self.socket.fileno())
+            self.reactor.loop.call_later(pause_s, self.listen_again)
 
     def listen_again(self) -> None:
         """Try to accept once more."""
         if self.socket is not None:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
-    def accept(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve a new connection, unless a limit is reached."""
+    def await_header(self, sock: socket.socket, host: str, port: int) -> None:
+        """Serve a proxy's connection once it has said whose it is."""
+
+        def found(client: tuple[str, int] | None) -> None:
+            if client is None:
+                self.accept(sock, host, port)
+            else:
+                self.accept(sock, *client, proxied=True)
+            self.reactor.turn()
+
+        def failed(reason: str) -> None:
+            self.refuse(host, port, reason)
+
+        self.headers.wait(sock, self.handshake_s, found, failed)
+
+    def accept(self, sock: socket.socket, host: str, port: int, proxied: bool = False) -> None:
+        """Serve a new connection, unless a limit is reached. ``host`` and ``port`` are the client,
+        which with ``proxied`` is not the peer of the socket.
+        """
         if len(self.transports) >= self.connections_max:
             self.transports.difference_update([one for one in self.transports if one.closed])
         if len(self.transports) >= self.connections_max:
@@ -158,10 +217,17 @@ class Listener:
         self.gate.enter(number, host)
         if self.introduction is not None:
             context.introductions[number] = self.introduction
-        if self.tls is None:
-            self.keep(Transport(self.reactor, sock, connection))
+        relayed = self.relays and self.relays.place(
+            sock, (host, port), connection, peer, self.fail_handshake
+        )
+        if relayed:
+            self.keep(relayed)
             return
-        transport = TlsTransport(self.reactor, sock, connection, peer)
+        seen = seen_from(sock, (host, port)) if proxied else sock
+        if self.tls is None:
+            self.keep(Transport(self.reactor, seen, connection))
+            return
+        transport = TlsTransport(self.reactor, seen, connection, peer)
         self.keep(transport)
         task = self.reactor.loop.create_task(self.encrypt(sock, transport))
         self.handshakes.add(task)
@@ -193,17 +259,24 @@ class Listener:
             if tls is not self.tls:
                 transport.lost()
         except (OSError, asyncio.CancelledError) as error:
-            number, host = transport.connection.number, transport.peer.host
+            if isinstance(error, asyncio.CancelledError):
+                transport.lost()
+                return
             reason = "it took too long" if isinstance(error, TimeoutError) else str(error)
-            log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
-            if self.audit.active and not isinstance(error, asyncio.CancelledError):
-                self.audit.tell(
-                    "connection.refused",
-                    peer=transport.peer,
-                    allowed=False,
-                    reason=f"TLS handshake failed: {reason}",
-                )
-            transport.lost()
+            self.fail_handshake(transport, reason)
+
+    def fail_handshake(self, transport: Transport, reason: str) -> None:
+        """Drop a connection that gets no TLS."""
+        number, host = transport.connection.number, transport.peer.host
+        log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
+        if self.audit.active:
+            self.audit.tell(
+                "connection.refused",
+                peer=transport.peer,
+                allowed=False,
+                reason=f"TLS handshake failed: {reason}",
+            )
+        transport.lost()
 
 
 def is_loopback(host: str) -> bool:

@@ -31,7 +31,6 @@ from headrace.server.net.der_certificates import (
     revoked,
 )
 from headrace.server.net.tls import TlsError
-from headrace.server.net.tls_transport import TlsTransport
 from headrace.server.net.transport import clock_ms
 
 if TYPE_CHECKING:
@@ -124,13 +123,13 @@ class Revocation:
             if not self._again:
                 return
 
-    def _end_withdrawn(self, chains: dict[TlsTransport, Chain], trusted: set[Authority]) -> None:
+    def _end_withdrawn(self, chains: dict[Transport, Chain], trusted: set[Authority]) -> None:
         for transport, chain in chains.items():
             if not chain.is_vouched(trusted):
                 reason = "an authority of the client's certificate is no longer trusted"
                 self._end(transport, "authority.withdrawn", reason)
 
-    def _end_revoked(self, chains: dict[TlsTransport, Chain], found: set[Issued]) -> None:
+    def _end_revoked(self, chains: dict[Transport, Chain], found: set[Issued]) -> None:
         for transport, chain in chains.items():
             each_issued = chain.issued()
             bad = next((each for each in each_issued if each in found), None)
@@ -156,18 +155,15 @@ class Revocation:
         if some:
             self._turn()
 
-    def _encrypted(self) -> list[TlsTransport]:
+    def _encrypted(self) -> list[Transport]:
         """Return the open connections with a client certificate."""
         return [
             one
             for one in self._transports
-            if isinstance(one, TlsTransport)
-            and not one.closing
-            and one.peer is not None
-            and one.peer.certificate
+            if not one.closing and one.peer is not None and one.peer.certificate
         ]
 
-    def _end(self, transport: TlsTransport, what: str, reason: str, **facts: object) -> None:
+    def _end(self, transport: Transport, what: str, reason: str, **facts: object) -> None:
         if transport.closing:
             return
         connection = transport.connection
@@ -188,7 +184,7 @@ class Revocation:
             connection.force_close(reason)
 
 
-def certified(transport: TlsTransport) -> Chain | None:
+def certified(transport: Transport) -> Chain | None:
     """Return the chain of a client's certificate, if it can be read."""
     chain = chain_of(transport.stream.get_extra_info("ssl_object"))
     try:

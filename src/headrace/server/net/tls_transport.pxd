@@ -3,6 +3,5 @@ from headrace.protocol.endpoint cimport Endpoint
 from headrace.server.net.transport cimport Reactor, Transport
 
 cdef class TlsTransport(Transport):
-    cdef public object peer
-    cdef public object stream
     cdef public bint full
+    cdef public bint gone

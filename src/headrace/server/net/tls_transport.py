@@ -19,10 +19,10 @@ class TlsTransport(Transport):
 
     def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint, peer: Any = None) -> None:
         """``peer`` gets the client's certificate once it is verified."""
-        self.peer = peer
-        self.stream: Any = None  # asyncio's transport, once the TLS handshake is over.
         self.full = False  # asyncio's buffer is above its high-water mark.
+        self.gone = False  # Lost while it was frozen.
         Transport.__init__(self, reactor, sock, connection)
+        self.peer = peer
 
     def connection_made(self, stream: Any) -> None:
         """asyncio: TLS is up."""
@@ -41,7 +41,7 @@ class TlsTransport(Transport):
         if self.rest is not None:
             data = self.rest + data
             self.keep_rest(None)
-        if self.due:  # It had read that already.
+        if self.due or self.frozen:  # It had read that already.
             self.keep_rest(data)
             return
         self.take(bytearray(data), len(data))
@@ -49,11 +49,17 @@ class TlsTransport(Transport):
 
     def eof_received(self) -> bool:
         """asyncio: the peer sends no more."""
+        if self.frozen:
+            self.gone = True
+            return False
         self.lost()
         return False
 
     def connection_lost(self, error: BaseException | None) -> None:
         """asyncio: the socket is gone."""
+        if self.frozen and not self.closed:
+            self.gone = True
+            return
         self.lost()
         self.reactor.turn()
 
@@ -69,7 +75,7 @@ class TlsTransport(Transport):
     def resume_reading(self) -> None:
         if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
             return
-        if (self.holds or self.barred) and not self.closing:
+        if self.frozen or ((self.holds or self.barred) and not self.closing):
             return
         if self.due:
             self.call_turn()
@@ -87,6 +93,9 @@ class TlsTransport(Transport):
         connection = self.connection
         if self.stream is None or self.closed:
             return False
+        if self.frozen:
+            self.send_unfinished()
+            return False
         if connection.held_until != 0 and connection.is_held():
             self.wait_for_store()
             return False
@@ -96,13 +105,30 @@ class TlsTransport(Transport):
             self.stream.write(bytes(source[lo:hi]))
             self.quiet_ticks = 0
             connection.advance(hi - lo)
-        if connection.pending():
+        self.inside = connection.pending() > 0
+        if self.inside:
             return False
         if self.closing:
             self.finish_close()
         elif self.watching:
             self.reactor.loop.call_soon(self.on_writable)
         return True
+
+    def send_piece(self, piece: memoryview) -> int:
+        if self.full:
+            return 0
+        if self.gone or self.stream.is_closing():
+            self.unfinished = 0
+            return 0
+        self.stream.write(bytes(piece))
+        return len(piece)
+
+    def thaw(self) -> None:
+        if self.gone:
+            self.frozen = False
+            self.lost()
+            return
+        Transport.thaw(self)
 
     def start_writing(self) -> None:
         if not self.full and not self.closed:

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.messages.confirm_line cimport ConfirmLine
 from headrace.model.queue.queue cimport Queue
 from headrace.model.counters cimport Counters
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
+from headrace.server.net.watched cimport Watched
 from headrace.wire.memory cimport copy, cut
 
 cdef int SENDS_PER_TURN
 
 cdef class Reactor:
     cdef public object loop
+    cdef public object sockets
     cdef public BufferPool pool
     cdef public Counters counters
     cdef public Py_ssize_t read_size
     cdef public bytearray buffer
     cdef public object view
     cdef public list stores
+    cdef public list lines
     cdef public list held
+    cdef public list links
     cdef public object alarms
     cdef public bint alarmed
     cdef public dict blocked
@@ -25,20 +30,21 @@ cdef class Reactor:
     cdef public object clock
     cdef public object stopwatch
 
-    @cython.locals(dirty=list, waking=list, connection=Endpoint)
+    @cython.locals(dirty=list, waking=list, connection=Endpoint, line=ConfirmLine)
     cpdef turn(self)
+    @cython.locals(link=Watched)
+    cpdef flush_links(self)
     @cython.locals(used=Py_ssize_t)
     cdef count(self)
     cpdef look_at_held(self)
 
-cdef class Transport:
+cdef class Transport(Watched):
     cdef public Reactor reactor
     cdef public object sock
-    cdef public int fd
     cdef public Endpoint connection
+    cdef public object peer
+    cdef public object stream
     cdef public bytes rest
-    cdef public bint reading
-    cdef public bint writing
     cdef public bint held
     cdef public bint watching
     cdef public bint paced
@@ -49,6 +55,9 @@ cdef class Transport:
     cdef public int holds
     cdef public bint due
     cdef public bint called
+    cdef public bint inside
+    cdef public bint frozen
+    cdef public Py_ssize_t unfinished
     cdef public bint closing
     cdef public bint closed
     cdef public Queue pace_queue
@@ -65,6 +74,7 @@ cdef class Transport:
 
     cpdef resume_reading(self)
     cpdef pause_reading(self)
+    cpdef str name(self)
     @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
@@ -101,6 +111,12 @@ cdef class Transport:
     cpdef watch_output(self)
     @cython.locals(connection=Endpoint)
     cpdef write_more(self)
+    cpdef freeze(self)
+    cpdef thaw(self)
+    @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
+    cpdef send_unfinished(self)
+    cpdef Py_ssize_t send_piece(self, object piece) except -1
+    cpdef tick_frozen(self)
     cpdef close_soon(self)
     cpdef finish_close(self)
     cpdef end_stream(self)

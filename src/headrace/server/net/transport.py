@@ -9,7 +9,7 @@ the one buffer of its event loop, and the output of a turn leaves in one send.
 import logging
 import socket
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
@@ -18,7 +18,11 @@ if not cython.compiled:
     from headrace.model.queue.queue import Queue
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
+    from headrace.server.net.watched import Watched
     from headrace.wire.memory import copy, cut
+
+if TYPE_CHECKING:
+    from headrace.gateway.messages.confirm_line import ConfirmLine
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +35,27 @@ SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves 
 PATIENCE_READS = 16  # With publishes, by who was told to wait and has deliveries to settle.
 
 
+class Sockets(Protocol):
+    """Watches sockets."""
+
+    def change(self, watched: Watched) -> None:
+        """Call ``read`` and ``write_more`` as ``reading`` and ``writing`` say from now on."""
+
+
 class Reactor:
     """State that the transports of one event loop share."""
 
     def __init__(
-        self, loop: Any, pool: BufferPool, counters: Counters, read_size: int, frame_max: int
+        self,
+        loop: Any,
+        sockets: Sockets,
+        pool: BufferPool,
+        counters: Counters,
+        read_size: int,
+        frame_max: int,
     ) -> None:
         self.loop = loop
+        self.sockets = sockets
         self.pool = pool
         self.counters = counters
         self.read_size = read_size
@@ -46,6 +64,8 @@ class Reactor:
         self.view = memoryview(self.buffer)
         self.held: list[Any] = []  # Transports that wait for a store before they send.
         self.stores: list[Any] = []
+        self.lines: list[ConfirmLine] = []  # Answers that wait for these stores.
+        self.links: list[Watched] = []  # Streams that carry many connections each.
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.
         self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
@@ -60,6 +80,9 @@ class Reactor:
             self.counters.waking = []
             for stream in waking:
                 stream.drain()
+        for line in self.lines:
+            if line.waiting:
+                line.release_consumed()
         # A connection lost while sending gives others something to send.
         while self.pool.dirty or self.pool.finished:
             self.pool.finish()
@@ -70,10 +93,16 @@ class Reactor:
                 transport = connection.transport
                 if transport is not None:
                     transport.flush()
+        self.flush_links()
         self.count()
         for store in self.stores:
             store.start_write()
         self.pool.step += 1
+
+    def flush_links(self) -> None:
+        """Send what connections have given to the streams that carry them."""
+        for link in self.links:
+            link.flush()
 
     def count(self) -> None:
         """Update the counters with the bytes of outputs and inputs."""
@@ -89,6 +118,7 @@ class Reactor:
         for transport in held:
             transport.held = False
             transport.flush()
+        self.flush_links()
 
 
 def clock_ms() -> int:
@@ -96,17 +126,17 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Transport:
+class Transport(Watched):
     """One plain TCP connection."""
 
     def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint) -> None:
+        Watched.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
-        self.fd = sock.fileno()
         self.connection = connection
+        self.peer: Any = None  # Gets the client's certificate once it is verified.
+        self.stream: Any = None  # Knows of the encryption by ``get_extra_info``, once it is up.
         self.rest: bytes | None = None
-        self.reading = False
-        self.writing = False
         self.held = False  # Waiting until what it has to send may leave.
         self.watching = False  # Wake up when the socket takes more, even with nothing to send.
         self.paced = False
@@ -117,6 +147,9 @@ class Transport:
         self.holds = 0  # Who else wants nothing more to be read for now.
         self.due = False  # What it read is not handled to its end: others have their turns first.
         self.called = False  # The loop is to begin its next turn.
+        self.inside = False  # What was sent last may end inside a frame.
+        self.frozen = False  # Between freeze() and thaw().
+        self.unfinished = 0  # Octets of output that may leave while it is frozen.
         self.closing = False
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
@@ -134,39 +167,38 @@ class Transport:
         connection.stopwatch = reactor.stopwatch
         self.resume_reading()
 
+    def name(self) -> str:
+        return f"connection {self.connection.number}"
+
     # --- Reading ------------------------------------------------------------------------------
 
     def resume_reading(self) -> None:
         """Watch the socket for input."""
-        if self.reading or self.closed or self.paced or self.stalled:
+        if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
         if (not self.holds and not self.barred) or self.closing:
             if self.due:
                 self.call_turn()
                 return
             self.reading = True
-            self.reactor.loop.add_reader(self.fd, self.on_readable)
+            self.reactor.sockets.change(self)
 
     def pause_reading(self) -> None:
         """Stop watching the socket for input."""
         if self.reading:
             self.reading = False
-            self.reactor.loop.remove_reader(self.fd)
+            self.reactor.sockets.change(self)
 
     # The loop is given these: a C method as a value would lose its object when compiled.
 
-    def on_readable(self) -> None:
-        """The loop: the socket is readable."""
-        self.read()
-
     def on_writable(self) -> None:
-        """The loop: the socket is writable."""
+        """The loop: asyncio's transport takes more."""
         self.write_more()
 
     def on_turn(self) -> None:
         """The loop: the other connections had their turns."""
         self.called = False
-        if self.closed or not self.due or self.paced or self.stalled:
+        if self.closed or not self.due or self.paced or self.stalled or self.frozen:
             return
         if (self.holds or self.barred) and not self.closing:
             return
@@ -184,12 +216,15 @@ class Transport:
         """The loop: the wait for the publish rate is over."""
         self.meter_timer = None
         self.unhold()
-        if not self.stalled:
+        if not self.stalled and not self.frozen:
             self.take_rest()
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
         """The loop: the peer's time to read the close is over."""
+        if self.frozen:
+            self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
+            return
         self.lost()
         self.reactor.turn()
 
@@ -377,6 +412,8 @@ class Transport:
     def bar(self) -> None:
         """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
 
+        A stall of the cluster's database is not told while it is short.
+
         A connection with unsettled deliveries is read while it publishes no more, since settlements
         free memory; some publishes may have been on their way.
         """
@@ -387,10 +424,11 @@ class Transport:
         reason = reactor.alarms.reason(connection.vhost)
         if not reason:
             return
-        if not connection.blocked:
-            connection.block(reason)
+        if self not in reactor.blocked:
             reactor.blocked[self] = None
             self.patience = PATIENCE_READS
+        if not connection.blocked and not reactor.alarms.is_silent(connection.vhost):
+            connection.block(reason)
         if self.patience and connection.owes():
             self.patience -= 1
             connection.forget_publishes()  # Until it publishes again.
@@ -421,8 +459,11 @@ class Transport:
         self.send()
 
     def send(self) -> bool:
-        """Send; False when the socket is full, and then the loop calls :meth:`on_writable`."""
+        """Send; False when the socket is full, and then :meth:`write_more` follows."""
         connection = self.connection
+        if self.frozen:
+            self.send_unfinished()
+            return False
         if connection.held_until != 0 and connection.is_held():
             self.wait_for_store()
             return False
@@ -443,6 +484,7 @@ class Transport:
                 finally:
                     piece.release()  # Else the buffer could not grow.
             except (BlockingIOError, InterruptedError):
+                self.inside = True
                 self.start_writing()
                 return False
             except OSError:
@@ -451,8 +493,10 @@ class Transport:
             self.quiet_ticks = 0
             connection.advance(sent)
         if connection.pending():
+            self.inside = True
             self.start_writing()
             return False
+        self.inside = False
         if self.closing:
             self.finish_close()
         elif self.watching:
@@ -467,6 +511,7 @@ class Transport:
         try:
             sent: int = self.sock.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):
+            self.inside = True
             self.start_writing()
             return -1
         except OSError:
@@ -486,16 +531,16 @@ class Transport:
         """Watch the socket for room."""
         if not self.writing and not self.closed:
             self.writing = True
-            self.reactor.loop.add_writer(self.fd, self.on_writable)
+            self.reactor.sockets.change(self)
 
     def stop_writing(self) -> None:
         """Stop watching the socket for room."""
         if self.writing:
             self.writing = False
-            self.reactor.loop.remove_writer(self.fd)
+            self.reactor.sockets.change(self)
 
     def watch_output(self) -> None:
-        """Have :meth:`on_writable` called when the peer has read, even if all output was sent."""
+        """Have :meth:`write_more` called when the peer has read, even if all output was sent."""
         self.watching = True
         if not self.closed:
             self.start_writing()
@@ -503,6 +548,9 @@ class Transport:
     def write_more(self) -> None:
         """Send more output."""
         connection = self.connection
+        if self.frozen:
+            self.send_unfinished()
+            return
         if connection.pending() and not self.send():
             return
         if self.closed:
@@ -523,6 +571,80 @@ class Transport:
             self.stop_writing()
         self.reactor.turn()
 
+    # --- Standing still -------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Read nothing and send nothing but heartbeats until :meth:`thaw`; stay open.
+
+        Output that was on its way may end inside a frame, and it has no index of frames. So all of
+        it goes on, as what the kernel holds does, unless it waits for a store.
+        """
+        if self.frozen or self.closed:
+            return
+        self.frozen = True
+        self.unfinished = 0
+        self.pause_reading()
+        if self.inside and not self.connection.is_held():
+            self.unfinished = self.connection.written()
+        self.send_unfinished()
+
+    def thaw(self) -> None:
+        """Go on as before :meth:`freeze`; the client's silence meanwhile is not counted."""
+        if not self.frozen:
+            return
+        self.frozen = False
+        self.unfinished = 0
+        self.idle_ticks = 0
+        if self.closed:
+            return
+        self.send()
+        if self.rest is not None and self.meter_timer is None:
+            self.due = True
+        self.resume_reading()
+
+    def send_unfinished(self) -> None:
+        """Send the output that may leave a frozen connection.
+
+        An error is noticed after the thaw: the end of a connection changes its virtual host.
+        """
+        connection = self.connection
+        while self.unfinished:
+            source, lo, hi = connection.front()
+            with memoryview(source)[lo : min(hi, lo + self.unfinished)] as piece:
+                sent = self.send_piece(piece)
+            if sent <= 0:
+                break
+            self.quiet_ticks = 0
+            self.unfinished -= sent
+            self.inside = self.unfinished > 0
+            connection.advance(sent)
+        if self.unfinished == 0:
+            self.stop_writing()
+
+    def send_piece(self, piece: memoryview) -> int:
+        """Send to a frozen connection; return how many octets went."""
+        try:
+            sent: int = self.sock.send(piece)
+        except (BlockingIOError, InterruptedError):
+            self.start_writing()
+            return 0
+        except OSError:
+            self.unfinished = 0
+            return 0
+        return sent
+
+    def tick_frozen(self) -> None:
+        """Send a heartbeat when it is time, unless a frame is incomplete."""
+        self.quiet_ticks += 1
+        if (
+            self.heartbeat_ticks
+            and self.quiet_ticks * 2 >= self.heartbeat_ticks
+            and not self.inside
+        ):
+            self.unfinished = self.connection.lead_with_heartbeat()
+            self.inside = True
+            self.send_unfinished()
+
     # --- Ends -----------------------------------------------------------------------------------
 
     def close_soon(self) -> None:
@@ -541,6 +663,7 @@ class Transport:
         """Send the output and close, at the end of the current turn."""
         if not self.closed and not self.writing:
             self.send()
+            self.reactor.flush_links()
 
     def finish_close(self) -> None:
         """All output is sent: wait for the peer's close-ok, or its end of the stream.
@@ -602,6 +725,9 @@ class Transport:
     def tick(self) -> None:
         """Half a second passed: handshake limit, heartbeats both ways."""
         if self.closed:
+            return
+        if self.frozen:
+            self.tick_frozen()
             return
         if self.handshake_ticks:
             self.handshake_ticks -= 1

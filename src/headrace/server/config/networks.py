@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of addresses and networks in settings."""
+
+from __future__ import annotations
+
+import ipaddress
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def networks_of(text: str) -> tuple[Network, ...]:
+    """Return the networks of a text such as ``10.0.0.0/8, 192.0.2.7, 2001:db8::/32``.
+
+    Raises:
+        ValueError: one of them is none; the text says which.
+    """
+    return tuple(ipaddress.ip_network(one) for one in text.replace(",", " ").split())
+
+
+def contains(networks: tuple[Network, ...], host: str) -> bool:
+    """Return True if an address is in one of the networks."""
+    if not networks:
+        return False
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return any(address in network for network in networks)

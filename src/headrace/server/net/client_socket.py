@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sockets whose peer is not the client: something between them passes the client's octets on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+Address = tuple[str, int]
+
+
+class ClientAddress:
+    """The addresses of a connection whose socket another process has."""
+
+    def __init__(self, peer: Address, own: Address) -> None:
+        self._peer = peer
+        self._own = own
+
+    def fileno(self) -> int:
+        """Return -1: there is no descriptor."""
+        return -1
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def getpeername(self) -> Address:
+        """Return the address of the client."""
+        return self._peer
+
+    def getsockname(self) -> Address:
+        """Return the address that the client came to."""
+        return self._own
+
+
+class ClientSocket(ClientAddress):
+    """A socket with the address of the client behind its peer."""
+
+    def __init__(self, sock: socket.socket, peer: Address) -> None:
+        super().__init__(peer, sock.getsockname()[:2])
+        self._sock = sock
+        self.fileno = sock.fileno  # type: ignore[method-assign]
+        self.recv_into = sock.recv_into
+        self.send = sock.send
+        self.sendmsg = sock.sendmsg
+        self.shutdown = sock.shutdown
+        self.getsockopt = sock.getsockopt
+        self.close = sock.close  # type: ignore[method-assign]
+
+
+def seen_from(sock: socket.socket | ClientAddress, peer: Address) -> ClientAddress:
+    """Return what stands for a socket whose client has another address."""
+    if isinstance(sock, ClientAddress) and not isinstance(sock, ClientSocket):
+        return ClientAddress(peer, sock.getsockname())
+    return ClientSocket(sock, peer)  # type: ignore[arg-type]  # Or one that is like it.

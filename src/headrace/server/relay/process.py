@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of a relay: ``python -m headrace.server.relay.process LINK CONTROL``.
+
+Both are descriptors of Unix sockets, inherited from the broker. The process ends when the broker
+has: the sockets end then, however it ended. Signals that stop a group of processes, as a terminal
+and systemd send, are for the broker, which first closes its clients.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+from headrace.server.config.settings import Settings
+from headrace.server.net.tls import TlsError, make_context
+from headrace.server.relay.pump import Pump
+
+FILES = ("tls_cert", "tls_key", "tls_ca", "tls_crl")
+
+
+def pack_files(settings: Settings) -> bytes:
+    """Return what a relay has to know of a broker's TLS."""
+    paths = {name: getattr(settings, name) for name in FILES}
+    told = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+    return json.dumps({**told, "tls_server_names": settings.tls_server_names}).encode()
+
+
+def read_files(octets: bytes) -> ssl.SSLContext:
+    """Return the context for what :func:`pack_files` has made.
+
+    Raises:
+        ValueError: a file cannot be used.
+    """
+    told = json.loads(octets)
+    paths: dict[str, Any] = {name: Path(told[name]) for name in FILES if name in told}
+    try:
+        settings = Settings(tls_port=0, tls_server_names=told["tls_server_names"], **paths)
+        return make_context(settings)
+    except TlsError as error:
+        raise ValueError(str(error)) from None
+
+
+def main() -> None:
+    """Run until the broker has ended."""
+    logging.basicConfig(format="relay %(process)d: %(levelname)s %(message)s")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    link, control = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
+    for one in (link, control):
+        one.setblocking(False)
+    pump = Pump(link, control, read_files)
+    gc.freeze()
+    pump.run()
+    os._exit(0)  # What is left is memory and sockets.
+
+
+if __name__ == "__main__":
+    main()

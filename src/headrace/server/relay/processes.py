@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relay processes of a broker: started, given clients, and started again when they die.
+
+The broker accepts each client and sends its socket to the relay with the fewest. So limits of
+connections apply before anything else, no relay listens, and one that dies loses no client that
+waits for its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import headrace
+from headrace.server.net.client_socket import ClientAddress
+from headrace.server.net.tls import TlsError
+from headrace.server.relay.frames import (
+    CONTROL_SIZE_MAX,
+    FAILED,
+    OPEN,
+    OPEN_SECURE,
+    READY,
+    SECURED,
+    TLS_FILES,
+)
+from headrace.server.relay.link import Link, RelayedTransport
+from headrace.server.relay.process import pack_files
+from headrace.server.relay.tls_facts import RelayedTls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.security.remote_peer import RemotePeer
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.server.config.settings import Settings
+    from headrace.server.net.transport import Reactor, Transport
+
+log = logging.getLogger(__name__)
+
+START_S = 30.0  # How long relays may take to be ready.
+STOP_S = 2.0  # How long they may take to end.
+PAUSE_S = 0.1  # Before the first new start; doubled with each that follows soon,
+PAUSE_S_MAX = 10.0  # up to this.
+ALONE_S = 10.0  # Without a relay for so long, the broker serves clients itself.
+STEADY_S = 30.0  # A relay that has lived as long is started again after ``PAUSE_S``.
+SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local stream.
+
+
+class RelayError(Exception):
+    """The relays do not start; the text says why."""
+
+
+class Relay:
+    """One relay process, while it lives."""
+
+    def __init__(self, owner: RelayProcesses) -> None:
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        loop = owner.reactor.loop
+        self._owner = owner
+        link, far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            for one in (link, far_link):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SIZE)
+            inherited = (far_link.fileno(), far_control.fileno())
+            package = str(Path(headrace.__file__).parent.parent)
+            path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+            self.process = subprocess.Popen(  # noqa: S603 - its words are ours
+                [
+                    *(sys.executable, "-m", "headrace.server.relay.process"),
+                    *(str(number) for number in inherited),
+                ],
+                stdin=subprocess.DEVNULL,
+                pass_fds=inherited,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        except BaseException:
+            link.close()
+            control.close()
+            raise
+        finally:
+            far_link.close()
+            far_control.close()
+        for one in (link, control):
+            one.setblocking(False)
+        self.began_s: float = loop.time()
+        self.control = control
+        self.ready = False
+        self.ended = asyncio.Event()
+        self.clients = 0  # When it ended.
+        self.link = Link(owner.reactor, link, self._told, self._on_end)
+
+    def _told(self, kind: int, transport: RelayedTransport | None, octets: bytes) -> None:
+        if kind == READY:
+            self.ready = True
+            self._owner.look()
+        elif transport is not None and kind == FAILED:
+            transport.failed(transport, octets.decode("utf-8", "replace"))
+        elif transport is not None and kind == SECURED:
+            tls = RelayedTls(octets)
+            if tls.files != self._owner.files:
+                transport.lost()  # Its certificate may have been revoked since.
+            else:
+                transport.secured(tls, tls.getpeercert())
+
+    def _on_end(self) -> None:
+        self.clients = len(self.link.streams)
+        self.ready = False
+        self.ended.set()
+        self._owner.look()
+
+    def send(self, message: bytes, sock: socket.socket | None = None) -> bool:
+        """Send a message of control; False if it does not take it."""
+        try:
+            fds = [] if sock is None else [sock.fileno()]
+            return socket.send_fds(self.control, [message], fds) == len(message)
+        except OSError:
+            return False
+
+    async def reap(self) -> str:
+        """Wait for the end of a process whose link has ended; return how it was."""
+        self.control.close()
+        try:
+            status = await asyncio.to_thread(self.process.wait, STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = await asyncio.to_thread(self.process.wait)
+        return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+class RelayProcesses:
+    """See the module."""
+
+    def __init__(self, reactor: Reactor, count: int) -> None:
+        self.reactor = reactor
+        self.count = count
+        self.relays: list[Relay | None] = [None] * count
+        self.files = 0  # The number of the TLS files.
+        self._files = b""  # As a relay is told; empty without TLS.
+        self._tasks: list[asyncio.Task[None]] = []
+        self._all_ready = asyncio.Event()
+        self._alone_s: float | None = None  # Since when no relay is ready.
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [relay.process.pid for relay in self.relays if relay is not None]
+
+    async def start(self) -> None:
+        """Start them, and wait until all are ready.
+
+        Raises:
+            RelayError: they are not in time.
+        """
+        self._tasks = [asyncio.create_task(self._keep(at)) for at in range(self.count)]
+        try:
+            await asyncio.wait_for(self._all_ready.wait(), START_S)
+        except TimeoutError:
+            raise RelayError(f"relays: they were not ready within {START_S:.0f} s") from None
+
+    async def stop(self) -> None:
+        """Send what waits, and end them."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        found = [relay for relay in self.relays if relay is not None]
+        for relay in found:
+            relay.link.flush()
+            relay.link.lost()
+        for relay in found:
+            await relay.reap()
+
+    async def _keep(self, at: int) -> None:
+        """Run a relay; start it again when it ends."""
+        pause_s = PAUSE_S
+        while True:
+            try:
+                relay = self.relays[at] = Relay(self)
+            except OSError as error:
+                log.error("relay %d cannot be started: %s", at + 1, error)
+            else:
+                if self._files:
+                    relay.send(self._message())
+                await relay.ended.wait()
+                self.relays[at] = None
+                lived_s = self.reactor.loop.time() - relay.began_s
+                pause_s = PAUSE_S if lived_s >= STEADY_S else pause_s
+                how = await relay.reap()
+                log.error(
+                    "relay %d (process %d) ended with %s; its %d clients were disconnected, and a "
+                    "new one is started in %.1f s",
+                    *(at + 1, relay.process.pid, how, relay.clients, pause_s),
+                )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def look(self) -> None:
+        """A relay is ready, or has ended."""
+        ready = self._ready()
+        if len(ready) == self.count:
+            self._all_ready.set()
+        if ready:
+            self._alone_s = None
+        elif self._alone_s is None:
+            self._alone_s = self.reactor.loop.time()
+
+    def _ready(self) -> list[Relay]:
+        return [relay for relay in self.relays if relay is not None and relay.ready]
+
+    # --- TLS ----------------------------------------------------------------------------------
+
+    def use_files(self, settings: Settings) -> None:
+        """Have what is accepted from now on secured with these files.
+
+        Raises:
+            TlsError: there are too many.
+        """
+        self._files = pack_files(settings)
+        self.files += 1
+        if len(self._files) >= CONTROL_SIZE_MAX:
+            raise TlsError("tls_server_names: too long for relays")
+        for relay in self.relays:
+            if relay is not None and not relay.send(self._message()):
+                relay.process.kill()  # It would go on with the old ones.
+
+    def _message(self) -> bytes:
+        return TLS_FILES + self._files
+
+    # --- Clients ------------------------------------------------------------------------------
+
+    def is_waited_for(self) -> bool:
+        """Return True while no relay is ready, for ``ALONE_S`` at most."""
+        alone_s = self._alone_s
+        return alone_s is not None and self.reactor.loop.time() < alone_s + ALONE_S
+
+    def place(
+        self,
+        sock: socket.socket,
+        address: tuple[str, int],
+        connection: Endpoint,
+        peer: RemotePeer,
+        failed: Callable[[Transport, str], None],
+    ) -> RelayedTransport | None:
+        """Give a client's socket to a relay; return its transport, or None if no relay takes it.
+
+        ``address`` is the client's; ``failed`` is told why there is no TLS, if the peer is to be
+        encrypted.
+        """
+        ready = sorted(self._ready(), key=lambda relay: len(relay.link.streams))
+        kind = OPEN_SECURE if peer.encrypted else OPEN
+        message = kind + connection.number.to_bytes(4, "big") + self.files.to_bytes(4, "big")
+        for relay in ready:
+            if relay.send(message, sock):
+                own = cast("tuple[str, int]", sock.getsockname()[:2])
+                sock.close()
+                found = RelayedTransport(relay.link, ClientAddress(address, own), connection, peer)
+                found.failed = failed
+                return found
+        return None

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a relay process tells the broker of a client's TLS."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, cast
+
+from headrace.server.net.der_certificates import chain_of
+from headrace.server.relay.frames import FACTS_MAX
+
+if TYPE_CHECKING:
+    import ssl
+
+    from headrace.gateway.security.remote_peer import Certificate
+
+
+def pack(sock: ssl.SSLSocket, files: int) -> bytes:
+    """Return the facts of a connection whose handshake is over.
+
+    Raises:
+        ValueError: the client's certificates are too long.
+    """
+    chain = chain_of(sock)
+    told = {
+        "files": files,
+        "version": sock.version(),
+        "cipher": sock.cipher(),
+        "certificate": sock.getpeercert(),
+        "verified": [base64.b64encode(each).decode() for each in chain.verified],
+        "sent": [base64.b64encode(each).decode() for each in chain.sent],
+    }
+    octets = json.dumps(told).encode()
+    if len(octets) > FACTS_MAX:
+        raise ValueError(f"its certificates take more than {FACTS_MAX} bytes")
+    return octets
+
+
+class RelayedTls:
+    """Stands for the TLS of a connection whose socket a relay process has."""
+
+    def __init__(self, octets: bytes) -> None:
+        """``octets`` are what :func:`pack` has made."""
+        told = json.loads(octets)
+        self.files: int = told["files"]
+        self._version: str | None = told["version"]
+        self._cipher: list[object] | None = told["cipher"]
+        certificate = cast("Certificate | None", tuples(told["certificate"]))
+        self._certificate = certificate or None
+        self._verified = [base64.b64decode(each) for each in told["verified"]]
+        self._sent = [base64.b64decode(each) for each in told["sent"]]
+
+    def get_extra_info(self, name: str) -> object:
+        """Return what asyncio's transports have under a name."""
+        return {"ssl_object": self, "peercert": self._certificate}.get(name)
+
+    def version(self) -> str | None:
+        """Return the version of TLS."""
+        return self._version
+
+    def cipher(self) -> list[object] | None:
+        """Return the cipher's name, the version that defined it, and its secret bits."""
+        return self._cipher
+
+    def getpeercert(self, binary_form: bool = False) -> Certificate | bytes | None:
+        """Return the client's certificate, or with ``binary_form`` its DER."""
+        if binary_form:
+            return self._sent[0] if self._sent else None
+        return self._certificate
+
+    def get_verified_chain(self) -> list[bytes]:
+        """Return the DER of the client's certificate and of the authorities above it."""
+        return self._verified
+
+    def get_unverified_chain(self) -> list[bytes]:
+        """Return the DER of what the client sent."""
+        return self._sent
+
+
+def tuples(value: object) -> object:
+    """Return a value of JSON with tuples for its lists, as :mod:`ssl` has them."""
+    if isinstance(value, list):
+        return tuple([tuples(one) for one in cast("list[object]", value)])
+    if isinstance(value, dict):
+        return {key: tuples(one) for key, one in cast("dict[str, object]", value).items()}
+    return value
