@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of segments in the object store, kept in files here while they are read.
+
+A block that is not here is asked for, and the read ends with :class:`NotHere`. A thread fetches the
+block and the three behind it; then the stream's readers are woken and read again. Segments that
+were read longest ago leave when there is more than ``size_max``. What a file holds is not durable:
+a start removes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.store.offload.sidecar import Places, Sidecar, SidecarError
+
+if TYPE_CHECKING:
+    from headrace.store.disk import Disk
+    from headrace.store.offload.object_store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+BLOCK = 4 << 20  # Bytes.
+READ_AHEAD = 3  # Blocks fetched behind one that is read.
+PLACES_MAX = 32  # Segments whose places of records are in memory.
+SUFFIX = ".cache"
+PAUSES_S = (0.1, 0.5, 2, 5, 15)  # Before a fetch is tried again; the last one for good.
+
+Post = Callable[[Callable[[], None]], None]
+
+
+class NotHere(Exception):  # It is no error: the block is on its way.
+    """A block is being fetched; read again once the readers are woken."""
+
+
+class OffloadedSegment:
+    """A segment in the object store, as its stream reads it."""
+
+    def __init__(
+        self,
+        cache: BlockCache | None,
+        disk: Disk,
+        name: str,
+        path: str,
+        sidecar: Sidecar,
+        size: int,
+        groups: int,
+        arrived: Callable[[], None] | None = None,
+    ) -> None:
+        """``name`` is the object's, ``path`` the segment's file that left; ``arrived`` is called
+        when blocks were fetched. Without a cache nothing can be read.
+        """
+        self.cache = cache
+        self.disk = disk
+        self.name = name
+        self.path = path + SUFFIX
+        self.sidecar = sidecar
+        self.size = size
+        self.groups = groups
+        self.arrived = arrived
+        self.handle = -1
+        self.present: set[int] = set()  # Blocks.
+        self.pending: set[int] = set()
+        self.lost: set[int] = set()  # Blocks that the store does not have.
+        self.gone = False  # Retention removed the segment.
+
+    def read(self, size: int, place: int) -> bytes:
+        """Return bytes of the segment; fewer where the store has lost some.
+
+        Raises:
+            NotHere: they are being fetched.
+            OSError: the file of the cache cannot be read.
+        """
+        size = min(size, self.size - place)
+        if self.cache is None or size <= 0:
+            return b""
+        first, last = place // BLOCK, (place + size - 1) // BLOCK
+        for block in range(first, last + 1):
+            if block in self.lost:
+                size = max(0, block * BLOCK - place)
+                last = block - 1
+                break
+        missing = [block for block in range(first, last + 1) if block not in self.present]
+        if missing:
+            self.cache.fetch(self, range(missing[0], last + 1 + READ_AHEAD))
+            raise NotHere
+        if size == 0:
+            return b""
+        self.cache.use(self, last)
+        if self.handle < 0:
+            self.handle = self.disk.open(self.path)
+        return self.disk.read(self.handle, size, place)
+
+    def places(self) -> Places | None:
+        """Return where the records are; None where the sidecar is damaged."""
+        try:
+            if self.cache is None:
+                return Places(self.sidecar, self.groups)
+            return self.cache.places(self)
+        except (OSError, SidecarError) as error:
+            log.error("damaged: %s", error)
+            return None
+
+    def find(self, column: int, least: int) -> tuple[int, int]:
+        """Return offset and place of a record; see :meth:`Places.find`."""
+        places = self.places()
+        try:
+            return (-1, -1) if places is None else places.find(column, least)
+        except (OSError, SidecarError) as error:
+            log.error("damaged: %s", error)
+            return -1, -1
+
+    def at(self, place: int) -> tuple[int, int]:
+        """Return offset and place of the record at a place; see :meth:`Places.at`."""
+        places = self.places()
+        try:
+            return (-1, -1) if places is None else places.at(place)
+        except (OSError, SidecarError) as error:
+            log.error("damaged: %s", error)
+            return -1, -1
+
+    def close(self) -> None:
+        """Close the file of the cache."""
+        if self.handle >= 0:
+            self.disk.close(self.handle)
+            self.handle = -1
+
+    def leave(self) -> None:
+        """Remove the file of the cache; later reads fetch again."""
+        self.close()
+        self.present.clear()
+        try:
+            self.disk.remove(self.path)
+        except OSError as error:
+            log.warning("%s is not removed: %s", self.path, error)
+
+
+class BlockCache:
+    """The blocks of all streams of a broker; used on the loop's thread."""
+
+    def __init__(self, store: ObjectStore, *, size_max: int, threads: Executor, post: Post) -> None:
+        """``post`` calls a function on the loop's thread, soon."""
+        self.store = store
+        self.size_max = size_max
+        self.threads = threads
+        self.post = post
+        self.size = 0  # Bytes of all blocks that are here.
+        self.used: OrderedDict[OffloadedSegment, None] = OrderedDict()  # The latest last.
+        self.known: OrderedDict[OffloadedSegment, Places] = OrderedDict()
+        self.stopping = threading.Event()
+        self.trouble = ""  # What the store said when it did not answer.
+
+    def fetch(self, segment: OffloadedSegment, blocks: range) -> None:
+        """Ask for those blocks that are neither here nor on their way."""
+        for block in blocks:
+            known = segment.present | segment.pending | segment.lost
+            wanted = block not in known and not segment.gone and not self.stopping.is_set()
+            if wanted and block * BLOCK < segment.size:
+                segment.pending.add(block)
+                self.threads.submit(self.run, segment, block)
+
+    def use(self, segment: OffloadedSegment, block: int) -> None:
+        """Note that a segment is read, and stay ahead of its reader."""
+        if segment in self.used:
+            self.used.move_to_end(segment)
+        self.fetch(segment, range(block + 1, block + 1 + READ_AHEAD))
+
+    def places(self, segment: OffloadedSegment) -> Places:
+        """Return where the records of a segment are, from memory or its sidecar."""
+        places = self.known.pop(segment, None)
+        if places is None:
+            places = Places(segment.sidecar, segment.groups)
+        self.known[segment] = places
+        while len(self.known) > PLACES_MAX:
+            self.known.popitem(last=False)
+        return places
+
+    def run(self, segment: OffloadedSegment, block: int) -> None:
+        """Fetch a block; on a thread. It is tried until it is there, lost, or not wanted."""
+        lo = block * BLOCK
+        hi = min(lo + BLOCK, segment.size)
+        tries = 0
+        while not self.stopping.is_set() and not segment.gone:
+            try:
+                octets = self.store.read(segment.name, lo, hi)
+            except FileNotFoundError:
+                octets = b""
+            except OSError as error:
+                self.note(error.strerror or str(error))
+                self.stopping.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+                tries += 1
+                continue
+            try:
+                if len(octets) == hi - lo:
+                    self.keep(segment, lo, octets)
+            except OSError as error:  # The disk may be full.
+                self.note(f"{segment.path}: {error.strerror or error}")
+                self.post(partial(self.evict, 0, segment))
+                self.stopping.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+                tries += 1
+                continue
+            self.note("")
+            self.post(partial(self.arrive, segment, block, len(octets)))
+            return
+        self.post(partial(self.give_up, segment, block))
+
+    def keep(self, segment: OffloadedSegment, place: int, octets: bytes) -> None:
+        """Write a block to the file of the cache; on a thread."""
+        handle = segment.disk.open(segment.path, create=True)
+        try:
+            segment.disk.write(handle, [octets], place)
+        finally:
+            segment.disk.close(handle)
+
+    def note(self, trouble: str) -> None:
+        """Log that blocks cannot be had, or can be had again; once each."""
+        if trouble and not self.trouble:
+            log.error("readers of old offsets wait for the stream store: %s", trouble)
+        elif self.trouble and not trouble:
+            log.warning("readers of old offsets are served again")
+        self.trouble = trouble
+
+    def arrive(self, segment: OffloadedSegment, block: int, size: int) -> None:
+        """Note a block that was fetched, and wake the readers of its stream."""
+        segment.pending.discard(block)
+        if segment.gone:
+            self.forget(segment)
+            return
+        wanted = min(BLOCK, segment.size - block * BLOCK)
+        if size != wanted:
+            log.error(
+                "damaged: the stream store has %d of %d bytes of %s at byte %d: they are left out",
+                *(size, wanted, segment.name, block * BLOCK),
+            )
+            segment.lost.add(block)
+        else:
+            segment.present.add(block)
+            self.size += size
+            self.used[segment] = None
+            self.used.move_to_end(segment)
+            self.evict(self.size_max, segment)
+        if segment.arrived is not None:
+            segment.arrived()
+
+    def give_up(self, segment: OffloadedSegment, block: int) -> None:
+        """Note a block that is not wanted any more."""
+        segment.pending.discard(block)
+        if segment.gone:
+            self.forget(segment)
+
+    def evict(self, size_max: int, but: OffloadedSegment) -> None:
+        """Let segments leave that were read longest ago, except one."""
+        for segment in list(self.used):
+            if self.size <= size_max:
+                return
+            if segment is not but and not segment.pending:
+                self.remove(segment)
+
+    def remove(self, segment: OffloadedSegment) -> None:
+        """Let the blocks of a segment leave."""
+        if self.used.pop(segment, segment) is None:
+            blocks = segment.present
+            self.size -= sum(min(BLOCK, segment.size - block * BLOCK) for block in blocks)
+        segment.leave()
+
+    def forget(self, segment: OffloadedSegment) -> None:
+        """Remove what is here of a segment that retention removed."""
+        segment.gone = True
+        self.known.pop(segment, None)
+        if not segment.pending:  # Otherwise when the last of them has ended.
+            self.remove(segment)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An object store, as much of it as segments need, and the adapter for S3, GCS and Azure.
+
+Credentials come from the environment, as the tools of each store have them (``AWS_ACCESS_KEY_ID``,
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error tells them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from headrace import extras
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ObjectStore as Obstore
+
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "https", "http", "file")
+TIMEOUT_S = 30  # Of one request.
+RETRY_S = 10  # How long one call is repeated by itself; callers go on after that.
+
+
+class ObjectStore(Protocol):
+    """Objects by name. Each call raises OSError when the store does not answer, or refuses."""
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write an object, replacing one of that name; it is durable then."""
+
+    def put_new(self, name: str, octets: bytes) -> bool:
+        """Write an object unless there is one of that name; return whether it was written."""
+
+    def size(self, name: str) -> int:
+        """Return the bytes of an object; -1 if there is none."""
+
+    def read(self, name: str, lo: int, hi: int) -> bytes:
+        """Return a range of an object, fewer bytes at its end.
+
+        Raises:
+            FileNotFoundError: there is none of that name.
+        """
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of all objects below a prefix, which ends at a slash."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; one that is missing is no error."""
+
+
+class RemoteStore:
+    """The store behind a URL, by the package obstore."""
+
+    def __init__(self, url: str) -> None:
+        """``url`` is ``s3://bucket/prefix``, ``gs://…``, ``az://…`` or ``file:///directory``.
+
+        Raises:
+            PackageMissing: obstore is not installed.
+            ValueError: the URL names no store.
+        """
+        extras.need("obstore")
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+        from obstore.store import from_url
+
+        scheme = url.partition("://")[0]
+        if scheme not in SCHEMES or "://" not in url:
+            raise ValueError(f"{scheme}: is no scheme of an object store; try s3://bucket/prefix")
+        self._calls = obstore
+        self._exists = AlreadyExistsError
+        self._missing = (NotFoundError, FileNotFoundError)
+        self._errors = (BaseError, OSError)
+        options: ClientConfig = {"timeout": timedelta(seconds=TIMEOUT_S), "allow_http": True}
+        retries: RetryConfig = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)}
+        try:
+            if scheme == "file":
+                self._store: Obstore = from_url(url, mkdir=True)
+            else:
+                self._store = from_url(url, client_options=options, retry_config=retries)
+        except BaseError as error:
+            raise ValueError(first_line(error)) from None
+        #: A directory's files are not synced by obstore.
+        self._directory = url.removeprefix("file://") if scheme == "file" else ""
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        """See :class:`ObjectStore`."""
+        try:
+            self._calls.put(self._store, name, iter(pieces))
+            if self._directory:
+                self._sync(name)
+        except self._errors as error:
+            raise translated(error) from None
+
+    def _sync(self, name: str) -> None:
+        path = os.path.join(self._directory, name)
+        while len(path) > len(self._directory):
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            path = os.path.dirname(path)
+
+    def put_new(self, name: str, octets: bytes) -> bool:
+        """See :class:`ObjectStore`."""
+        try:
+            self._calls.put(self._store, name, octets, mode="create", use_multipart=False)
+        except self._exists:
+            return False
+        except self._errors as error:
+            raise translated(error) from None
+        return True
+
+    def size(self, name: str) -> int:
+        """See :class:`ObjectStore`."""
+        try:
+            return self._calls.head(self._store, name)["size"]
+        except self._missing:
+            return -1
+        except self._errors as error:
+            raise translated(error) from None
+
+    def read(self, name: str, lo: int, hi: int) -> bytes:
+        """See :class:`ObjectStore`."""
+        try:
+            return bytes(self._calls.get_range(self._store, name, start=lo, end=hi))
+        except self._missing as error:
+            raise FileNotFoundError(errno.ENOENT, first_line(error)) from None
+        except self._errors as error:
+            raise translated(error) from None
+
+    def names(self, prefix: str) -> list[str]:
+        """See :class:`ObjectStore`."""
+        try:
+            pages = self._calls.list(self._store, prefix)
+            return [entry["path"] for page in pages for entry in page]
+        except self._errors as error:
+            raise translated(error) from None
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See :class:`ObjectStore`."""
+        for name in names:
+            try:
+                self._calls.delete(self._store, name)
+            except self._missing:
+                continue
+            except self._errors as error:
+                raise translated(error) from None
+
+
+def translated(error: Exception) -> OSError:
+    """Return an error of the store as one of the disk."""
+    return OSError(errno.EIO, first_line(error))
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, without the details of its source."""
+    return str(error).partition("\n")[0][:500]

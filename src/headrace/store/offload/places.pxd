@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+import cython
+from headrace.store.segment.record cimport C_MESSAGE, intact, next_intact
+from headrace.wire.memory cimport get32, get64, put32
+
+cdef enum:
+    C_GROUP_STEP = 65536
+    C_ENTRY = 12
+
+ctypedef unsigned int u32
+ctypedef unsigned long long u64
+
+@cython.final
+cdef class PlaceScan:
+    cdef u64 seed
+    cdef public list groups
+    cdef bytearray entries
+    cdef Py_ssize_t used
+    cdef u64 first_offset
+    cdef u64 first_place
+    cdef long long first_ms
+    cdef u64 offset
+    cdef u64 place
+    cdef long long ms
+
+    @cython.locals(end=Py_ssize_t, following=Py_ssize_t, length=u32)
+    cpdef Py_ssize_t take(
+        self, bytes window, Py_ssize_t at, u64 begins, bint last
+    ) except -1
+    @cython.locals(entries=bytearray)
+    cdef int note(self, u64 offset, u64 place, long long arrived_ms) except -1
+    cpdef end_group(self)
+
+@cython.locals(
+    at=Py_ssize_t, end=Py_ssize_t, offset=cython.longlong, place=cython.longlong,
+    ms=cython.longlong, step=cython.longlong, found=cython.longlong,
+    earlier_offset=cython.longlong, earlier_place=cython.longlong,
+)
+cpdef tuple find_in_group(bytes entries, int column, long long least, bint before)

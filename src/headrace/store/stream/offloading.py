@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the segments of a stream move to the object store, and what happens to each.
+
+A sealed segment moves when the segments here exceed ``local_max_length_bytes`` or are older than
+``local_max_age_ms``; the two newest stay. Its object and a sidecar are made durable first, then the
+sidecar gets its name, then the segment's file is removed. A start that finds both removes the file.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.store.disk import Disk
+from headrace.store.offload.block_cache import OffloadedSegment
+from headrace.store.offload.sidecar import Sidecar, complete, sidecar_path
+from headrace.store.offload.tier import Tier, Upload
+from headrace.store.segment.segment import file_name
+from headrace.store.segment.writer import Followed
+from headrace.store.stream.files import Removal, StreamSegment
+
+if TYPE_CHECKING:
+    from headrace.store.stream.log import DiskStreamLog
+
+log = logging.getLogger(__name__)
+
+STAY = 2  # Newest segments that never move.
+MOVING_MAX = 2  # Segments of a stream that move at a time.
+SEGMENT_OF_LIMIT = 8  # A segment is at most this part of what stays here.
+
+
+class Offloading:
+    """The moves of one stream; used on the loop's thread."""
+
+    def __init__(self, log: "DiskStreamLog", tier: Tier, stream: str) -> None:
+        """``stream``: its id, for the names of objects."""
+        self.log = log
+        self.tier = tier
+        self.stream = stream
+        self.max_length_bytes = -1
+        self.max_age_ms = -1
+        self.moving: dict[StreamSegment, Upload] = {}
+        self.ended = False
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its objects begin with."""
+        return self.tier.prefix(self.stream, self.log.secret)
+
+    def name(self, number: int) -> str:
+        """Return the name of the object of a segment."""
+        return self.prefix + file_name(number)
+
+    def look(self, now_ms: int) -> None:
+        """Begin to move what is beyond the limits."""
+        if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
+            return
+        here = [segment for segment in self.log.segments if segment.offloaded is None]
+        octets = sum(segment.end for segment in here if segment not in self.moving)
+        for k, segment in enumerate(here[:-STAY]):
+            if len(self.moving) >= MOVING_MAX:
+                return
+            if segment in self.moving:
+                continue
+            following = here[k + 1]
+            if segment.written != segment.end or following.written == 0:
+                return
+            too_long = 0 <= self.max_length_bytes < octets
+            too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
+            if not too_long and not too_old:
+                return
+            octets -= segment.end
+            self.move(segment)
+
+    def move(self, segment: StreamSegment) -> None:
+        """Upload a segment."""
+        upload = Upload(partial(self.uploaded, segment))
+        self.moving[segment] = upload
+        disk, path = self.log.files.disk, segment.path
+        name = self.name(segment.number)
+        self.tier.upload(
+            disk, name, path, self.sidecar(segment).path, segment.end, segment.seed, upload
+        )
+
+    def sidecar(self, segment: StreamSegment) -> Sidecar:
+        """Return the sidecar of a segment."""
+        return Sidecar(self.log.files.disk, sidecar_path(segment.path))
+
+    def uploaded(self, segment: StreamSegment, done: bool) -> None:
+        """Give the sidecar its name, once the object is durable."""
+        if not done or self.ended:  # What is there is written again, or deleted with the stream.
+            self.moving.pop(segment, None)
+        elif segment not in self.log.segments:
+            self.moving.pop(segment, None)
+            self.tier.delete([self.name(segment.number)])
+        else:
+            job = Move(self.sidecar(segment).path, partial(self.moved, segment))
+            self.log.journal.writer.submit(job)
+
+    def moved(self, segment: StreamSegment) -> None:
+        """Read the segment from the store from now on, and remove its file."""
+        self.moving.pop(segment, None)
+        if self.ended:
+            return
+        sidecar = self.sidecar(segment)
+        if segment not in self.log.segments:  # Retention came first.
+            self.remove(sidecar.path, self.name(segment.number))
+            return
+        segment.offloaded = self.opened(segment, sidecar, sidecar.facts().groups)
+        segment.index = None
+        self.log.files.close(segment)
+        if segment in self.log.files.open:
+            self.log.files.open.remove(segment)
+        self.log.reader.forget()
+        self.log.journal.writer.submit(Removal([segment.path], None))
+        self.look(self.log.newest_ms)
+
+    def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
+        """Return what reads a segment from the store."""
+        name, disk = self.name(segment.number), self.log.files.disk
+        cache, size = self.tier.cache, segment.end
+        return OffloadedSegment(
+            cache, disk, name, segment.path, sidecar, size, groups, self.arrived
+        )
+
+    def arrived(self) -> None:
+        """Wake the stream's readers: blocks are here."""
+        if not self.ended and self.log.arrived is not None:
+            self.log.arrived()
+
+    def dropped(self, segment: StreamSegment) -> None:
+        """Remove what the store has of a segment that retention removes."""
+        upload = self.moving.get(segment)
+        if upload is not None:
+            upload.given_up = True
+        if segment.offloaded is not None:
+            self.tier.cache.forget(segment.offloaded)
+            self.remove(self.sidecar(segment).path, self.name(segment.number))
+
+    def remove(self, sidecar: str, name: str) -> None:
+        """Remove a sidecar durably, then its object."""
+        then = partial(self.tier.delete, [name])
+        self.log.journal.writer.submit(RemoveSidecar(sidecar, then))
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self.ended = True
+        for upload in self.moving.values():
+            upload.given_up = True
+        for segment in self.log.segments:
+            if segment.offloaded is not None:
+                segment.offloaded.close()
+
+    def delete(self) -> None:
+        """The stream is deleted: delete its objects."""
+        some = bool(self.moving)
+        for segment in self.log.segments:
+            if segment.offloaded is not None:
+                some = True
+                self.tier.cache.forget(segment.offloaded)
+        self.close()
+        if some:
+            self.tier.delete_all(self.prefix)
+
+
+class Move(Followed):
+    """Gives a sidecar its name; a job of the writer."""
+
+    def __init__(self, path: str, then: Callable[[], None]) -> None:
+        self.path = path
+        self.then = then
+
+    def run(self, disk: Disk) -> None:
+        """Rename it durably; a repeated job may find it done."""
+        try:
+            complete(disk, self.path)
+        except FileNotFoundError:
+            disk.close(disk.open(self.path))
+
+    def done(self) -> None:
+        """See :class:`Followed`."""
+        self.then()
+
+
+class RemoveSidecar(Followed):
+    """Removes a sidecar durably; a job of the writer."""
+
+    def __init__(self, path: str, then: Callable[[], None]) -> None:
+        self.path = path
+        self.then = then
+
+    def run(self, disk: Disk) -> None:
+        """Remove it."""
+        disk.remove(self.path)
+        disk.sync_directory(self.path.rpartition("/")[0])
+
+    def done(self) -> None:
+        """See :class:`Followed`."""
+        self.then()
