@@ -12,13 +12,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
 
-from headrace.spark.decode.codec import Codec, Policy, TextCodec
-from headrace.spark.decode.csv import CsvCodec, Dialect
-from headrace.spark.decode.json import JsonCodec
-from headrace.spark.decode.values import NOTES_MAX
-from headrace.spark.schema.ddl import DEPTH_MAX, SchemaTextError, parse_schema
+from headrace.columns.decode.codec import Codec, Policy, TextCodec
+from headrace.columns.decode.csv import CsvCodec, Dialect
+from headrace.columns.decode.json import JsonCodec
+from headrace.columns.decode.values import NOTES_MAX
+from headrace.columns.options.options import OptionError, read_options
+from headrace.columns.read import decoded_rows
+from headrace.columns.schema.ddl import DEPTH_MAX, SchemaTextError, parse_schema
+from headrace.columns.schema.types import StructType
 
 RESCUE = Policy(unknown=True, rescue=True)
 SCHEMA = (
@@ -170,7 +172,7 @@ def test_what_finds_no_place_is_rescued_by_its_path() -> None:
     assert decoded.rescued == {0: '{"i":1.50,"r.a[0].more":{"x":null},"r.new":[1,2.0]}'}
     assert decoded.values[0].as_py() == {"i": None, "r": {"a": [{"n": 1}]}}
     assert decoded.grown is not None
-    assert decoded.grown.simpleString() == (
+    assert decoded.grown.text() == (
         "struct<i:int,r:struct<a:array<struct<n:int,more:struct<x:string>>>,new:array<double>>>"
     )
 
@@ -221,3 +223,18 @@ def test_a_schema_that_is_none_says_where(text: str, error: str) -> None:
     with pytest.raises(SchemaTextError) as caught:
         parse_schema(text)
     assert error in str(caught.value)
+
+
+def test_json_behind_the_mark_of_a_registry() -> None:
+    options = {"uri": "amqp://h/", "stream": "s", "value": "json", "jsonFraming": "registry"}
+    decoding = read_options({**options, "valueSchema": "i INT"}, streaming=True).decoding
+    assert decoding is not None
+    mark = b"\0\0\0\0\7"
+    bodies = [mark + b'{"i": 1}', b'{"i": 2}', mark, b"", mark + b"{", mark + b'{"i": 3}']
+    decoded = decoded_rows.codec(decoding, decoding.schema()).decode(bodies)
+    assert [row and row["i"] for row in decoded.values.to_pylist()] == [1, *[None] * 4, 3]
+    missing = "the mark of a schema registry is missing"
+    assert [decoded.faults[at] for at in (1, 2, 3)] == [missing] * 3
+    assert decoded.faults[4].startswith("no JSON: ")
+    with pytest.raises(OptionError, match="does not go with option 'value' being 'csv'"):
+        read_options({**options, "value": "csv", "valueSchema": "i INT"}, streaming=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.client.url import parse_url
-from headrace.spark.options.options import Edge, OptionError, Streams, read_options, write_options
-from headrace.spark.options.page import manual
-from headrace.spark.options.table import OPTIONS
-from headrace.spark.options.uri import urls
+from headrace.columns.options.options import Edge, OptionError, Streams, read_options, write_options
+from headrace.columns.options.page import manual
+from headrace.columns.options.table import OPTIONS
+from headrace.columns.options.uri import urls
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
 URI = "amqp://user:s3cret@broker:5672/vhost"
@@ -131,6 +131,8 @@ def test_a_trigger_limits_only_streaming_reads() -> None:
         ({"mandatory": "yes"}, "option 'mandatory' must be 'true' or 'false'; got 'yes'"),
         ({"stream": "orders"}, "option 'stream' is for reading only"),
         ({"topic": "x"}, "unknown option 'topic' for writing.*exchange, routingKey"),
+        ({"asyncProgressTrackingEnabled": "true"}, "could have other rows"),
+        ({"_asyncprogresstrackingoverridesinksupportcheck": "true"}, "is refused: Spark would"),
     ],
 )
 def test_a_bad_option_of_a_write_is_named(change: dict[str, str], text: str) -> None:

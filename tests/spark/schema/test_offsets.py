@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.schema.offsets import Offset, OffsetError, Range, first_of, ranges, split
+from headrace.columns.schema.offsets import Offset, OffsetError, Range, first_of, ranges, split
 
 POSITIONS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(0, 10_000), max_size=4)
 

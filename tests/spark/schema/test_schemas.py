@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -15,16 +16,17 @@ import fastavro
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headrace.client import Message
 from headrace.client.blocking import connect
-from headrace.spark.decode import avro
-from headrace.spark.decode.infer import InferenceError, grow, infer
-from headrace.spark.decode.values import loads
-from headrace.spark.options.options import OptionError, read_options
-from headrace.spark.read_schema import read_schema
-from headrace.spark.runtime.schema_log import SchemaLog, SchemaLogError
-from headrace.spark.sample import json_schema
+from headrace.columns.decode import avro
+from headrace.columns.decode.infer import InferenceError, grow, infer
+from headrace.columns.decode.values import loads
+from headrace.columns.options.options import OptionError, read_options
+from headrace.columns.read_schema import read_schema
+from headrace.columns.runtime.schema_log import SchemaLog, SchemaLogError
+from headrace.columns.sample import json_schema
+from headrace.columns.schema.types import LongType, StringType, StructField, StructType
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -33,7 +35,7 @@ READ = {"uri": "amqp://h/", "stream": "s"}
 
 
 def inferred(*texts: str) -> str:
-    return infer(map(loads, texts)).simpleString()
+    return infer(map(loads, texts)).text()
 
 
 def test_types_are_inferred_and_widened() -> None:
@@ -54,7 +56,7 @@ def test_types_are_inferred_and_widened() -> None:
 def test_a_schema_grows_at_its_end_and_changes_nothing() -> None:
     before = infer([loads('{"b": 1, "r": {"x": 1}}')])
     after = grow(before, infer([loads('{"a": 1, "b": "text", "r": {"y": 1}}')]))
-    assert after.simpleString() == "struct<b:bigint,r:struct<x:bigint,y:bigint>,a:bigint>"
+    assert after.text() == "struct<b:bigint,r:struct<x:bigint,y:bigint>,a:bigint>"
 
 
 def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
     assert log.versions() == list(range(10))
     newest = log.latest()
     assert newest is not None
-    assert sorted(newest.names) == [f"c{index}" for index in range(10)]
+    assert sorted(newest.types) == [f"c{index}" for index in range(10)]
     assert [path.name for path in log.path.iterdir() if path.suffix != ".json"] == []
     (log.path / "10.json").write_text('{"v": 2}')
     with pytest.raises(SchemaLogError, match=r"10\.json is no version of a schema"):
@@ -130,7 +132,7 @@ ROW = {
 
 def test_avro_has_sparks_types() -> None:
     codec = avro.AvroCodec(avro.read_schema(ALL_OF_AVRO))
-    assert codec.kind.simpleString() == (
+    assert codec.kind.text() == (
         "struct<i:int,l:bigint,b:binary,day:date,at:timestamp,here:timestamp_ntz,"
         "price:decimal(6,2),e:string,e2:string,u:string,t:int,x:binary,m:map<string,array<float>>,"
         "n:bigint,r:struct<k:map<string,int>>>"
@@ -216,7 +218,10 @@ def test_avro_without_a_counterpart_is_refused(text: str, error: str) -> None:
     ("options", "error"),
     [
         ({"valueSchema": "a INT"}, "'valueSchema' needs option 'value'"),
-        ({"value": "xml"}, "'value' must be 'json', 'csv', 'avro', 'string' or 'binary'"),
+        (
+            {"value": "xml"},
+            "must be 'json', 'csv', 'avro', 'protobuf', 'cbor', 'msgpack', 'string' or 'binary'",
+        ),
         ({"value": "json", "valueSchema": "a INT, b"}, "'valueSchema' has its end after"),
         ({"value": "json", "valueSchema": "{}"}, "which is for option 'value' being 'avro'"),
         ({"value": "csv", "valueSchema": "a ARRAY<INT>"}, "'a' a type with parts"),
@@ -255,7 +260,7 @@ def test_a_stream_does_not_infer_its_schema_anew_at_every_start() -> None:
 
 def test_columns_follow_from_the_options(tmp_path: Path) -> None:
     def columns(**options: str) -> list[str]:
-        return read_schema({**READ, **options}).names
+        return list(read_schema({**READ, **options}).types)
 
     plain = columns()
     assert plain[0] == "body"
@@ -270,10 +275,11 @@ def test_columns_follow_from_the_options(tmp_path: Path) -> None:
     location = str(tmp_path / "schema")
     SchemaLog(location).put("json", lambda _: StructType([StructField("kept", StringType())]))
     schema = read_schema({**READ, "value": "json", "schemaLocation": location})
-    assert schema["value"].dataType.simpleString() == "struct<kept:string>"
+    assert schema.types["value"].text() == "struct<kept:string>"
     # What is given corrects what was inferred; what was added since stays.
     given = {"value": "json", "schemaLocation": location, "valueSchema": "a INT, kept BIGINT"}
-    assert read_schema({**READ, **given})["value"].dataType.names == ["a", "kept"]  # type: ignore[attr-defined]  # A struct.
+    corrected = read_schema({**READ, **given}).types["value"]
+    assert corrected.text() == "struct<a:int,kept:bigint>"
     assert SchemaLog(location).versions() == [0, 1]
 
 
@@ -283,12 +289,14 @@ def test_a_sample_is_taken_from_both_ends(headrace_broker: LocalBroker, kind: st
     arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
     with connect(headrace_broker.url) as connection, connection.channel() as channel:
         channel.declare_queue("q", durable=True, arguments=arguments)
-        channel.publish_many([json.dumps({f"c{number}": number}) for number in range(9)], "q")
+        bodies = [json.dumps({f"c{number}": number}) for number in range(9)]
+        packed = Message(gzip.compress(bodies[0].encode()), content_encoding="gzip")
+        channel.publish_many([packed, *bodies[1:]], "q")
         options = {"uri": headrace_broker.url, kind: "q", "value": "json", "schemaSample": "4"}
-        schema = read_schema(options)["value"].dataType
+        schema = read_schema(options).types["value"]
         assert isinstance(schema, StructType)
         expected = ["c0", "c1", "c7", "c8"] if kind == "stream" else ["c0", "c1", "c2", "c3"]
-        assert schema.names == expected
+        assert list(schema.types) == expected
         if kind == "queue":
             assert channel.declare_queue("q", passive=True).message_count == 9
     with pytest.raises(OptionError, match="no schema can be inferred: there are no records"):

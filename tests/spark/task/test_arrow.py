@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from headrace.client.stream.blocks import BLOCK_OCTETS_MAX, Block
+from headrace.columns.read.arrow import RecordError
+from headrace.columns.read.arrow import batches as batches_of
+from headrace.columns.read.header_columns import ARRIVAL_HEADER
+from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, wanted
+from headrace.columns.schema.ddl import parse_schema
+from headrace.columns.schema.types import StructType
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spark.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, wanted
-from headrace.spark.schema.ddl import parse_schema
-from headrace.spark.task.arrow import RecordError
-from headrace.spark.task.arrow import batches as batches_of
-from headrace.spark.task.header_columns import ARRIVAL_HEADER
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import with_header_entry
 from headrace.wire.table import encode_entry

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import blocking
-from headrace.spark.errors import GroupInUseError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.options.options import ReadOptions, read_options
+from headrace.columns.errors import GroupInUseError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.options import ReadOptions, read_options
+from headrace.columns.read.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
+from headrace.columns.runtime import connections
 from headrace.spark.queue.planner import QueuePlanner
 from headrace.spark.queue.spooled import Spooled
-from headrace.spark.runtime import connections
-from headrace.spark.task.spool import SEGMENT_OCTETS, Spool, SpoolError, read, segments
 
 if TYPE_CHECKING:
     from pathlib import Path

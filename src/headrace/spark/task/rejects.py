@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
-from headrace.spark.runtime.connections import Purpose, patiently, requests
-from headrace.spark.task.dead_letters import DeadLetterError
+from headrace.columns.read.dead_letters import DeadLetterError
+from headrace.columns.runtime.connections import Purpose, patiently, requests
 
 if TYPE_CHECKING:
     from headrace.client import blocking
-    from headrace.spark.options.options import ReadOptions
-    from headrace.spark.schema.offsets import Range
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.schema.offsets import Range
     from headrace.untyped import Json, JsonObject
 
 NUMBERS_MAX: Final = 20_000  # Of one request.

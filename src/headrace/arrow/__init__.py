@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams and queues as Arrow, for DuckDB, Polars, pandas and every other reader of Arrow.
+
+docs/guides/arrow.md tells how it is used. Neither Spark nor Java is needed.
+"""
+
+from headrace.extras import need
+
+need("pyarrow", "numpy")
+
+from headrace.arrow.records import Records  # noqa: E402
+from headrace.arrow.sources import queue, stream  # noqa: E402
+
+__all__ = ["Records", "queue", "stream"]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records between bounds that were taken once, which any number of readers may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.columns.read.piece import read_piece
+from headrace.columns.runtime.connections import own_lane
+from headrace.columns.schema.columns import Wanted
+from headrace.columns.survey import Survey
+
+if TYPE_CHECKING:
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.schema.offsets import Range
+
+BATCH_ROWS: Final = 10_000  # Of a batch, unless told; 16 MiB of bodies end it earlier.
+BATCH_ROWS_MAX: Final = 1_000_000
+
+
+class Records:
+    """The records of streams, or the messages of a queue, as record batches of Arrow.
+
+    Everything that takes an Arrow stream by `__arrow_c_stream__` takes this. Each call reads from
+    the first record anew, over a connection of its own, and gives the same rows of a stream as
+    long as retention keeps them; a queue gives what is still in its parts. Nothing is kept between
+    reads: memory is bounded by a batch of up to `batch_rows` rows or 16 MiB of bodies, and by what
+    the client has received ahead, 16 MiB more.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        wanted: Wanted,
+        ranges: tuple[Range, ...],
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        """Made by `stream` and `queue`."""
+        self._options = options
+        self._wanted = wanted
+        self._ranges = ranges
+        self._batch_rows = batch_rows
+        rescued = "" if options.decoding is None else options.decoding.rescued
+        self._schema = wanted.arrow_schema(rescued)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{one.stream!r} {one.first} to {one.last}" for one in self._ranges)
+        return f"<Records of {names or 'nothing'}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns."""
+        return self._schema
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Return the streams, each with its first offset and the offset behind its last."""
+        return self._ranges
+
+    def select(self, *columns: str) -> Records:
+        """Return the same records with these columns only, in this order; others are not made.
+
+        KeyError when there is no such column.
+        """
+        for name in columns:
+            if name not in self._wanted.names:
+                raise KeyError(f"no column {name!r}; there are {', '.join(self._wanted.names)}")
+        if not columns:
+            raise KeyError("at least one column is needed")
+        wanted = Wanted(columns, self._wanted.value if "value" in columns else None)
+        options = self._options
+        if options.decoding is not None and not _decodes(columns, options.decoding.rescued):
+            # A body that is dropped as malformed is a missing row, whatever is selected.
+            if options.decoding.mode == "PERMISSIVE":
+                options = replace(options, decoding=None)
+            else:
+                wanted = Wanted(columns, self._wanted.value)
+        return Records(options, wanted, self._ranges, self._batch_rows)
+
+    def between(self, first: int, last: int) -> Records:
+        """Return those of the records with offsets from `first` to before `last`."""
+        ranges = tuple(
+            replace(one, first=max(first, one.first), last=min(last, one.last))
+            for one in self._ranges
+            if max(first, one.first) < min(last, one.last)
+        )
+        return Records(self._options, self._wanted, ranges, self._batch_rows)
+
+    def during(self, since: datetime | None, until: datetime | None) -> Records:
+        """Return those of the records of streams that arrived from `since` to before `until`.
+
+        None is no bound. The broker is asked for the offsets.
+        """
+        ranges = self._ranges
+        if ranges and (since is not None or until is not None):
+            survey = Survey(self._options, plain=True)
+            ranges = tuple(
+                replace(
+                    one,
+                    first=one.first if since is None else survey.offset_at(one.stream, since),
+                    last=one.last if until is None else survey.offset_at(one.stream, until),
+                )
+                for one in ranges
+            )
+        wide = Records(self._options, self._wanted, ranges, self._batch_rows)
+        found = [
+            replace(new, first=max(new.first, old.first), last=min(new.last, old.last))
+            for new, old in zip(wide.ranges, self._ranges, strict=True)
+        ]
+        kept = tuple(one for one in found if one.first < one.last)
+        return Records(self._options, self._wanted, kept, self._batch_rows)
+
+    @property
+    def is_queue(self) -> bool:
+        """Return True if these are messages of a queue."""
+        return bool(self._options.queue)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return a reader of all records, from the first."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches())
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Read all records, batch by batch."""
+        return self._batches()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an Arrow stream of all records, from the first."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the columns as Arrow has them in C."""
+        return self._schema.__arrow_c_schema__()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if not self._ranges:
+            return
+        with own_lane(self._options.uri) as lane:
+            for piece in self._ranges:
+                batches = read_piece(
+                    self._options,
+                    self._wanted,
+                    piece,
+                    browse=bool(self._options.queue),
+                    lane=lane,
+                    batch_records_max=self._batch_rows,
+                )
+                yield from batches
+
+
+def _decodes(columns: tuple[str, ...], rescued: str) -> bool:
+    """Return True if one of the columns is made of decoded bodies."""
+    return bool({"value", "_corrupt_record", "_corrupt_reason", rescued} & set(columns))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to read: the arguments that people give, as the options that a data source has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.arrow.records import BATCH_ROWS, BATCH_ROWS_MAX, Records
+from headrace.columns.browse import queue_parts
+from headrace.columns.errors import StreamMissingError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.option import Use
+from headrace.columns.options.options import read_options
+from headrace.columns.options.parse import allowed
+from headrace.columns.read_schema import read_schema
+from headrace.columns.schema.columns import wanted
+from headrace.columns.survey import stream_ranges
+
+if TYPE_CHECKING:
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.schema.offsets import Range
+
+Text = str | int | float | bool | Path
+Bound = int | str | datetime
+
+# Options of a data source that arguments say here, or that make no sense in one process.
+_ELSEWHERE: Final = frozenset(
+    {"uri", "uriFile", "uriEnv", "host", "port", "tls", "stream", "streams", "streamPattern"}
+    | {"superStream", "queue", "filter", "value", "startingOffsets", "startingTimestamp"}
+    | {"startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets"}
+    | {"endingTimestamp", "endingOffsetsByTimestamp", "minPartitions", "maxRecordsPerPartition"}
+    | {"deadLetterExchange", "deadLetterRoutingKey"}
+)
+_EDGES: Final = ("earliest", "latest")
+# The arguments of an error about an option that the caller did not write.
+_ARGUMENTS: Final = {
+    "uri": "url",
+    "stream": "name",
+    "streams": "name",
+    "queue": "name",
+    "startingOffsets": "first",
+    "startingTimestamp": "first",
+    "endingOffsets": "last",
+    "endingTimestamp": "last",
+}
+
+_OPTIONS: Final = {
+    re.sub("(?=[A-Z])", "_", name).lower(): name
+    for name in allowed(Use.BATCH)
+    if name not in _ELSEWHERE
+}
+
+
+def stream(
+    url: str | Sequence[str],
+    name: str | Sequence[str],
+    *,
+    first: Bound | None = None,
+    last: Bound | None = None,
+    since: datetime | timedelta | str | None = None,
+    filter: str | Iterable[str] | None = None,  # noqa: A002 - what everybody calls it
+    value: str | None = None,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    **options: Text,
+) -> Records:
+    """Return the records of a stream, or of several, from `first` to before `last`.
+
+    Both are an offset, a moment (with a time zone, or in ISO 8601), `earliest` or `latest`; without
+    them it is what the stream has now. `since` is a moment, or how long ago: records that arrived
+    then or later. `value` decodes bodies, and `options` are those of the data source in lower case:
+    `value_schema`, `time_zone`, `fail_on_data_loss`. OptionError says what is wrong with which;
+    StreamMissingError, ConnectFailed and AuthenticationFailed are raised at once.
+    """
+    names = [name] if isinstance(name, str) else list(name)
+    given = _given(url, value, options, "stream")
+    given["streams"] = json.dumps(names)
+    if filter is not None:
+        given["filter"] = filter if isinstance(filter, str) else json.dumps(list(filter))
+    if since is not None:
+        if first is not None:
+            raise OptionError("arguments 'first' and 'since' contradict each other: give one")
+        moment = datetime.now(UTC) - since if isinstance(since, timedelta) else since
+        first = _moment("since", moment)
+    if first is not None:
+        given |= _bound("first", "starting", first, names)
+        if "startingTimestamp" in given:  # Nothing that late is no error here, but no rows.
+            given["startingOffsetsByTimestampStrategy"] = "latest"
+    if last is not None:
+        given |= _bound("last", "ending", last, names)
+    return _records(given, partial(stream_ranges, plain=True), columns, batch_rows)
+
+
+def queue(
+    url: str | Sequence[str],
+    name: str,
+    *,
+    value: str | None = None,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    **options: Text,
+) -> Records:
+    """Return the messages that are ready in a queue, which stay there.
+
+    The rest is as of `stream`.
+    """
+    given = _given(url, value, options, "queue")
+    given["queue"] = name
+    return _records(given, queue_parts, columns, batch_rows)
+
+
+def _records(
+    given: Mapping[str, str],
+    ranges: Callable[[ReadOptions], Sequence[Range]],
+    columns: Sequence[str] | None,
+    batch_rows: int,
+) -> Records:
+    if not 1 <= batch_rows <= BATCH_ROWS_MAX:
+        raise OptionError(f"argument 'batch_rows' must be 1 to {BATCH_ROWS_MAX}; got {batch_rows}")
+    try:
+        read = read_options(given, streaming=False)
+        found = Records(
+            read, wanted(read_schema(given), read.decoding), tuple(ranges(read)), batch_rows
+        )
+    except OptionError as error:
+        raise OptionError(_as_arguments(str(error))) from None
+    except StreamMissingError as error:
+        raise StreamMissingError(_as_arguments(str(error))) from None
+    return found if columns is None else found.select(*columns)
+
+
+def _as_arguments(text: str) -> str:
+    for option, argument in _ARGUMENTS.items():
+        text = text.replace(f"option {option!r}", f"argument {argument!r}")
+    return text
+
+
+def _given(
+    url: str | Sequence[str], value: str | None, options: Mapping[str, Text], what: str
+) -> dict[str, str]:
+    given = {"uri": url if isinstance(url, str) else json.dumps(list(url))}
+    if value is not None:
+        given["value"] = value
+    for key, argument in options.items():
+        name = _OPTIONS.get(key)
+        if name is None:
+            close = "".join(f"; did you mean {one!r}?" for one in get_close_matches(key, _OPTIONS))
+            raise OptionError(
+                f"{what}() has no argument {key!r}{close}; those of its options are "
+                f"{', '.join(_OPTIONS)}"
+            )
+        given[name] = str(argument).lower() if isinstance(argument, bool) else str(argument)
+    if given.get("mode", "").upper() == "DEADLETTER":
+        raise OptionError("option 'mode' cannot be 'DEADLETTER' here: reading changes nothing")
+    return given
+
+
+def _bound(argument: str, which: str, at: Bound, names: Sequence[str]) -> dict[str, str]:
+    """Return the option that says where a read begins or ends."""
+    if isinstance(at, bool):
+        raise OptionError(f"argument {argument!r} must be an offset or a moment; got {at!r}")
+    if isinstance(at, int):
+        if at < 0:
+            raise OptionError(f"argument {argument!r} must be 0 or more; got {at}")
+        return {f"{which}Offsets": json.dumps(dict.fromkeys(names, at))}
+    if at in _EDGES:
+        return {f"{which}Offsets": str(at)}
+    return {f"{which}Timestamp": _moment(argument, at)}
+
+
+def _moment(argument: str, at: datetime | str) -> str:
+    if isinstance(at, str):
+        return at
+    if at.tzinfo is None:
+        raise OptionError(f"argument {argument!r} needs a time zone; got {at!r}")
+    return at.isoformat()

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace sql``: a query over streams, queues and archives."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import date, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+import click
+
+from headrace.cli.broker_url import broker_option, reason
+from headrace.cli.output import chosen_form, json_flag, print_tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MEMORY_MIN: Final = 64  # MiB.
+QUERY_STDIN: Final = "-"
+
+
+@click.command(short_help="Query streams, queues and archives with SQL.")
+@broker_option
+@click.option(
+    "--archive",
+    "archives",
+    multiple=True,
+    metavar="NAME=DIR",
+    help="A name for a directory of Parquet files or a Delta table. May be repeated.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json", "parquet"]),
+    help="A table, CSV, one JSON object a line, or a Parquet file, which needs --output. "
+    "[table on a terminal, csv elsewhere; by the name of --output]",
+)
+@json_flag
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file, which must not exist.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(MEMORY_MIN),
+    default=2048,
+    show_default=True,
+    metavar="MIB",
+    help="The most memory for sorts, joins and groups.",
+)
+@click.argument("query")
+def sql(
+    url: str,
+    archives: tuple[str, ...],
+    form: str | None,
+    as_json: bool,
+    output: Path | None,
+    memory: int,
+    query: str,
+) -> None:
+    """Query streams, queues and archives with SQL, by DuckDB. Nothing is taken or changed.
+
+    \b
+    headrace sql "SELECT count(*) FROM orders"
+    headrace sql "SELECT value.id FROM stream('orders', value := 'json', since := INTERVAL 1 HOUR)"
+    headrace sql "SELECT * FROM queue('invoices') LIMIT 5"
+    headrace sql "SELECT count(*) FROM archive('lake/orders')"
+
+    A name in FROM is a stream or a queue, and one with a slash a directory. QUERY is read from
+    standard input if it is -.
+    """
+    from headrace import sql as engine
+    from headrace.client.errors import ClientError
+
+    form = _form(chosen_form(form, as_json), output)
+    places = engine.Places(url, _archives(archives), files=True)
+    text = sys.stdin.read() if query == QUERY_STDIN else query
+    try:
+        with engine.run(places, text, engine.Limits(memory << 20)) as running, _broken():
+            _write(running.reader, form, output)
+    except engine.QueryError as error:
+        raise click.ClickException(str(error)) from None
+    except ClientError as error:
+        raise click.ClickException(reason(error)) from None
+
+
+def _form(form: str | None, output: Path | None) -> str:
+    suffix = "" if output is None else output.suffix.lower()
+    form = form or {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}.get(
+        suffix
+    )
+    if form is None:
+        form = "table" if output is None and sys.stdout.isatty() else "csv"
+    if form == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs --output FILE")
+    if output is not None and output.exists():
+        raise click.UsageError(f"--output: {output} exists")
+    return form
+
+
+def _archives(given: Iterable[str]) -> dict[str, Path]:
+    found = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not (name and equals and path):
+            raise click.UsageError(f"--archive must be NAME=DIR; got {one!r}")
+        found[name] = Path(path)
+    return found
+
+
+@contextmanager
+def _broken() -> Iterator[None]:
+    """An error while rows are read is one sentence; a part of the output may be written."""
+    import duckdb
+    import pyarrow as pa
+
+    from headrace.sql import sentence
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, RuntimeError) as error:
+        raise click.ClickException(sentence(error)) from None
+
+
+def _write(reader: pa.RecordBatchReader, form: str, output: Path | None) -> None:
+    """Write the rows as they come; a file that cannot be finished is removed."""
+    if output is None:
+        _print(reader, form, sys.stdout)
+        return
+    try:
+        if form == "parquet":
+            import pyarrow.parquet as pq
+
+            with pq.ParquetWriter(output, reader.schema) as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+        else:
+            with output.open("x", encoding="utf-8", newline="") as file:
+                _print(reader, form, file)
+    except BaseException:
+        output.unlink(missing_ok=True)
+        raise
+
+
+def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
+    names = reader.schema.names
+    if form == "csv":
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(map(_cell, row) for row in _rows(reader))
+        return
+    if len(set(names)) < len(names):
+        raise click.ClickException("two columns have one name: give one of them another with AS")
+    rows = (dict(zip(names, row, strict=True)) for row in _rows(reader))
+    if form == "json":
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    else:
+        print_tables(rows, names)
+
+
+def _rows(reader: pa.RecordBatchReader) -> Iterator[list[object]]:
+    """The rows, with values that JSON has."""
+    for batch in reader:
+        columns = [one.to_pylist(maps_as_pydicts="lossy") for one in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield [_plain(value) for value in row]
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it: bytes as text, or in base64 if they are none; moments in ISO 8601."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value)
+
+
+def _cell(value: object) -> object:
+    """A value of CSV: values with parts are JSON."""
+    if isinstance(value, dict | list | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return value

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The border of a read: up to where records come from the archive, and from where the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.columns.archive.index import lacking
+from headrace.columns.schema.offsets import Range, without
+
+if TYPE_CHECKING:
+    from headrace.columns.archive.index import Archive, Run
+    from headrace.columns.schema.offsets import Offset
+
+GAPS_MAX: Final = 100  # Of a stream in one batch; its end is before the next.
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """By stream the end of the archived part, and the gaps in it that are passed over."""
+
+    archived: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    cut_short: frozenset[str] = frozenset()  # Streams whose batch ends where the border is.
+
+    @classmethod
+    def of(cls, end: Offset) -> Border:
+        """Return the border of the batch that ends there."""
+        return cls(end.archived, end.gaps)
+
+    def cut(self, found: Iterable[Range]) -> list[Range]:
+        """Cut ranges where the archive ends and the broker begins, and leave out the gaps."""
+        parts = []
+        for one in found:
+            at = min(max(self.archived.get(one.stream, 0), one.first), one.last)
+            if at > one.first:
+                cold = Range(one.stream, one.first, at)
+                parts += without(cold, self.gaps.get(one.stream, ()))
+            if at < one.last:
+                parts.append(Range(one.stream, at, one.last))
+        return parts
+
+    def has(self, piece: Range) -> bool:
+        """Return True if a piece of such a cut is read from the archive."""
+        return piece.first < self.archived.get(piece.stream, 0)
+
+    def lost(self) -> dict[str, int]:
+        """Return the number of records in the gaps of each stream."""
+        return {
+            stream: sum(last - first for first, last in gaps) for stream, gaps in self.gaps.items()
+        }
+
+
+def border_of(
+    archive: Archive, oldest: Mapping[str, int], found: Iterable[Range], *, fail: bool
+) -> Border:
+    """The border of some ranges; `oldest` are the first offsets that the broker still has.
+
+    ArchiveError when the archive lacks a record or has one twice and that is to `fail`.
+    """
+    archived: dict[str, int] = {}
+    gaps: dict[str, list[list[int]]] = {}
+    short = set()
+    for one in found:
+        end = min(oldest[one.stream], one.last)
+        if end <= one.first:
+            continue
+        if not archived:
+            archive.refresh()
+        cover = archive.cover(one.stream, one.first, end)
+        if len(cover.holes) > GAPS_MAX and not fail:
+            end = cover.holes[GAPS_MAX][0]
+            short.add(one.stream)
+            cover = archive.cover(one.stream, one.first, end)
+        cover.check(archive.where, one.stream, fail=fail)
+        archived[one.stream] = end
+        if cover.holes:
+            gaps[one.stream] = [list(hole) for hole in cover.holes]
+    return Border(archived, gaps, frozenset(short))
+
+
+def runs_of(archive: Archive, piece: Range) -> list[Run]:
+    """The runs of a planned piece; ArchiveError when the archive has no longer all of it."""
+    cover = archive.cover(piece.stream, piece.first, piece.last)
+    if cover.holes:
+        archive.refresh()
+        cover = archive.cover(piece.stream, piece.first, piece.last)
+    if cover.holes:
+        raise lacking(archive.where, piece.stream, *cover.holes[0])
+    return cover.runs

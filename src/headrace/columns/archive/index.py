@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an archive has the records of each stream: runs of consecutive offsets in its files.
+
+A file of one stream tells its run by the statistics in its footer; of any other file the columns
+`stream` and `offset` are read, once, since a file never changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow.compute as pc
+
+from headrace.columns.archive.lake import Lake, LakeFile
+from headrace.columns.errors import ArchiveError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+log = logging.getLogger(__name__)
+
+NEEDED: Final = ("stream", "offset", "body", "exchange", "routing_key", "content_header")
+RUNS_MAX: Final = 10_000  # Of one file; an archive that is sorted by offset has few.
+GO_ON: Final = "set option 'failOnDataLoss' to 'false' to go on, with each offset at most once"
+LISTINGS_MAX: Final = 5  # When compaction replaces files while their footers are read.
+
+
+class Run(NamedTuple):
+    """The records first to last - 1 of a stream in one file."""
+
+    first: int
+    last: int
+    path: str
+
+
+@dataclass(slots=True)
+class Cover:
+    """What an archive has of a range: runs in order, each offset once, and what is amiss."""
+
+    runs: list[Run] = field(default_factory=list)
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    repeated: int = 0  # Records that are there more than once.
+    twice: tuple[int, str, str] | None = None  # The first of them, and two files that have it.
+
+    def check(self, where: str, stream: str, *, fail: bool) -> None:
+        """Have holes and repeated offsets logged, or ArchiveError raised."""
+        if self.holes:
+            error = lacking(where, stream, *self.holes[0])
+            if fail:
+                raise error
+            records = sum(last - first for first, last in self.holes)
+            log.warning("%s; going on without %d records", error, records)
+        if self.twice is not None:
+            offset, one, other = self.twice
+            error = ArchiveError(
+                f"archive {where} has offset {offset} of stream {stream!r} twice, in {one} and in "
+                f"{other}: it was written again from an earlier offset"
+            )
+            if fail:
+                raise ArchiveError(f"{error}; {GO_ON}")
+            log.warning("%s; %d records are read once", error, self.repeated)
+
+
+def lacking(where: str, stream: str, first: int, last: int) -> ArchiveError:
+    """The error for records that neither the broker nor the archive has."""
+    return ArchiveError(
+        f"archive {where} has no records of stream {stream!r} from offset {first} to {last - 1}, "
+        f"and the stream no longer has them; {GO_ON}"
+    )
+
+
+class Archive:
+    """An index of the files of an archive, for the process that plans."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._lake = Lake(where)
+        self._known: dict[LakeFile, dict[str, list[tuple[int, int]]]] = {}
+        self._streams: dict[str, list[Run]] = {}
+
+    def refresh(self) -> None:
+        """List the files anew; ArchiveError when it is no archive of messages."""
+        for _ in range(LISTINGS_MAX):
+            try:
+                self._known = {
+                    file: self._known[file] if file in self._known else self._runs_of(file)
+                    for file in self._lake.files()
+                }
+            except FileNotFoundError:
+                continue
+            break
+        else:
+            raise ArchiveError(f"archive {self.where}: its files are replaced faster than listed")
+        self._streams = {}
+        for file, streams in self._known.items():
+            for stream, runs in streams.items():
+                found = self._streams.setdefault(stream, [])
+                found += [Run(first, last, file.path) for first, last in runs]
+        for found in self._streams.values():
+            found.sort()
+
+    def first(self, stream: str) -> int | None:
+        """The smallest offset of a stream; None when there is none."""
+        runs = self._streams.get(stream)
+        return runs[0].first if runs else None
+
+    def end(self, stream: str) -> int:
+        """The offset after the largest one of a stream."""
+        return max((run.last for run in self._streams.get(stream, ())), default=0)
+
+    def cover(self, stream: str, first: int, last: int) -> Cover:
+        """Return the runs that give a range, and what they lack or have twice."""
+        found = Cover()
+        at, owner = first, ""
+        for run in self._streams.get(stream, ()):
+            lo, hi = max(run.first, first), min(run.last, last)
+            if lo >= hi:
+                continue
+            if lo < at:
+                found.repeated += min(hi, at) - lo
+                found.twice = found.twice or (lo, owner, run.path)
+                lo = at
+            elif lo > at:
+                found.holes.append((at, lo))
+            if lo < hi:
+                found.runs.append(Run(lo, hi, run.path))
+                at, owner = hi, run.path
+        if at < last:
+            found.holes.append((at, last))
+        return found
+
+    def offset_at(self, stream: str, moment: datetime) -> int | None:
+        """The first offset that arrived at `moment` or later; None when all arrived before."""
+        runs = self._streams.get(stream, [])
+        low, high = 0, len(runs)
+        while low < high:  # Records arrive in the order of their offsets.
+            middle = (low + high) // 2
+            if self._first_since(stream, runs[middle], moment) is None:
+                low = middle + 1
+            else:
+                high = middle
+        return self._first_since(stream, runs[low], moment) if low < len(runs) else None
+
+    def _first_since(self, stream: str, run: Run, moment: datetime) -> int | None:
+        with self._lake.opened(run.path) as file:
+            if "timestamp" not in file.schema_arrow.names:
+                raise ArchiveError(
+                    f"archive {self.where}: file {run.path} has no column timestamp, by which a "
+                    "moment is found"
+                )
+            table = file.read(columns=["stream", "offset", "timestamp"])
+        import pyarrow as pa
+
+        since = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
+        arrived = table.column("timestamp").cast(pa.timestamp("us", tz="UTC"), safe=False)
+        here = pc.and_(pc.equal(table.column("stream"), stream), pc.greater_equal(arrived, since))
+        here = pc.and_(here, pc.greater_equal(table.column("offset"), run.first))
+        here = pc.and_(here, pc.less(table.column("offset"), run.last))
+        found: int | None = pc.min(table.filter(here).column("offset")).as_py()
+        return found
+
+    def _runs_of(self, listed: LakeFile) -> dict[str, list[tuple[int, int]]]:
+        with self._lake.opened(listed.path) as file:
+            missing = [name for name in NEEDED if name not in file.schema_arrow.names]
+            if missing:
+                raise ArchiveError(
+                    f"archive {self.where}: file {listed.path} has no column "
+                    f"{', '.join(missing)}; 'headrace pipeline archive' writes all of them"
+                )
+            if not file.metadata.num_rows:
+                return {}
+            told = _by_footer(file)
+            if told is not None:
+                return told
+            table = file.read(columns=["stream", "offset"])
+        found = {}
+        for stream in pc.unique(table.column("stream")).to_pylist():
+            offsets = table.filter(pc.equal(table.column("stream"), stream)).column("offset")
+            found[stream] = _runs(offsets.combine_chunks())
+            if len(found[stream]) > RUNS_MAX:
+                raise ArchiveError(
+                    f"archive {self.where}: file {listed.path} has more than {RUNS_MAX} holes or "
+                    f"repeated offsets of stream {stream!r}: write it sorted by stream and offset"
+                )
+        return found
+
+
+def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
+    """The run of a file of one stream without holes; None when the footer does not say so."""
+    metadata = file.metadata
+    names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+    ends: dict[str, tuple[object, object]] = {}
+    for name in ("stream", "offset"):
+        index = names.index(name)
+        columns = [
+            metadata.row_group(group).column(index).statistics
+            for group in range(metadata.num_row_groups)
+        ]
+        if not all(one is not None and one.has_min_max for one in columns):
+            return None
+        ends[name] = (min(one.min for one in columns), max(one.max for one in columns))
+    (stream, other), (first, last) = ends["stream"], ends["offset"]
+    if not isinstance(stream, str) or not isinstance(first, int) or not isinstance(last, int):
+        return None
+    if stream != other or last - first + 1 != metadata.num_rows:
+        return None
+    return {stream: [(first, last + 1)]}
+
+
+def _runs(offsets: pa.Array) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers; a number that is there again begins a run of its own."""
+    import numpy as np
+
+    numbers = np.sort(offsets.to_numpy(zero_copy_only=False))
+    begins = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(numbers, begins[: RUNS_MAX + 1])]

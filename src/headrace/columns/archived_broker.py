@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker and an archive of its streams, asked as if retention had dropped nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.schema.offsets import OffsetError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from headrace.columns.archive.index import Archive
+    from headrace.columns.positions import Broker, Measured, Place
+    from headrace.columns.schema.offsets import Range
+
+
+class ArchivedBroker:
+    """Answers as `planner.Broker` does; the places of streams are those at the broker."""
+
+    def __init__(self, broker: Broker, archive: Archive) -> None:
+        self._broker = broker
+        self._archive = archive
+
+    def identity(self) -> str:
+        """Return the broker's identity; OptionError if it tells none."""
+        found = self._broker.identity()
+        if not found:
+            raise OptionError("option 'archive' needs Headrace as the broker")
+        return found
+
+    def places(self) -> dict[str, Place]:
+        """The streams that are to be read now, and where they are at the broker."""
+        self.identity()
+        return self._broker.places()
+
+    def offset_at(self, stream: str, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        found, oldest = self._broker.offset_at(stream, moment), self.first_offset(stream)
+        if oldest >= found or found > self._broker.first_offset(stream):
+            return found
+        archived = self._archive.offset_at(stream, moment)
+        return found if archived is None else min(found, archived)
+
+    def first_offset(self, stream: str) -> int:
+        """The offset of the oldest record, archived or not."""
+        found = self._broker.first_offset(stream)
+        self._archive.refresh()
+        self._check(stream)
+        archived = self._archive.first(stream)
+        return found if archived is None else min(found, archived)
+
+    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+        """As `batch_limits.Measure`; never asked, as the options exclude each other."""
+        return self._broker.measure(piece, octets_max)
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """Return the number of records of streams that tasks found lost."""
+        return self._broker.skipped(reader, streams)
+
+    def _check(self, stream: str) -> None:
+        """OffsetError when the archive is of another stream of that name, as far as that shows."""
+        end = self._archive.end(stream)
+        following = self._broker.places()[stream].next
+        if end > following:
+            raise OffsetError(
+                f"archive {self._archive.where} has offset {end - 1} of stream {stream!r}, which "
+                f"ends at {following}: it is of a stream that was deleted and made again, or of "
+                "another broker"
+            )

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is ready in a queue, cut into parts that are looked at: the messages stay there.
+
+Messages consumed before a part is read are not seen, nor are later arrivals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.client.blocking_pipeline import take_snapshot
+from headrace.client.requests import RequestRefused
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.options import partitions_default
+from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.schema.offsets import Range
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+    from headrace.client.snapshot import Snapshot
+    from headrace.columns.options.options import ReadOptions
+
+PART_MESSAGES_MIN: Final = 1000  # Below this a task costs more than it brings.
+PARTS_MAX: Final = 1000  # Of a queue.
+
+
+def queue_parts(options: ReadOptions) -> list[Range]:
+    """Return the parts of the queue with about as many messages each; none when it is empty."""
+    found = _snapshot(options, 1)
+    count = parts(options, found.messages)
+    if count > 1:
+        found = _snapshot(options, count)
+    return [Range(found.queue, first, last) for first, last in found.ranges() if first < last]
+
+
+def parts(options: ReadOptions, messages: int) -> int:
+    """Into how many parts to cut so many messages."""
+    count = options.partitions_min
+    if count is None:
+        count = min(partitions_default(), messages // PART_MESSAGES_MIN)
+    if options.partition_records_max is not None:
+        count = max(count, -(-messages // options.partition_records_max))
+    return max(1, min(count, PARTS_MAX))
+
+
+def _snapshot(options: ReadOptions, count: int) -> Snapshot:
+    def ask(connection: blocking.Connection) -> Snapshot:
+        if not isinstance(connection.server_properties.get("headrace_id"), str):
+            raise OptionError("option 'queue' of a batch read needs Headrace as the broker")
+        return take_snapshot(requests(connection), options.queue, count)
+
+    try:
+        return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK)
+    except RequestRefused as refused:
+        raise OptionError(f"option 'queue': {refused.text}") from None

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The common part of decoders: bodies in, one Arrow array and the faults out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from headrace.columns.decode.values import Note, dumps
+
+if TYPE_CHECKING:
+    from headrace.columns.schema.types import StructType
+
+REASON_LENGTH_MAX: Final = 300  # Characters of what is said about one row.
+PIECES: Final = 8  # Into which a batch is cut that cannot be decoded at once.
+PIECE_MIN: Final = 40  # Bodies; fewer are decoded one by one.
+REGISTRY_LENGTH: Final = 5  # A zero, and the id of a schema in four bytes.
+RESCUED_LENGTH_MAX: Final = 1 << 20  # Characters of what is rescued of one row.
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The outcome of decoding some bodies.
+
+    `values` has one value for each, null where it could not be decoded: then `faults` says why, by
+    index. `rescued` is JSON of what rows had that found no place. `grown` is the schema with the
+    columns that were new, when any were.
+    """
+
+    values: pa.Array
+    faults: dict[int, str] = field(default_factory=dict)
+    rescued: dict[int, str] = field(default_factory=dict)
+    grown: StructType | None = None
+    first_new: int | None = None  # The index of the first row with something new.
+
+
+class FastCodec(Protocol):
+    """A decoder with a fast way, which takes many bodies at once and refuses if any is not good."""
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when it cannot tell them."""
+        ...
+
+    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+        """Body by body: what decides whether one is good."""
+        ...
+
+
+def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
+    """All at once if that can be done; otherwise in ever smaller pieces, the last body by body.
+
+    So one bad body makes its own neighbours slow, and not the whole batch.
+    """
+    values = codec.decode_together(bodies) if bodies else None
+    if values is not None:
+        return Decoded(values)
+    if len(bodies) <= PIECE_MIN:
+        return codec.decode_each(bodies)
+    size = max(PIECE_MIN, -(-len(bodies) // PIECES))
+    starts = range(0, len(bodies), size)
+    return _joined(
+        [(at, decode_in_pieces(codec, bodies[at : at + size])) for at in starts],
+    )
+
+
+def _joined(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
+    """Decoded pieces, each with the index of its first body, as one."""
+    from headrace.columns.decode.infer import grow
+
+    whole = Decoded(pa.concat_arrays([piece.values for _, piece in pieces]))
+    for start, piece in pieces:
+        whole.faults |= {start + index: text for index, text in piece.faults.items()}
+        whole.rescued |= {start + index: text for index, text in piece.rescued.items()}
+        if piece.grown is not None:
+            known = whole.grown
+            whole.grown = piece.grown if known is None else grow(known, piece.grown)
+        if piece.first_new is not None and whole.first_new is None:
+            whole.first_new = start + piece.first_new
+    return whole
+
+
+class Codec(Protocol):
+    """A decoder of bodies."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode some bodies; nothing about their contents raises."""
+        ...
+
+
+class RegistryFraming:
+    """Bodies behind a zero and the id of a schema, in five bytes, which the codec does not need."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode what stands behind the marks; a body without one is bad."""
+        decoded = self._codec.decode([unframed(body) or b"" for body in bodies])
+        for at in [at for at, body in enumerate(bodies) if unframed(body) is None]:
+            assert at in decoded.faults, "an empty body is bad in each format that has this framing"
+            decoded.faults[at] = "the mark of a schema registry is missing"
+        return decoded
+
+
+def unframed(body: bytes) -> bytes | None:
+    """The body behind the mark of a schema registry; None if it has none."""
+    return body[REGISTRY_LENGTH:] if body[:1] == b"\0" and len(body) > REGISTRY_LENGTH else None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A decoder's treatment of values that do not fit.
+
+    `unknown`: whether fields without a column are looked at. `rescue`: whether a value that does
+    not fit its type is rescued, its column being null, or makes its row a bad one.
+    """
+
+    unknown: bool = False
+    rescue: bool = False
+
+
+def reason(text: object) -> str:
+    """Return the text of a fault of a row, in one line of bounded length."""
+    return " ".join(str(text).split())[:REASON_LENGTH_MAX]
+
+
+def rescued_json(notes: Sequence[Note]) -> str:
+    """Return the values of a row that found no column, by path."""
+    inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
+    text = "{" + inner + "}"
+    if len(text) > RESCUED_LENGTH_MAX:
+        paths = [note.path for note in notes]
+        text = json.dumps({"_too_large": paths})[:RESCUED_LENGTH_MAX]
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+class TextCodec:
+    """Bodies as text."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """UTF-8 is good, all else is bad."""
+        octets = pa.array(bodies, pa.binary())
+        try:
+            return Decoded(octets.cast(pa.string()))
+        except pa.ArrowInvalid:
+            pass
+        texts: list[str | None] = []
+        faults = {}
+        for index, body in enumerate(bodies):
+            try:
+                texts.append(body.decode())
+            except UnicodeDecodeError as error:
+                texts.append(None)
+                faults[index] = reason(f"the body is no UTF-8: {error.reason} at {error.start}")
+        return Decoded(pa.array(texts, pa.string()), faults)
+
+
+class BinaryCodec:
+    """Bodies as they are."""
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """All are good."""
+        return Decoded(pa.array(bodies, pa.binary()))

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of CSV: one record each, quoted as RFC 4180 has it.
+
+A batch without quotes goes through Arrow's reader when all bodies have the right number of texts
+and these are what they should be; otherwise each body is parsed by itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from headrace.columns.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
+from headrace.columns.decode.infer import grow, type_of_text
+from headrace.columns.decode.text_columns import InexactValue, converted
+from headrace.columns.decode.values import Note, text_converter
+from headrace.columns.schema.types import StructField, StructType, arrow_type
+
+JOINED_BYTES_MAX: Final = 1 << 30
+TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
+COLUMNS_NEW_MAX: Final = 1000  # Of one record, beyond those of the schema.
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The CSV dialect of records."""
+
+    separator: str = ","
+    quote: str = '"'
+    escape: str | None = None
+    null: str = ""
+
+    def parse(self, body: bytes) -> list[str]:
+        """The texts of one record; ValueError or csv.Error when the body is not one record."""
+        text = body.decode()
+        if not text.strip("\r\n"):
+            raise ValueError("it is empty")
+        records = list(
+            csv.reader(
+                io.StringIO(text, newline=""),
+                delimiter=self.separator,
+                quotechar=self.quote,
+                escapechar=self.escape,
+                strict=True,
+            )
+        )
+        if len(records) != 1:
+            raise ValueError(f"it has {len(records)} records")
+        return records[0]
+
+
+class CsvCodec:
+    """Decodes CSV into a struct of columns without parts."""
+
+    def __init__(
+        self,
+        kind: StructType,
+        zone: tzinfo = UTC,
+        policy: Policy | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:
+        self.kind = kind
+        self.policy = policy or Policy()
+        self.dialect = dialect or Dialect()
+        self.arrow = arrow_type(kind)
+        self._zone = zone
+        self._names = [field.name for field in kind.fields]
+        self._converts = [text_converter(field.kind, zone) for field in kind.fields]
+        self._special = [
+            mark.encode() for mark in (self.dialect.quote, self.dialect.escape, "\r") if mark
+        ]
+
+    def decode(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode bodies, together as far as possible, otherwise one by one."""
+        return decode_in_pieces(self, bodies)
+
+    def decode_together(self, bodies: Sequence[bytes]) -> pa.Array | None:
+        """The values of all; None when only `decode_each` can tell them."""
+        try:
+            return self._decode_together(bodies)
+        except (InexactValue, pa.ArrowInvalid):
+            return None
+
+    def decode_each(self, bodies: Sequence[bytes]) -> Decoded:
+        """Decode body by body: what decides whether one is good."""
+        values: list[object] = []
+        decoded = Decoded(pa.nulls(0))
+        before = csv.field_size_limit(TEXT_LENGTH_MAX)
+        try:
+            for index, body in enumerate(bodies):
+                value = None
+                try:
+                    value = self._row(index, self.dialect.parse(body), decoded)
+                except UnicodeDecodeError as error:
+                    decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
+                except (ValueError, csv.Error) as error:
+                    decoded.faults[index] = reason(f"no record of CSV: {error}")
+                values.append(value)
+        finally:
+            csv.field_size_limit(before)
+        decoded.values = pa.array(values, self.arrow)
+        return decoded
+
+    def _row(self, index: int, texts: list[str], decoded: Decoded) -> dict[str, object] | None:
+        count = len(self._names)
+        extra = texts[count:]
+        if len(texts) < count or (extra and not self.policy.unknown):
+            decoded.faults[index] = f"it has {len(texts)} columns instead of {count}"
+            return None
+        if len(extra) > COLUMNS_NEW_MAX:
+            decoded.faults[index] = f"it has more than {COLUMNS_NEW_MAX} columns too many"
+            return None
+        row: dict[str, object] = {}
+        notes = []
+        for name, convert, text in zip(self._names, self._converts, texts, strict=False):
+            if text != self.dialect.null:
+                row[name] = value = convert(text)
+                if value is None:
+                    notes.append(Note(name, text, new=False))
+        if notes and not self.policy.rescue:
+            decoded.faults[index] = reason(notes[0])
+            return None
+        new = {
+            f"_c{count + at}": text for at, text in enumerate(extra) if text != self.dialect.null
+        }
+        if new:
+            seen = [StructField(name, type_of_text(text)) for name, text in new.items()]
+            decoded.grown = grow(decoded.grown or self.kind, StructType(seen))
+            if decoded.first_new is None:
+                decoded.first_new = index
+            notes += [Note(name, text, new=True) for name, text in new.items()]
+        if notes:
+            decoded.rescued[index] = rescued_json(notes)
+        return row
+
+    def _decode_together(self, bodies: Sequence[bytes]) -> pa.Array:
+        data = b"\n".join(bodies)
+        if len(data) > JOINED_BYTES_MAX or data.count(b"\n") != len(bodies) - 1:
+            raise InexactValue
+        if any(mark in data for mark in self._special):
+            raise InexactValue
+        octets = pa.array(bodies, pa.binary())
+        if pc.min(pc.binary_length(octets)).as_py() == 0:
+            raise InexactValue
+        table = pv.read_csv(
+            pa.BufferReader(data),
+            read_options=pv.ReadOptions(
+                use_threads=False, block_size=len(data) + 1, column_names=self._names
+            ),
+            parse_options=pv.ParseOptions(
+                delimiter=self.dialect.separator, quote_char=False, ignore_empty_lines=False
+            ),
+            convert_options=pv.ConvertOptions(
+                column_types=dict.fromkeys(self._names, pa.string()),
+                null_values=[self.dialect.null],
+                strings_can_be_null=True,
+            ),
+        )
+        if table.num_rows != len(bodies):
+            raise InexactValue
+        columns = [
+            converted(column.combine_chunks(), field.type, self._zone)
+            for column, field in zip(table.columns, self.arrow, strict=True)
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow))

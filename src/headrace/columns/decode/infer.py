@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas from samples: the type of a parsed value, and what two types have in common.
+
+Numbers without fraction are BIGINT, with one DOUBLE, beyond 64 bits DECIMAL(38, 0); what has two
+types that do not meet is STRING. Columns are in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+from typing import Final
+
+from headrace.columns.decode.dates import parse_moment
+from headrace.columns.decode.values import NOT_FINITE, Real, Whole, text_converter
+from headrace.columns.schema.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+COLUMNS_MAX: Final = 5000  # Of an inferred schema, at any depth.
+DEPTH_MAX: Final = 32  # What is deeper is STRING.
+LONG_DIGITS_MAX: Final = 18
+DECIMAL_DIGITS_MAX: Final = 38
+
+
+class InferenceError(ValueError):
+    """A sample has no schema."""
+
+
+def type_of_json(value: object, depth: int = 0) -> DataType:
+    """The type of a parsed value; NullType for null."""
+    kind = type(value)
+    if kind is Whole:
+        return _whole(str(value))
+    if kind is Real:
+        return DoubleType()
+    if kind is str:
+        return StringType()
+    if kind is bool:
+        return BooleanType()
+    if depth >= DEPTH_MAX and value is not None:
+        return StringType()
+    if isinstance(value, dict):
+        fields = [StructField(name, type_of_json(value[name], depth + 1)) for name in sorted(value)]
+        return StructType([field for field in fields if field.name])
+    if isinstance(value, list):
+        element: DataType = NullType()
+        for one in value:
+            element = common(element, type_of_json(one, depth + 1))
+        return ArrayType(element)
+    return NullType()
+
+
+def type_of_text(text: str) -> DataType:
+    """The type of a text of CSV; NullType for an empty one."""
+    if not text:
+        return NullType()
+    if text_converter(LongType(), UTC)(text) is not None:
+        return LongType()
+    if text not in NOT_FINITE and text_converter(DoubleType(), UTC)(text) is not None:
+        return DoubleType()
+    if text.lower() in ("true", "false"):
+        return BooleanType()
+    if len(text) >= len("2026-01-31T00:00") and parse_moment(text, UTC) is not None:
+        return TimestampType()
+    return StringType()
+
+
+def infer(rows: Iterable[object]) -> StructType:
+    """The schema of parsed objects; what is no object is left out."""
+    found: DataType = NullType()
+    for row in rows:
+        if isinstance(row, dict):
+            found = common(found, type_of_json(row))
+    return settled(found)
+
+
+def settled(found: DataType) -> StructType:
+    """A schema that can be used: what is always null is STRING, and there are columns."""
+    kind = _without_nulls(found)
+    if not isinstance(kind, StructType) or not kind.fields:
+        raise InferenceError("no record of the sample has columns")
+    if _count(kind) > COLUMNS_MAX:
+        raise InferenceError(f"the sample has more than {COLUMNS_MAX} columns")
+    return kind
+
+
+def common(one: DataType, other: DataType) -> DataType:
+    """The narrowest type that holds the values of both."""
+    if isinstance(one, NullType) or one == other:
+        return other
+    if isinstance(other, NullType):
+        return one
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        fields = one.types
+        for field in other.fields:
+            fields[field.name] = common(fields.get(field.name, NullType()), field.kind)
+        return StructType([StructField(name, fields[name]) for name in sorted(fields)])
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        return ArrayType(common(one.element, other.element))
+    numbers = (LongType, DecimalType, DoubleType)
+    if isinstance(one, numbers) and isinstance(other, numbers):
+        return max(one, other, key=lambda kind: numbers.index(type(kind)))
+    return StringType()
+
+
+def grow(kind: StructType, seen: DataType) -> StructType:
+    """The schema with the columns of `seen` that it lacks, at its end; its own are as they were."""
+    assert isinstance(seen, StructType), seen
+    grown = _grown(kind, seen)
+    assert isinstance(grown, StructType)
+    return grown if _count(grown) <= COLUMNS_MAX else kind
+
+
+def _grown(kind: DataType, seen: DataType) -> DataType:
+    if isinstance(kind, ArrayType) and isinstance(seen, ArrayType):
+        return ArrayType(_grown(kind.element, seen.element))
+    if not isinstance(kind, StructType) or not isinstance(seen, StructType):
+        return kind
+    found = seen.types
+    fields = [
+        StructField(field.name, _grown(field.kind, found.get(field.name, NullType())))
+        for field in kind.fields
+    ]
+    # Spark compares the names of columns without case.
+    known = {field.name.lower() for field in kind.fields}
+    for field in seen.fields:
+        if field.name.lower() not in known and not isinstance(field.kind, NullType):
+            known.add(field.name.lower())
+            fields.append(StructField(field.name, _without_nulls(field.kind)))
+    return StructType(fields)
+
+
+def _whole(digits: str) -> DataType:
+    size = len(digits.lstrip("-"))
+    if size <= LONG_DIGITS_MAX or -(2**63) <= int(digits[:40]) < 2**63:
+        return LongType()
+    return DecimalType(38, 0) if size <= DECIMAL_DIGITS_MAX else DoubleType()
+
+
+def _without_nulls(kind: DataType) -> DataType:
+    if isinstance(kind, NullType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(_without_nulls(kind.element))
+    if isinstance(kind, StructType):
+        fields: dict[str, StructField] = {}
+        for field in kind.fields:  # Of names that differ in case only, the first.
+            fields.setdefault(
+                field.name.lower(), StructField(field.name, _without_nulls(field.kind))
+            )
+        # Spark has structs without fields, files mostly do not.
+        return StructType(list(fields.values())) if fields else StringType()
+    return kind
+
+
+def _count(kind: DataType) -> int:
+    if isinstance(kind, StructType):
+        return sum(1 + _count(field.kind) for field in kind.fields)
+    return _count(kind.element) if isinstance(kind, ArrayType) else 0
+
+
+def names_of_csv(count: int) -> Sequence[str]:
+    """The names of columns that have none."""
+    return tuple(f"_c{index}" for index in range(count))

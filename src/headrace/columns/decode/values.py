@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of parsed JSON, and texts of CSV, as values of Spark's types: one row at a time.
+
+This is what decides whether a value fits its column; the fast ways, which take a whole batch at
+once, take only what fits here too. What does not fit, and what no column is there for, is noted
+with its place, and its column is null.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from typing import Final, TypeAlias
+
+from headrace.columns.decode.dates import parse_date, parse_moment
+from headrace.columns.schema.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+from headrace.untyped import Cell
+
+NOTES_MAX: Final = 1000  # Of one row; a row with more is not decoded.
+INT_DIGITS_MAX: Final = 40
+BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+NOT_FINITE: Final = {
+    **dict.fromkeys(("NaN",), "nan"),
+    **dict.fromkeys(("Infinity", "+Infinity", "+INF"), "inf"),
+    **dict.fromkeys(("-Infinity", "-INF"), "-inf"),
+}
+_REAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMALS: Final = Context(prec=2 * 38, rounding=ROUND_HALF_UP)
+_SECONDS_MAX: Final = 2**63 // 1_000_000
+
+
+class Whole(str):
+    """The digits of a JSON number without fraction and exponent."""
+
+    __slots__ = ()
+
+
+class Real(str):
+    """The digits of any other JSON number."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Note:
+    """A value of a row at `path` that its column, or the lack of one, has no place for."""
+
+    path: str
+    value: object
+    new: bool  # There is no column for it.
+
+    def __str__(self) -> str:
+        if self.new:
+            return f"there is no column {self.path!r}"
+        return f"the value of {self.path or 'the body'!r} does not fit its type"
+
+
+class TooManyNotes(ValueError):  # It is said of the row.
+    """A row has more that does not fit than is kept."""
+
+
+Convert: TypeAlias = Callable[[Cell, list[Note]], object]
+
+
+def loads(text: str) -> object:
+    """Strict JSON (RFC 8259, and NaN and Infinity), with numbers as their digits.
+
+    ValueError, or RecursionError for what is nested too deep.
+    """
+    return json.loads(text, parse_int=Whole, parse_float=Real, parse_constant=Real)
+
+
+def dumps(value: object) -> str:
+    """A parsed value as compact JSON, with its numbers digit by digit as they came."""
+    kind = type(value)
+    if kind is str:
+        return json.dumps(value, ensure_ascii=False)
+    if kind is Whole or kind is Real:
+        text = str(value)
+        return f'"{text}"' if text in NOT_FINITE else text
+    if kind is dict:
+        assert isinstance(value, dict)
+        inner = ",".join(f"{dumps(key)}:{dumps(one)}" for key, one in value.items())
+        return "{" + inner + "}"
+    if kind is list:
+        assert isinstance(value, list)
+        return f"[{','.join(map(dumps, value))}]"
+    return {True: "true", False: "false"}.get(value, "null")  # type: ignore[call-overload,no-any-return]  # Of what is left.
+
+
+def converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
+    """Return the function that converts a parsed JSON value, never None, for Arrow's type.
+
+    `unknown` says whether fields without a column are noted. `zone` is that of times without one.
+    """
+    if isinstance(kind, StructType):
+        return _struct(
+            {field.name: converter(field.kind, zone, unknown=unknown) for field in kind.fields},
+            unknown=unknown,
+        )
+    if isinstance(kind, ArrayType):
+        return _array(converter(kind.element, zone, unknown=unknown))
+    if isinstance(kind, MapType):
+        return _map(converter(kind.value, zone, unknown=unknown))
+    return _leaf(_of_json(kind, zone))
+
+
+def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
+    """Return the function that converts a text of CSV to the type, or to None if it is none."""
+    if type(kind) in BITS:
+        bits = BITS[type(kind)]
+        return lambda text: _bounded(text, bits) if _WHOLE.fullmatch(text) else None
+    if isinstance(kind, FloatType | DoubleType):
+        return _float_of_text
+    if isinstance(kind, BooleanType):
+        return lambda text: {"true": True, "false": False}.get(text.lower())
+    if isinstance(kind, DecimalType):
+        return _decimal(kind)
+    if isinstance(kind, DateType):
+        return parse_date
+    if isinstance(kind, TimestampType):
+        return lambda text: parse_moment(text, zone)
+    if isinstance(kind, TimestampNTZType):
+        return lambda text: parse_moment(text, None)
+    if isinstance(kind, BinaryType):
+        return str.encode
+    assert isinstance(kind, StringType), kind
+    return str
+
+
+def _leaf(convert: Callable[[Cell], object]) -> Convert:
+    def leaf(value: object, notes: list[Note]) -> object:
+        found = convert(value)
+        if found is None:
+            notes.append(Note("", value, new=False))
+        return found
+
+    return leaf
+
+
+def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
+    """Return the function that converts a parsed value to a type without parts, or to None."""
+    if type(kind) in BITS:
+        bits = BITS[type(kind)]
+        return lambda value: _bounded(value, bits) if type(value) is Whole else None
+    if isinstance(kind, FloatType | DoubleType):
+        return _float_of_json
+    if isinstance(kind, BooleanType):
+        return lambda value: value if isinstance(value, bool) else None
+    if isinstance(kind, StringType):
+        return _string
+    if isinstance(kind, DecimalType):
+        return _decimal(kind)
+    if isinstance(kind, BinaryType):
+        return _binary
+    if isinstance(kind, DateType):
+        return lambda value: parse_date(value) if type(value) is str else None
+    if isinstance(kind, TimestampType):
+        return lambda value: parse_moment(value, zone) if type(value) is str else _seconds(value)
+    assert isinstance(kind, TimestampNTZType), kind
+    return lambda value: parse_moment(value, None) if type(value) is str else None
+
+
+def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
+    def struct(value: object, notes: list[Note]) -> object:
+        if not isinstance(value, dict):
+            notes.append(Note("", value, new=False))
+            return None
+        row = {}
+        for name, one in value.items():
+            if one is None:
+                continue
+            convert = fields.get(name)
+            if convert is not None:
+                before = len(notes)
+                row[name] = convert(one, notes)
+                if len(notes) > before:
+                    _under(name, notes, before)
+            elif unknown:
+                notes.append(Note(name, one, new=True))
+        return row
+
+    return struct
+
+
+def _array(element: Convert) -> Convert:
+    def array(value: object, notes: list[Note]) -> object:
+        if not isinstance(value, list):
+            notes.append(Note("", value, new=False))
+            return None
+        before = len(notes)
+        found = []
+        for index, one in enumerate(value):
+            first = len(notes)
+            found.append(None if one is None else element(one, notes))
+            if len(notes) > first:
+                _under(f"[{index}]", notes, first)
+        return _whole_or_none(found, value, notes, before)
+
+    return array
+
+
+def _map(element: Convert) -> Convert:
+    def mapping(value: object, notes: list[Note]) -> object:
+        if not isinstance(value, dict):
+            notes.append(Note("", value, new=False))
+            return None
+        before = len(notes)
+        found = []
+        for key, one in value.items():
+            first = len(notes)
+            found.append((key, None if one is None else element(one, notes)))
+            if _string(key) is None:
+                notes.append(Note("", one, new=False))
+            if len(notes) > first:
+                _under(key, notes, first)
+        return _whole_or_none(found, value, notes, before)
+
+    return mapping
+
+
+def _whole_or_none(found: list[Cell], value: object, notes: list[Note], before: int) -> object:
+    """An array or map with an element that does not fit is null as a whole, as with Spark."""
+    if len(notes) == before or all(note.new for note in notes[before:]):
+        return found
+    del notes[before:]
+    notes.append(Note("", value, new=False))
+    return None
+
+
+def _under(name: str, notes: list[Note], first: int) -> None:
+    if len(notes) > NOTES_MAX:
+        raise TooManyNotes(f"more than {NOTES_MAX} values do not fit the schema")
+    for note in notes[first:]:
+        gap = "." if note.path and not note.path.startswith("[") else ""
+        note.path = f"{name}{gap}{note.path}"
+
+
+def _bounded(digits: str, bits: int) -> int | None:
+    if len(digits) > INT_DIGITS_MAX:
+        return None
+    number = int(digits)
+    return number if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else None
+
+
+def _float_of_json(value: object) -> float | None:
+    if type(value) is Whole or type(value) is Real:
+        return float(NOT_FINITE.get(value, value))
+    if type(value) is str and value in NOT_FINITE:
+        return float(NOT_FINITE[value])
+    return None
+
+
+def _float_of_text(text: str) -> float | None:
+    if text in NOT_FINITE:
+        return float(NOT_FINITE[text])
+    text = text.strip()
+    return float(text) if _REAL.fullmatch(text) else None
+
+
+def _string(value: object) -> str | None:
+    text = value if type(value) is str else dumps(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # Half of a surrogate pair.
+            return None
+    return text
+
+
+def _binary(value: object) -> bytes | None:
+    if type(value) is not str:
+        return None
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _seconds(value: object) -> int | None:
+    """Microseconds of a whole number of seconds since 1970."""
+    number = _bounded(value, 64) if type(value) is Whole else None
+    return None if number is None or abs(number) >= _SECONDS_MAX else number * 1_000_000
+
+
+def _decimal(kind: DecimalType) -> Callable[[Cell], Decimal | None]:
+    unit = Decimal(1).scaleb(-kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def decimal(value: object) -> Decimal | None:
+        if not isinstance(value, str) or not _REAL.fullmatch(value):
+            return None
+        try:
+            number = _DECIMALS.quantize(Decimal(value), unit)
+        except InvalidOperation:
+            return None
+        return number if abs(number) < limit else None
+
+    return decimal

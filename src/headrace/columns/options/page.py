@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page docs/reference/spark-options.md, made from the table of options."""
+
+from __future__ import annotations
+
+from headrace.columns.options.option import (
+    ANY_SOURCE,
+    EVERYWHERE,
+    READS,
+    WRITES,
+    Option,
+    Source,
+    Use,
+)
+from headrace.columns.options.table import SECTIONS
+
+_HEAD = """# Options of `format("amqp")`
+
+<!-- Generated from src/headrace/columns/options/table.py by `make docs`; do not edit. -->
+
+Names are compared without case. An option that is not here is an error that suggests what may have
+been meant; so is a value that an option may not have, two options that contradict each other, and
+an option where it does not apply. [Spark](../guides/spark.md) tells how they are used.
+"""
+
+
+def manual() -> str:
+    """The text of the page."""
+    lines = [_HEAD]
+    for section in SECTIONS:
+        lines += [
+            f"## {section.title}",
+            "",
+            "| Option | May be | What it means | Without it | For |",
+            "|---|---|---|---|---|",
+            *map(_row, section.options),
+            "",
+        ]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _row(option: Option) -> str:
+    names = f"`{option.name}`"
+    if option.aliases:
+        names += ", also " + ", ".join(f"`{alias}`" for alias in option.aliases)
+    meaning = option.doc
+    if option.excludes:
+        meaning += "; not with " + ", ".join(f"`{name}`" for name in option.excludes)
+    if option.needs:
+        meaning += f"; needs `{option.needs}`"
+    cells = (names, option.kind.expected, meaning, option.default, _uses(option))
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _uses(option: Option) -> str:
+    if option.uses == EVERYWHERE:
+        return "all"
+    if option.uses == WRITES:
+        return "writes"
+    if option.uses == READS:
+        told = "reads"
+    else:
+        told = ", ".join(use.value for use in Use if use in option.uses)
+    if option.sources != ANY_SOURCE:
+        told += " of " + ", ".join(kind.value for kind in Source if kind in option.sources)
+    return told

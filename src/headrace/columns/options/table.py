@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All options of the data source, each in one row: name, kind, where it may be given, meaning.
+
+The rows are what options are checked against (`given`) and what docs/reference/spark-options.md is
+made from (`manual`). An option without a row is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.columns.options import kinds
+from headrace.columns.options.option import (
+    BATCH,
+    OF_QUEUES,
+    OF_STREAMS,
+    READS,
+    STREAMING,
+    WRITES,
+    Option,
+    Section,
+    Use,
+)
+from headrace.columns.options.table_decode import DECODING
+
+CONNECTION: Final = Section(
+    "The broker",
+    (
+        Option(
+            name="uri",
+            kind=kinds.URI,
+            doc="the broker's URL, with the parameters of [the client](../guides/client.md); "
+            "several brokers are tried in turn, and each may take over",
+            default="required, or `host`",
+            excludes=("host", "port", "tls"),
+        ),
+        Option(
+            name="uriFile",
+            kind=kinds.TEXT,
+            doc="a file on the driver that holds what `uri` would say, which no plan shows then",
+            excludes=("uriEnv",),
+        ),
+        Option(
+            name="uriEnv",
+            kind=kinds.TEXT,
+            doc="an environment variable of the driver that does",
+        ),
+        Option(
+            name="host",
+            kind=kinds.HOSTS,
+            doc="the broker's host, instead of a URL; several with commas are tried in turn",
+        ),
+        Option(
+            name="port",
+            kind=kinds.PORT,
+            doc="its port",
+            default="5672, with TLS 5671",
+            needs="host",
+        ),
+        Option(
+            name="user",
+            kind=kinds.ANY_TEXT,
+            doc="the user, unless the URL has one",
+            default="`guest`",
+            aliases=("username",),
+        ),
+        Option(
+            name="password",
+            kind=kinds.SECRET,
+            doc="the password, unless the URL has one; as it is, not percent-encoded",
+            default="`guest`",
+        ),
+        Option(
+            name="passwordFile",
+            kind=kinds.TEXT,
+            doc="a file on the driver that holds the password, such as a mounted secret",
+            excludes=("passwordEnv",),
+        ),
+        Option(
+            name="passwordEnv",
+            kind=kinds.TEXT,
+            doc="an environment variable of the driver that does",
+        ),
+        Option(
+            name="vhost",
+            kind=kinds.STATED_NAME,
+            doc="the virtual host, unless the URL has one; as it is, not percent-encoded",
+            default="`/`",
+        ),
+        Option(
+            name="tls",
+            kind=kinds.BOOLEAN,
+            doc="whether to speak TLS with `host`; a URL says it by `amqps://`",
+            default="`false`",
+            needs="host",
+        ),
+        Option(
+            name="tlsCa",
+            kind=kinds.TEXT,
+            doc="PEM file of the authorities to trust, on the driver and on every executor",
+            default="the system's",
+        ),
+        Option(name="tlsCert", kind=kinds.TEXT, doc="PEM file of a certificate to show"),
+        Option(
+            name="tlsKey",
+            kind=kinds.TEXT,
+            doc="PEM file of its key",
+            default="in `tlsCert`",
+            needs="tlsCert",
+        ),
+        Option(
+            name="tlsVerify",
+            kind=kinds.BOOLEAN,
+            doc="whether the broker's certificate and name are checked; `false` is for tests",
+            default="`true`",
+        ),
+        Option(
+            name="tlsServerName",
+            kind=kinds.TEXT,
+            doc="the name that the broker's certificate must have",
+            default="the host",
+        ),
+        Option(
+            name="saslMechanism",
+            kind=kinds.choice(
+                *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
+                *("XOAUTH2", "OAUTHBEARER"),
+            ),
+            doc="how to log in",
+            default="the best that both know; `EXTERNAL` with a certificate",
+        ),
+        Option(
+            name="protocolVersion",
+            kind=kinds.choice("0-8", "0-9", "0-9-1", "0-10"),
+            doc="the version of AMQP to speak",
+            default="`0-9-1`",
+        ),
+        Option(
+            name="reconnectTimeout",
+            kind=kinds.DURATION,
+            doc="how long a broker that was there may be away before the query fails",
+            default="`60s`",
+        ),
+    ),
+)
+
+SOURCE: Final = Section(
+    "What to read",
+    (
+        Option(
+            name="stream",
+            kind=kinds.STREAM,
+            doc="a stream; or several as JSON, as in `streams`",
+            default="one of the five is required",
+            uses=READS,
+            excludes=("streams", "streamPattern", "superStream", "queue"),
+        ),
+        Option(
+            name="streams",
+            kind=kinds.STREAMS,
+            doc="several streams, with commas or as JSON",
+            uses=READS,
+            excludes=("streamPattern", "superStream", "queue"),
+            aliases=("subscribe",),
+        ),
+        Option(
+            name="streamPattern",
+            kind=kinds.PATTERN,
+            doc="all streams whose whole name matches a regular expression; those that are made "
+            "while a query runs are read from their beginning",
+            uses=READS,
+            excludes=("superStream", "queue"),
+            aliases=("subscribePattern",),
+        ),
+        Option(
+            name="superStream",
+            kind=kinds.STATED_NAME,
+            doc="the partitions of a super stream; those that are added while a query runs are "
+            "read from their beginning",
+            uses=READS,
+            excludes=("queue",),
+        ),
+        Option(
+            name="queue",
+            kind=kinds.STATED_NAME,
+            doc="a queue: a streaming read takes its messages by leases and settles them when "
+            "their batch is committed, a batch read looks at them and leaves them there",
+            uses=READS,
+        ),
+        Option(
+            name="group",
+            kind=kinds.STATED_NAME,
+            doc="the name under which the broker keeps how far the query is; one live query may "
+            "use it. Of streams: committed positions, lag, and where a query without checkpoint "
+            "began. Of a queue: its leases",
+            default="of streams none, of a queue `spark`",
+            uses=STREAMING,
+        ),
+        Option(
+            name="groupTimeout",
+            kind=kinds.DURATION,
+            doc="how long to wait for a group that another query has, before that is an error",
+            default="`40s`",
+            uses=STREAMING,
+        ),
+        Option(
+            name="pinRetention",
+            kind=kinds.BOOLEAN,
+            doc="whether retention leaves what the group has not read, up to a limit of the broker",
+            default="`false`",
+            uses=STREAMING,
+            sources=OF_STREAMS,
+            needs="group",
+        ),
+        Option(
+            name="spoolDirectory",
+            kind=kinds.TEXT,
+            doc="for brokers without leases, such as RabbitMQ: a durable directory that driver and "
+            "executors share, which keeps messages of the queue until their batch is committed",
+            uses=STREAMING,
+            sources=OF_QUEUES,
+        ),
+        Option(
+            name="spoolBytesMax",
+            kind=kinds.SIZE,
+            doc="how much the spool may hold; beyond it nothing is taken from the queue until a "
+            "batch is committed",
+            default="`1g`",
+            uses=STREAMING,
+            sources=OF_QUEUES,
+            needs="spoolDirectory",
+        ),
+        Option(
+            name="filter",
+            kind=kinds.TEXTS,
+            doc="only records with this value in the header `x-stream-filter-value`; several as "
+            "JSON. The broker skips the others",
+            uses=READS,
+            sources=OF_STREAMS,
+        ),
+        Option(
+            name="filterMatchUnfiltered",
+            kind=kinds.BOOLEAN,
+            doc="whether records without such a header are read too",
+            default="`false`",
+            uses=READS,
+            sources=OF_STREAMS,
+            needs="filter",
+        ),
+        Option(
+            name="includeBody",
+            kind=kinds.BOOLEAN,
+            doc="whether there is a column `body`",
+            default="`true`, with `value` `false`",
+            uses=READS,
+        ),
+        Option(
+            name="includeHeaders",
+            kind=kinds.BOOLEAN,
+            doc="whether there is a column `headers`",
+            default="`true`",
+            uses=READS,
+        ),
+    ),
+)
+
+RANGE: Final = Section(
+    "From where to where",
+    (
+        Option(
+            name="startingOffsets",
+            kind=kinds.POSITIONS,
+            doc="where a query without checkpoint begins. By stream each value is `earliest` (-2), "
+            "`latest` (-1), an offset, or a moment with its zone",
+            default="streaming `latest`, batch `earliest`",
+            uses=READS,
+            sources=OF_STREAMS,
+            excludes=("startingTimestamp", "startingOffsetsByTimestamp"),
+        ),
+        Option(
+            name="startingTimestamp",
+            kind=kinds.MOMENT,
+            doc="begin with the first record that arrived then or later, in every stream",
+            uses=READS,
+            sources=OF_STREAMS,
+            excludes=("startingOffsetsByTimestamp",),
+        ),
+        Option(
+            name="startingOffsetsByTimestamp",
+            kind=kinds.MOMENTS,
+            doc="the same by stream",
+            uses=READS,
+            sources=OF_STREAMS,
+        ),
+        Option(
+            name="startingOffsetsByTimestampStrategy",
+            kind=kinds.choice("error", "latest"),
+            doc="what to do with a stream in which nothing arrived then or later",
+            default="`error`",
+            uses=READS,
+            sources=OF_STREAMS,
+        ),
+        Option(
+            name="endingOffsets",
+            kind=kinds.POSITIONS,
+            doc="the end, exclusive, as `startingOffsets`",
+            default="`latest`",
+            uses=BATCH,
+            sources=OF_STREAMS,
+            excludes=("endingTimestamp", "endingOffsetsByTimestamp"),
+            instead="to stop a streaming query when it has read the existing records, use "
+            "trigger(availableNow=True)",
+        ),
+        Option(
+            name="endingTimestamp",
+            kind=kinds.MOMENT,
+            doc="end before the first record that arrived then or later, in every stream",
+            uses=BATCH,
+            sources=OF_STREAMS,
+            excludes=("endingOffsetsByTimestamp",),
+        ),
+        Option(
+            name="endingOffsetsByTimestamp",
+            kind=kinds.MOMENTS,
+            doc="the same by stream",
+            uses=BATCH,
+            sources=OF_STREAMS,
+        ),
+    ),
+)
+
+PACE: Final = Section(
+    "How much at a time",
+    (
+        Option(
+            name="maxRecordsPerTrigger",
+            kind=kinds.COUNT,
+            doc="the most that one micro-batch reads, of all streams together",
+            default="everything there is; of a queue `100000`",
+            uses=STREAMING,
+            aliases=("maxOffsetsPerTrigger",),
+        ),
+        Option(
+            name="maxBytesPerTrigger",
+            kind=kinds.SIZE,
+            doc="the same in bytes of records; at least one record is read",
+            default="no limit; of a queue `256m`",
+            uses=STREAMING,
+        ),
+        Option(
+            name="minRecordsPerTrigger",
+            kind=kinds.COUNT,
+            doc="wait until as many are there, or until `maxTriggerDelay` is over",
+            default="1",
+            uses=STREAMING,
+            aliases=("minOffsetsPerTrigger",),
+        ),
+        Option(
+            name="maxTriggerDelay",
+            kind=kinds.DURATION,
+            doc="the longest wait for `minRecordsPerTrigger`",
+            default="`15m`",
+            uses=STREAMING,
+            needs="minRecordsPerTrigger",
+        ),
+        Option(
+            name="minPartitions",
+            kind=kinds.whole(1, 100_000),
+            doc="into about how many tasks to split what is read",
+            default="one for each core of the driver, of 1,000 records or more",
+            uses=READS,
+        ),
+        Option(
+            name="maxRecordsPerPartition",
+            kind=kinds.COUNT,
+            doc="the most that one task reads",
+            default="no limit",
+            uses=READS,
+        ),
+        Option(
+            name="failOnDataLoss",
+            kind=kinds.BOOLEAN,
+            doc="fail when records were dropped by retention before they were read; `false` goes "
+            "on and counts them",
+            default="`true`",
+            uses=READS,
+            sources=OF_STREAMS,
+        ),
+        Option(
+            name="archive",
+            kind=kinds.DIRECTORY,
+            doc="the directory of an archive of the streams, Parquet or Delta: what retention "
+            "dropped is read from there",
+            uses=READS,
+            sources=OF_STREAMS,
+            excludes=("filter", "maxBytesPerTrigger"),
+        ),
+    ),
+)
+
+SINK: Final = Section(
+    "Writing",
+    (
+        Option(
+            name="exchange",
+            kind=kinds.NAME,
+            doc='where to publish; `""` is the default exchange',
+            default="the column `exchange`",
+            uses=WRITES,
+        ),
+        Option(
+            name="routingKey",
+            kind=kinds.NAME,
+            doc="the routing key",
+            default="the column `routing_key`, or empty",
+            uses=WRITES,
+        ),
+        Option(
+            name="deliveryGuarantee",
+            kind=kinds.choice("exactly-once", "at-least-once"),
+            doc="`exactly-once` stages a batch and makes all of it visible at once; "
+            "`at-least-once` publishes as it goes, twice when Spark runs a task or a batch again",
+            default="`exactly-once`",
+            uses=WRITES,
+        ),
+        Option(
+            name="sinkId",
+            kind=kinds.STATED_NAME,
+            doc="the name, of 64 bytes at most, under which the broker keeps the last batch that "
+            "it has; one query, or one program that writes batches, may use it",
+            default="the id of the query, which is in its checkpoint; of a batch write none",
+            uses=WRITES,
+        ),
+        Option(
+            name="batchId",
+            kind=kinds.whole(0, (1 << 63) - 1),
+            doc="the number of this batch write, as `foreachBatch` has it: one that is not above "
+            "the last batch of its `sinkId` writes nothing",
+            default="every batch write writes",
+            uses=frozenset({Use.WRITE}),
+            needs="sinkId",
+        ),
+        Option(
+            name="sinkTakeover",
+            kind=kinds.BOOLEAN,
+            doc="whether a query with a new checkpoint may use a `sinkId` that another query "
+            "used; the batches of that one are forgotten",
+            default="`false`",
+            uses=WRITES,
+            needs="sinkId",
+        ),
+        Option(
+            name="mandatory",
+            kind=kinds.BOOLEAN,
+            doc="whether a message that reaches no queue is an error",
+            default="`true`",
+            uses=WRITES,
+        ),
+        Option(
+            name="persistent",
+            kind=kinds.BOOLEAN,
+            doc="whether messages survive a restart of the broker",
+            default="`true`",
+            uses=WRITES,
+        ),
+    ),
+)
+
+SECTIONS: Final = (CONNECTION, SOURCE, RANGE, PACE, DECODING, SINK)
+OPTIONS: Final = tuple(option for section in SECTIONS for option in section.options)
+# What Spark itself adds to the options of a data source.
+SPARK_OPTIONS: Final = ("checkpointLocation", "path", "queryName", "triggerInterval", "outputMode")
+# What Spark itself would add, and a part of its name: the reason why it is refused.
+REFUSED: Final = {
+    "asyncProgressTracking": "Spark would write a batch before its offsets are in the checkpoint, "
+    "so a batch that runs again could have other rows, and the sink would skip them",
+}

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded rows: bodies become a column `value`, and bad ones what the mode says.
+
+It works on batches of raw columns, in the process of a task. A bad row keeps its octets: in the
+column `_corrupt_record`, or in the message that goes to the dead-letter exchange.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.columns.decode.codec import BinaryCodec, Codec, Decoded, RegistryFraming, TextCodec
+from headrace.columns.decode.csv import CsvCodec
+from headrace.columns.decode.json import JsonCodec
+from headrace.columns.options.decode_options import (
+    CORRUPT_REASON,
+    CORRUPT_RECORD,
+    VALUE,
+    DecodeOptions,
+    Evolution,
+)
+from headrace.columns.read.open_bodies import Opened, opened
+from headrace.columns.runtime.schema_log import SchemaLog
+from headrace.columns.schema.columns import CONTENT_HEADER
+from headrace.columns.schema.types import DataType, StructType
+
+if TYPE_CHECKING:
+    from headrace.client.url import Secret
+    from headrace.columns.schema.columns import Wanted
+    from headrace.untyped import JsonObject
+
+log = logging.getLogger(__name__)
+
+LETTER_COLUMNS: Final = ("body", CONTENT_HEADER, "exchange", "routing_key", "offset")
+SHOWN_MAX: Final = 3  # Bad rows that an error or a warning tells about.
+
+
+class DecodeError(RuntimeError):
+    """Bodies that cannot be decoded, in a query that does not allow that."""
+
+
+class SchemaChangedError(RuntimeError):
+    """Records do not fit the schema of the query any more; the text says what to do."""
+
+
+class Judge(Protocol):
+    """Takes the offsets of bad records."""
+
+    def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
+        """Of the offsets from `first` to before `last`, just these are bad; they are in order."""
+
+
+class Decoding:
+    """Turns batches of raw columns into those that a query asked for."""
+
+    def __init__(
+        self,
+        options: DecodeOptions,
+        wanted: Wanted,
+        source: str,
+        uri: Secret,
+        rejects: Judge | None = None,
+    ) -> None:
+        """`rejects` takes what is bad when it becomes dead letters of the source itself."""
+        self.options = options
+        self.wanted = wanted
+        self.source = source
+        self._uri = uri
+        self._codec = codec(options, wanted.value)
+        self._rejects = rejects
+        self._dropped = 0
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """The columns that are needed to make those of the query."""
+        columns = {"body": None, "offset": None}
+        if self.options.mode == "DEADLETTER" and self._rejects is None:
+            columns |= dict.fromkeys(LETTER_COLUMNS)
+        if self.options.decompressed_max:
+            columns[CONTENT_HEADER] = None
+        return tuple(columns | dict.fromkeys(self.wanted.raw))
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The decoded batches; those of which nothing is left are left out."""
+        for batch in batches:
+            for decoded in self.decode(batch):
+                if decoded.num_rows:
+                    yield decoded
+        if self._dropped:
+            log.warning(
+                "%s: %d bodies could not be decoded and were dropped", self.source, self._dropped
+            )
+
+    def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Decode one batch, in parts if its bodies are large when they are decompressed."""
+        if not self.options.decompressed_max:
+            yield self._decode(Opened(batch, batch.column("body").to_pylist()))
+            return
+        for part in opened(batch, self.options.decompressed_max):
+            yield self._decode(part)
+
+    def _decode(self, part: Opened) -> pa.RecordBatch:
+        batch, bodies = part.batch, part.bodies
+        decoded = self._codec.decode(bodies)
+        if part.faults:  # They were decoded as if they were empty.
+            decoded = _with_faults(decoded, part.faults)
+        if decoded.grown is not None or (decoded.rescued and self._fails()):
+            self._changed(batch, decoded)
+        if decoded.faults:
+            self._bad(batch, decoded)
+        if self._rejects is not None:
+            offsets = batch.column("offset").to_pylist()
+            bad = [offsets[index] for index in sorted(decoded.faults)]
+            self._rejects.judge(offsets[0], offsets[-1] + 1, bad)
+        made = pa.RecordBatch.from_arrays(
+            [self._column(name, batch, decoded) for name in self.wanted.names],
+            schema=self.wanted.arrow_schema(self.options.rescued),
+        )
+        if decoded.faults and self.options.mode != "PERMISSIVE":
+            keep = [index not in decoded.faults for index in range(len(bodies))]
+            made = made.filter(pa.array(keep, pa.bool_()))
+        return made
+
+    def _column(self, name: str, batch: pa.RecordBatch, decoded: Decoded) -> pa.Array:
+        count = batch.num_rows
+        if name == VALUE:
+            return decoded.values
+        if name == self.options.rescued:
+            return _sparse(decoded.rescued, count, pa.string())
+        if name == CORRUPT_RECORD:
+            bodies = batch.column("body")
+            octets = {index: bodies[index].as_py() for index in decoded.faults}
+            return _sparse(octets, count, pa.binary())
+        if name == CORRUPT_REASON:
+            return _sparse(decoded.faults, count, pa.string())
+        return batch.column(name)
+
+    def _fails(self) -> bool:
+        return self.options.evolution is Evolution.FAIL
+
+    def _bad(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+        """Treat bad rows as the mode says, before good ones are handed on."""
+        mode = self.options.mode
+        if mode == "FAILFAST":
+            raise DecodeError(
+                f"{self._told(batch, decoded.faults)}; option 'mode' is 'FAILFAST': 'PERMISSIVE', "
+                "'DROPMALFORMED' and 'DEADLETTER' go on"
+            )
+        if mode == "DROPMALFORMED":
+            if not self._dropped:
+                log.warning("%s; dropped", self._told(batch, decoded.faults))
+            self._dropped += len(decoded.faults)
+        elif mode == "DEADLETTER" and self._rejects is not None:
+            log.warning("%s; rejected", self._told(batch, decoded.faults))
+        elif mode == "DEADLETTER":
+            from headrace.columns.read.dead_letters import publish
+
+            bad = pc.take(batch, pa.array(sorted(decoded.faults), pa.int64()))
+            reasons = [decoded.faults[index] for index in sorted(decoded.faults)]
+            publish(self._uri, self.options, self.source, bad, reasons)
+            log.warning("%s; sent to the dead-letter exchange", self._told(batch, decoded.faults))
+
+    def _changed(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+        """Treat columns and types that the schema lacks as `schemaEvolutionMode` says."""
+        evolution = self.options.evolution
+        if evolution is Evolution.RESCUE:
+            return
+        rows = dict(sorted(decoded.rescued.items()))
+        if evolution is Evolution.FAIL:
+            raise SchemaChangedError(
+                f"{self._told(batch, rows)}: it does not fit the schema; option "
+                "'schemaEvolutionMode' is 'fail'"
+            )
+        assert decoded.first_new is not None
+        told = self._told(batch, {decoded.first_new: rows[decoded.first_new]})
+        if evolution is Evolution.FAIL_NEW:
+            raise SchemaChangedError(
+                f"{told}: there are new columns; option 'schemaEvolutionMode' is 'failOnNewColumns'"
+            )
+        grown = decoded.grown
+        assert grown is not None
+        versions = SchemaLog(self.options.location)
+        versions.put(self.options.format, lambda newest: _merged(newest, grown))
+        raise SchemaChangedError(
+            f"{told}: there are new columns, and {self.options.location} has a new version of the "
+            "schema; start the query again to read them"
+        )
+
+    def _told(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
+        """Return the bad rows and the fault of each."""
+        offsets = batch.column("offset")
+        shown = [
+            f"offset {offsets[index].as_py()} of {self.source!r}: {text}"
+            for index, text in sorted(rows.items())[:SHOWN_MAX]
+        ]
+        more = f", and {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
+        return "; ".join(shown) + more
+
+
+def codec(options: DecodeOptions, kind: DataType | None) -> Codec:
+    """The codec for a type that the query's column `value` has."""
+    if options.format == "string":
+        return TextCodec()
+    if options.format == "binary":
+        return BinaryCodec()
+    if options.format == "protobuf":
+        from headrace.columns.decode.protobuf import ProtobufCodec, read_message
+
+        return ProtobufCodec(read_message(options.descriptors, options.message), options.framing)
+    if options.format == "avro":
+        from headrace.columns.decode.avro import AvroCodec, read_schema
+
+        older = SchemaLog(options.location).avro_schemas() if options.location else []
+        schemas = [read_schema(text) for text in older]
+        schema = read_schema(options.text)
+        by_id = None if options.registry is None else _writers(options, schema)
+        return AvroCodec(schema, options.framing, schemas, by_id)
+    assert kind is not None
+    if options.format == "csv":
+        assert isinstance(kind, StructType), kind
+        return CsvCodec(kind, options.zone, options.policy, options.dialect)
+    if options.format in ("cbor", "msgpack"):
+        from headrace.columns.decode.binary_values import LOADS
+
+        return JsonCodec(kind, options.zone, options.policy, LOADS[options.format])
+    plain = JsonCodec(kind, options.zone, options.policy)
+    return RegistryFraming(plain) if options.framing == "registry" else plain
+
+
+def _writers(options: DecodeOptions, reader: JsonObject) -> Callable[[int], JsonObject]:
+    """Return the function that gives the parsed schema of an id of the registry."""
+    from headrace.columns.decode.avro import AvroSchemaError
+    from headrace.columns.decode.avro_writers import read_writer
+    from headrace.columns.registry.schemas import Schemas, UnusableSchemaError
+
+    assert options.registry is not None
+    schemas = Schemas(options.registry, options.location)
+    parsed: dict[int, JsonObject | str] = {}  # Or why it cannot be used.
+
+    def parse(number: int) -> JsonObject | str:
+        schema = schemas.of(number)
+        if schema.kind != "AVRO":
+            return f"schema {number} is of {schema.kind}, not of AVRO"
+        try:
+            writer = read_writer(schema.text, schema.references)
+        except AvroSchemaError as error:
+            return f"schema {number} {error}"
+        return reader if writer == reader else writer
+
+    def by_id(number: int) -> JsonObject:
+        found = parsed.get(number)
+        if found is None:
+            found = parsed[number] = parse(number)
+        if isinstance(found, str):
+            raise UnusableSchemaError(found)
+        return found
+
+    return by_id
+
+
+def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
+    """Return the outcome with the faults of bodies that could not be opened, and no values."""
+    good = pa.array([row not in faults for row in range(len(decoded.values))], pa.bool_())
+    values = decoded.values
+    kept = values.take(pc.if_else(good, pa.array(range(len(values)), pa.int64()), None))
+    return replace(decoded, values=kept, faults=dict(sorted({**decoded.faults, **faults}.items())))
+
+
+def _merged(newest: StructType | None, grown: StructType) -> StructType:
+    from headrace.columns.decode.infer import grow
+
+    return grown if newest is None else grow(newest, grown)
+
+
+def _sparse(values: dict[int, str] | dict[int, bytes], count: int, kind: pa.DataType) -> pa.Array:
+    if not values:
+        return pa.nulls(count, kind)
+    return pa.array([values.get(index) for index in range(count)], kind)

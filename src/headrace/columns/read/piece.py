@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A range of a stream, or a part of a queue, with the columns that are wanted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.client.stream.blocks import BLOCK_RECORDS_MAX
+from headrace.columns.read import records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.columns.archive.index import Run
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.read.decoded_rows import Judge
+    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.offsets import Range
+
+
+def read_piece(
+    options: ReadOptions,
+    columns: Wanted,
+    piece: Range,
+    source: str = "",
+    *,
+    browse: bool = False,
+    reader: str = "",
+    rejects: Judge | None = None,
+    lane: int = 0,
+    batch_records_max: int = BLOCK_RECORDS_MAX,
+    runs: Sequence[Run] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Return the records of a range as batches, decoded if the options say so.
+
+    `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
+    Lost records are counted at the broker in the name of `reader`, and bad ones go to `rejects`.
+    `runs` are those of the archive, if the range is read from there.
+    """
+    reading = records.Reading(
+        uri=options.uri,
+        fail_on_data_loss=options.fail_on_data_loss,
+        filters=options.filters,
+        match_unfiltered=options.match_unfiltered,
+        reconnect_timeout_s=options.reconnect_timeout_s,
+        browse=browse,
+        archive=options.archive,
+        reader=reader,
+        lane=lane,
+        batch_records_max=batch_records_max,
+        spooled=bool(options.spool_directory),
+    )
+    if options.decoding is None:
+        return records.read(reading, piece, columns.names, source, runs)
+    from headrace.columns.read.decoded_rows import Decoding
+
+    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri, rejects)
+    return decoding.run(records.read(reading, piece, decoding.raw, source, runs))

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of this process to brokers, and what happens when they break.
+
+Spark uses its Python workers again, so connections are kept: one for what is read, one for what is
+written, and one for what is asked, since a broker that is short of memory stops reading from who
+publishes anything but requests. But for the one that writes they do not reconnect by themselves:
+all work goes through `patiently`, which does it again on a new connection until a broker that was
+there before has been away for too long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headrace.client import Reconnect, blocking
+from headrace.client.blocking_pipeline import Requests
+from headrace.client.errors import (
+    AuthenticationFailed,
+    ConfirmLost,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+)
+from headrace.client.requests import ANSWER_S
+from headrace.columns.options.uri import urls
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.client.url import Secret
+
+log = logging.getLogger(__name__)
+
+BACKOFF: Final = Reconnect(delay_s=0.1, delay_max_s=2.0)
+WRITING: Final = Reconnect(delay_s=0.1, delay_max_s=2.0, attempts=35)  # About a minute.
+LINKS_MAX: Final = 16  # Brokers that a process stays connected to, per purpose.
+LANES_MAX: Final = 64  # Reads at once that have connections of their own.
+ANSWER_UNTOLD_S: Final = 3600.0  # An alarm may take long; a dead broker shows by its heartbeats.
+NOT_HERE: Final = (402, 530)  # No such virtual host at this broker, in some versions and others.
+FORCED: Final = 320  # connection.close: an operator's doing, or the end of the broker.
+
+T = TypeVar("T")
+
+
+class Purpose(Enum):
+    """The purpose of a connection."""
+
+    READ = "read"
+    WRITE = "write"
+    ASK = "ask"
+
+
+Key = tuple[int, str, Purpose, int]
+_links: dict[Key, blocking.Connection] = {}
+_requests: dict[Key, Requests] = {}
+_known: set[tuple[int, str]] = set()  # Where this process has been connected before.
+_lanes: set[int] = set()  # In use; 0 is for all reads that come one after the other.
+_lock = threading.Lock()
+
+
+class TooManyReadsError(RuntimeError):
+    """There are `LANES_MAX` reads at once in this process."""
+
+
+def link(uri: Secret, purpose: Purpose = Purpose.READ, lane: int = 0) -> blocking.Connection:
+    """The connection of this process, made at the first call and after a loss."""
+    key = (os.getpid(), str(uri), purpose, lane)
+    with _lock:
+        kept = _links.get(key)
+        if kept is not None and not kept.is_closed:
+            return kept
+        again = WRITING if purpose is Purpose.WRITE else None
+        kept = blocking.connect(urls(uri), reconnect=again, name=f"{_product()}-{purpose.value}")
+        _links.pop(key, None)
+        shared = [one for one in _links if one[3] == 0]
+        while lane == 0 and len(shared) >= LINKS_MAX * len(Purpose):
+            oldest = shared.pop(0)
+            _requests.pop(oldest, None)
+            _links.pop(oldest).close()
+        _links[key] = kept
+        _known.add(key[:2])
+        return kept
+
+
+@contextmanager
+def own_lane(uri: Secret) -> Iterator[int]:
+    """Give a read connections of its own, which end with it.
+
+    A connection that holds back what one read does not take holds back every other on it. So reads
+    that advance together, as the two sides of a join do, must not share one.
+    """
+    with _lock:
+        lane = next((one for one in range(1, LANES_MAX + 1) if one not in _lanes), 0)
+        if not lane:
+            raise TooManyReadsError(
+                f"{LANES_MAX} reads are open at once in this process, which is the limit: let some "
+                "end first"
+            )
+        _lanes.add(lane)
+    try:
+        yield lane
+    finally:
+        _close(uri, lane)
+        with _lock:
+            _lanes.discard(lane)
+
+
+def _product() -> str:
+    """Return the name under which operators see the connections."""
+    return "headrace-spark" if "headrace.spark" in sys.modules else "headrace-arrow"
+
+
+def requests(connection: blocking.Connection) -> Requests:
+    """Return the requests on the broker of a connection that `link` gave for Purpose.ASK."""
+    for key, kept in _links.items():
+        if kept is connection:
+            asked = _requests.get(key)
+            if asked is None or asked.source.connection is not connection.source:
+                told = connection.version is V0_9_1  # When the broker blocks the connection.
+                timeout_s = ANSWER_S if told else ANSWER_UNTOLD_S
+                asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
+            return asked
+    raise AssertionError("a connection that `link` did not give")
+
+
+def patiently(
+    uri: Secret,
+    timeout_s: float,
+    work: Callable[[blocking.Connection], T],
+    purpose: Purpose = Purpose.READ,
+    *,
+    known: bool = False,
+    lane: int = 0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Do some work over a connection; again when the connection breaks or cannot be made.
+
+    That goes on for `timeout_s` after the first failure. A broker that was never reached fails at
+    once, unless it is `known` from elsewhere, as it is to a task. The work must be such that doing
+    it twice does no harm.
+    """
+    until: float | None = None
+    several = len(urls(uri)) > 1
+    delays = BACKOFF.delays(several=several)
+    while True:
+        try:
+            return work(link(uri, purpose, lane))
+        except AuthenticationFailed:
+            raise
+        except (ConnectFailed, ConnectionLost, ConnectionClosed, ConfirmLost) as error:
+            if not (known or (os.getpid(), str(uri)) in _known) or _is_final(error, several):
+                raise
+            now = clock()
+            until = now + timeout_s if until is None else until
+            if now >= until:
+                raise
+            log.info("connecting again: %s", error)
+            sleep(min(next(delays), until - now))
+
+
+def forget(uri: Secret) -> None:
+    """Close the connections of this process; the next call makes new ones."""
+    _close(uri, 0)
+
+
+def _close(uri: Secret, lane: int) -> None:
+    for purpose in Purpose:
+        kept = _links.pop((os.getpid(), str(uri), purpose, lane), None)
+        if kept is not None:
+            kept.close()
+
+
+def _is_final(error: Exception, several: bool) -> bool:
+    """Return True if the broker answered and refused, so that another try cannot help.
+
+    Where `several` brokers may serve the virtual host, none of them knows it for a moment while it
+    moves from one to another.
+    """
+    if isinstance(error, ConnectionClosed):
+        return error.code not in (FORCED, 200)
+    if several and isinstance(error, ConnectFailed) and error.code in NOT_HERE:
+        return False
+    return isinstance(error, ConnectFailed) and error.code not in (0, FORCED)

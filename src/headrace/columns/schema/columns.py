@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a read, as Spark and as Arrow have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.columns.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+)
+
+if TYPE_CHECKING:
+    from headrace.columns.options.decode_options import DecodeOptions
+
+STRINGS: Final = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+OCTETS: Final = ("delivery_mode", "priority")
+# In the order of the protocol; the headers have a column of their own.
+PROPERTIES: Final = (
+    "content_type",
+    "content_encoding",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+
+
+def _sql_type(name: str) -> str:
+    if name == "timestamp":
+        return "TIMESTAMP"
+    return "INT" if name in OCTETS else "STRING"
+
+
+DDL: Final = (
+    "body BINARY, exchange STRING, routing_key STRING, "
+    f"properties STRUCT<{', '.join(f'{name}: {_sql_type(name)}' for name in PROPERTIES)}>, "
+    "headers MAP<STRING, STRING>, redelivered BOOLEAN, stream STRING, offset BIGINT, "
+    "timestamp TIMESTAMP"
+)
+
+MOMENT: Final = pa.timestamp("us", tz="UTC")
+HEADERS: Final = pa.map_(pa.string(), pa.string())
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    if name == "timestamp":
+        return MOMENT
+    return pa.int32() if name in OCTETS else pa.string()
+
+
+PROPERTIES_TYPE: Final = pa.struct([pa.field(name, _arrow_type(name)) for name in PROPERTIES])
+
+COLUMNS: Final = pa.schema(
+    [
+        ("body", pa.binary()),
+        ("exchange", pa.string()),
+        ("routing_key", pa.string()),
+        ("properties", PROPERTIES_TYPE),
+        ("headers", HEADERS),
+        ("redelivered", pa.bool_()),
+        ("stream", pa.string()),
+        ("offset", pa.int64()),
+        ("timestamp", MOMENT),
+        ("content_header", pa.binary()),
+    ]
+)
+# Made only for those who ask by a schema: the content header's octets, which keep every type.
+CONTENT_HEADER: Final = "content_header"
+
+
+# What decoding adds, but for `value` itself and the column for rescued data.
+DECODED: Final = {"_corrupt_record": pa.binary(), "_corrupt_reason": pa.string()}
+
+
+class SchemaError(ValueError):
+    """The columns asked for, or given to be written, are not those of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns of a query in their order, and the type of `value` if it is among them."""
+
+    names: tuple[str, ...]
+    value: DataType | None = None
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """Those that are made from what a message says about itself, not from its body."""
+        return tuple(name for name in self.names if name in COLUMNS.names)
+
+    def arrow_schema(self, rescued: str) -> pa.Schema:
+        """The columns as Arrow has them; `rescued` is the name of that for rescued data."""
+        from headrace.columns.schema.types import arrow_type
+
+        kinds = {**DECODED, rescued: pa.string()}
+        if self.value is not None:
+            kinds["value"] = arrow_type(self.value)
+        return pa.schema(
+            [
+                COLUMNS.field(name) if name in COLUMNS.names else pa.field(name, kinds[name])
+                for name in self.names
+            ]
+        )
+
+
+def wanted(schema: StructType, decoding: DecodeOptions | None = None) -> Wanted:
+    """The columns of a schema that the user gave, or that `read_schema` made."""
+    ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
+    value = None
+    if decoding is not None:
+        ours |= {decoding.rescued: "string"} if decoding.rescued else {}
+        ours |= {"value": "", "_corrupt_record": "binary", "_corrupt_reason": "string"}
+    for field in schema.fields:
+        name, sql_type = field.name, field.kind.text()
+        if name not in ours:
+            hint = "; option 'value' makes one" if name == "value" else ""
+            raise SchemaError(
+                f"format 'amqp' has no column {name!r}; it has {', '.join(ours)}{hint}"
+            )
+        if name == "value":
+            value = _value_type(field.kind, decoding)
+        elif sql_type.lower() != ours[name]:
+            raise SchemaError(f"column {name!r} is of type {ours[name]}, not {sql_type}")
+    return Wanted(tuple(field.name for field in schema.fields), value)
+
+
+def _value_type(kind: DataType, decoding: DecodeOptions | None) -> DataType:
+    """The type that a schema gives the column `value`, if the format can have it."""
+    assert decoding is not None
+    form = decoding.format
+    if form in ("string", "binary"):
+        good = kind.text() == form
+    elif form in ("avro", "protobuf"):
+        good = kind == decoding.schema()
+    else:
+        good = isinstance(kind, StructType | ArrayType | MapType)
+    if not good:
+        raise SchemaError(f"column 'value' cannot be of type {kind.text()} with {form!r}")
+    return kind
+
+
+def all_columns() -> StructType:
+    """Every column of a read, in order."""
+    from headrace.columns.schema.ddl import parse_schema
+
+    found = parse_schema(DDL)
+    assert isinstance(found, StructType)
+    return found
+
+
+def _columns() -> list[tuple[str, str]]:
+    """Name and type of each column, as Spark's simpleString() spells the types."""
+    return [(field.name, field.kind.text()) for field in all_columns().fields]

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The position of a streaming query: the next offset to read of each stream.
+
+Spark keeps it as JSON in the checkpoint and compares it as text, so the keys have one order::
+
+    {"v": 2, "broker": "5f…", "epoch": 0, "ids": {"orders": 7}, "pos": {"orders": 1200}}
+    {"v": 2, "broker": "5f…", "epoch": 0, "from": {"orders": 1000}, "ids": {"orders": 7},
+     "lost": {"orders": 40}, "pos": {"orders": 1200}}
+
+`pos` has an exclusive end: 1200 means that 0 to 1199 were read. `broker` is the broker's identity
+and `ids` are those of the streams: under the same names others would have other records. `epoch`
+counts the batches without records that were made so that Spark commits the batch before them: only
+then is that one acknowledged. Nothing else is in it, no address and no secret.
+
+`from` is where a batch begins when that is not where the one before it ended. So it is in the end
+of the first batch with a stream: Spark does not log the initial offset, and asks for it again when
+it replays that batch after a crash. By then "latest" is somewhere else; the end of the batch, which
+is logged, remembers what it was. And so it is when retention dropped records before they were
+read: `lost` counts them over the whole life of the query. `skipped` counts, in the same way, those
+that were dropped when their batch was planned already, before its tasks came to them; the tasks
+tell the broker.
+
+`owner` is the name under which the query has its group, and under which its tasks tell of gaps:
+the checkpoint identifies the query, and gets its group back after a restart. Of a queue, `pos`
+and `from` have numbers of leased messages under the queue's name, and `ids` the identity of the
+lease.
+
+`archived` is, of each stream, the end of the part of a batch that retention has dropped and that
+is read from the archive (option `archive`); the rest is read from the broker. `gaps` has, as first
+offset and end, what neither of them has, where that is allowed. A batch that is run again goes by
+these, whatever retention has done and the archive has got since.
+
+Format 1 had neither `broker`, `ids` nor `lost`; it is read, and the next batch is of format 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+FORMAT: Final = 2
+
+
+class OffsetError(ValueError):
+    """The checkpoint holds an offset that this version or this query cannot use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The records first to last - 1 of one stream."""
+
+    stream: str
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The next offset to be read of each stream, and where reading began of those just begun.
+
+    `broker` is "" for a broker that does not tell who it is, None in a checkpoint of format 1;
+    `ids` is empty then. `owner` is "" for a query without a group.
+    """
+
+    positions: Mapping[str, int]
+    origin: Mapping[str, int] = field(default_factory=dict)
+    epoch: int = 0
+    broker: str | None = None
+    ids: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    owner: str = ""
+    archived: Mapping[str, int] = field(default_factory=dict)
+    gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+
+    def begun(self) -> dict[str, int]:
+        """The streams of which nothing has been read, and where each begins."""
+        return {
+            stream: position
+            for stream, position in self.origin.items()
+            if self.positions.get(stream) == position
+        }
+
+    def to_json(self) -> dict[str, object]:
+        """The offset as Spark keeps it."""
+        offset: dict[str, object] = {"v": FORMAT}
+        if self.archived:
+            offset["archived"] = dict(sorted(self.archived.items()))
+        offset["broker"] = self.broker or ""
+        offset["epoch"] = self.epoch
+        for key, values in (("from", self.origin), ("ids", self.ids), ("lost", self.lost)):
+            if values:
+                offset[key] = dict(sorted(values.items()))
+        if self.gaps:
+            offset["gaps"] = {
+                stream: [list(one) for one in some] for stream, some in sorted(self.gaps.items())
+            }
+        if self.owner:
+            offset["owner"] = self.owner
+        offset["pos"] = dict(sorted(self.positions.items()))
+        if self.skipped:
+            offset["skipped"] = dict(sorted(self.skipped.items()))
+        return offset
+
+    @classmethod
+    def from_json(cls, offset: Mapping[str, object]) -> Offset:
+        """The offset as it was in the checkpoint."""
+        version = offset.get("v")
+        if version not in (1, FORMAT):
+            raise OffsetError(
+                f"the checkpoint has offsets of format {version!r}, not {FORMAT}: it was "
+                "written by another version, or by another source"
+            )
+        epoch, broker = offset.get("epoch", 0), offset.get("broker")
+        owner = offset.get("owner", "")
+        if not (
+            isinstance(epoch, int) and isinstance(broker, str | None) and isinstance(owner, str)
+        ):
+            raise OffsetError("the checkpoint has an offset with a malformed epoch or broker")
+        positions, *others = (
+            _numbers(offset.get(key, missing))
+            for key, missing in (
+                *(("pos", None), ("from", {}), ("ids", {}), ("lost", {})),
+                ("skipped", {}),
+                ("archived", {}),
+            )
+        )
+        origin, ids, lost, skipped, archived = others
+        gaps = _gaps(offset.get("gaps", {}))
+        return cls(positions, origin, epoch, broker, ids, lost, skipped, owner, archived, gaps)
+
+
+def first_of(start: Offset, end: Offset) -> dict[str, int]:
+    """Return the offset of each stream at which the batch between two offsets begins."""
+    return {**start.positions, **end.origin}
+
+
+def _numbers(value: object) -> dict[str, int]:
+    if not isinstance(value, dict) or not all(
+        isinstance(position, int) and position >= 0 for position in value.values()
+    ):
+        raise OffsetError("the checkpoint has an offset without positions")
+    return dict(value)
+
+
+def _gaps(value: object) -> dict[str, list[list[int]]]:
+    if not isinstance(value, dict) or not all(
+        isinstance(some, list)
+        and all(
+            isinstance(one, list) and len(one) == 2 and all(isinstance(at, int) for at in one)
+            for one in some
+        )
+        for some in value.values()
+    ):
+        raise OffsetError("the checkpoint has an offset with malformed gaps")
+    return dict(value)
+
+
+def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
+    """Return the ranges between two offsets, of the streams of `end` that `start` has, too."""
+    found = []
+    for stream in sorted(end):
+        first = start[stream]
+        if end[stream] < first:
+            raise OffsetError(
+                f"stream {stream!r} ends at offset {end[stream]}, before {first} where this query "
+                "stands: it was deleted and made again; start with a new checkpoint"
+            )
+        if end[stream] > first:
+            found.append(Range(stream, first, end[stream]))
+    return found
+
+
+def without(piece: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
+    """Return what is left of a range; the gaps, first and end of each, are in order."""
+    found, at = [], piece.first
+    for first, last in gaps:
+        if last <= at or first >= piece.last:
+            continue
+        if first > at:
+            found.append(Range(piece.stream, at, first))
+        at = last
+    if at < piece.last:
+        found.append(Range(piece.stream, at, piece.last))
+    return found
+
+
+def split(
+    found: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
+) -> list[Range]:
+    """Cut ranges into about `count` pieces of nearly equal size, none below `size_min` for it.
+
+    Every range gives at least one piece, and as many as it takes for none to be above `size_max`.
+    A pure function, so that a replay plans the same tasks.
+    """
+    whole = list(found)
+    total = sum(map(len, whole))
+    pieces = []
+    for one in whole:
+        share = max(1, round(count * len(one) / total))
+        share = min(share, max(1, len(one) // size_min))
+        if size_max is not None:
+            share = max(share, -(-len(one) // size_max))
+        cuts = [one.first + len(one) * i // share for i in range(share + 1)]
+        pieces += [Range(one.stream, a, b) for a, b in pairwise(cuts)]
+    return pieces

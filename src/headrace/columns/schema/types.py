@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of decoded values, with the names that Spark gives them.
+
+They are ours, so that a process without Spark can decode. `to_json` is the format of Spark's own
+schemas, in which versions of a schema are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headrace.untyped import Json
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """The type of a value."""
+
+    name: ClassVar[str]  # In Spark's JSON.
+    sql: ClassVar[str]  # In a schema as text.
+
+    def text(self) -> str:
+        """Return the type as Spark prints it."""
+        return self.sql
+
+    def to_json(self) -> Json:
+        """Return the type as in Spark's JSON."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class NullType(DataType):
+    name = "void"
+    sql = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanType(DataType):
+    name = "boolean"
+    sql = "boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteType(DataType):
+    name = "byte"
+    sql = "tinyint"
+
+
+@dataclass(frozen=True, slots=True)
+class ShortType(DataType):
+    name = "short"
+    sql = "smallint"
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerType(DataType):
+    name = "integer"
+    sql = "int"
+
+
+@dataclass(frozen=True, slots=True)
+class LongType(DataType):
+    name = "long"
+    sql = "bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class FloatType(DataType):
+    name = "float"
+    sql = "float"
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleType(DataType):
+    name = "double"
+    sql = "double"
+
+
+@dataclass(frozen=True, slots=True)
+class StringType(DataType):
+    name = "string"
+    sql = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryType(DataType):
+    name = "binary"
+    sql = "binary"
+
+
+@dataclass(frozen=True, slots=True)
+class DateType(DataType):
+    name = "date"
+    sql = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampType(DataType):
+    """A moment."""
+
+    name = "timestamp"
+    sql = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampNTZType(DataType):
+    """A date and a time of day, in no time zone."""
+
+    name = "timestamp_ntz"
+    sql = "timestamp_ntz"
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType(DataType):
+    """An exact number of up to `precision` digits, `scale` of them behind the point."""
+
+    precision: int = 10
+    scale: int = 0
+
+    def text(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+    def to_json(self) -> Json:
+        return self.text()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType(DataType):
+    """A list, whose elements may be null."""
+
+    element: DataType
+
+    def text(self) -> str:
+        return f"array<{self.element.text()}>"
+
+    def to_json(self) -> Json:
+        return {"type": "array", "elementType": self.element.to_json(), "containsNull": True}
+
+
+@dataclass(frozen=True, slots=True)
+class MapType(DataType):
+    """A map, whose values may be null."""
+
+    key: DataType
+    value: DataType
+
+    def text(self) -> str:
+        return f"map<{self.key.text()},{self.value.text()}>"
+
+    def to_json(self) -> Json:
+        return {
+            "type": "map",
+            "keyType": self.key.to_json(),
+            "valueType": self.value.to_json(),
+            "valueContainsNull": True,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """A column, or a field of a struct; its value may be null."""
+
+    name: str
+    kind: DataType
+
+    def to_json(self) -> Json:
+        """Return the field as in Spark's JSON."""
+        return {"name": self.name, "type": self.kind.to_json(), "nullable": True, "metadata": {}}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class StructType(DataType):
+    """Fields by name, in order."""
+
+    fields: tuple[StructField, ...]
+
+    def __init__(self, fields: Iterable[StructField] = ()) -> None:
+        object.__setattr__(self, "fields", tuple(fields))
+
+    @property
+    def types(self) -> dict[str, DataType]:
+        """Return the type of each field by its name, in order."""
+        return {one.name: one.kind for one in self.fields}
+
+    def text(self) -> str:
+        return f"struct<{','.join(f'{one.name}:{one.kind.text()}' for one in self.fields)}>"
+
+    def to_json(self) -> Json:
+        return {"type": "struct", "fields": [one.to_json() for one in self.fields]}
+
+    @classmethod
+    def from_json(cls, value: Json) -> StructType:
+        """Return the type that Spark's JSON describes; ValueError when it is not a struct."""
+        found = _from_json(value)
+        if not isinstance(found, cls):
+            raise ValueError(f"{found.text()} is not a struct")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OtherType(DataType):
+    """A type of an engine that no column of a message has; `spelling` is for errors."""
+
+    spelling: str
+
+    def text(self) -> str:
+        return self.spelling
+
+
+SIMPLE: Final[tuple[type[DataType], ...]] = (
+    *(NullType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType),
+    *(StringType, BinaryType, DateType, TimestampType, TimestampNTZType),
+)
+_BY_NAME: Final = {kind.name: kind for kind in SIMPLE}
+_ARROW: Final[dict[type[DataType], pa.DataType]] = {
+    NullType: pa.null(),
+    BooleanType: pa.bool_(),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+    TimestampNTZType: pa.timestamp("us"),
+}
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the type of a column in a batch; it is the one that Spark expects."""
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", arrow_type(kind.element)))
+    if isinstance(kind, MapType):
+        return pa.map_(arrow_type(kind.key), pa.field("value", arrow_type(kind.value)))
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(one.name, arrow_type(one.kind)) for one in kind.fields])
+    return _ARROW[type(kind)]
+
+
+def _from_json(value: Json) -> DataType:
+    if isinstance(value, str):
+        if value.startswith("decimal(") and value.endswith(")"):
+            precision, scale = value[8:-1].split(",")
+            return DecimalType(int(precision), int(scale))
+        if value not in _BY_NAME:
+            raise ValueError(f"{value!r} is not a type")
+        return _BY_NAME[value]()
+    if value["type"] == "struct":
+        return StructType(
+            StructField(one["name"], _from_json(one["type"])) for one in value["fields"]
+        )
+    if value["type"] == "array":
+        return ArrayType(_from_json(value["elementType"]))
+    if value["type"] == "map":
+        return MapType(_from_json(value["keyType"]), _from_json(value["valueType"]))
+    raise ValueError(f"{value['type']!r} is not a type")

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions of a planner about streams, answered by a broker.
+
+Headrace is asked for all streams at once. Any other broker is asked by what AMQP has: there the end
+of a stream is found by consuming, a stream has no identity, and nothing can be measured or listed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from headrace.client.errors import NotFound, OffsetGone, PreconditionFailed
+from headrace.client.message import decode_properties
+from headrace.client.requests import RequestRefused
+from headrace.columns.archive.border import border_of
+from headrace.columns.archived_broker import ArchivedBroker
+from headrace.columns.errors import missing
+from headrace.columns.options.kinds import NAMES_MAX, OptionError
+from headrace.columns.positions import Measured, Place, Places, positions
+from headrace.columns.read.header_columns import ARRIVAL_HEADER
+from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.schema.offsets import Range
+
+if TYPE_CHECKING:
+    from headrace.client import blocking
+    from headrace.columns.archive.border import Border
+    from headrace.columns.archive.index import Archive
+    from headrace.columns.options.options import ReadOptions
+    from headrace.untyped import Json, JsonObject
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+LISTED_MAX: Final = 1000  # Streams of one request.
+NAMES_S: Final = 1.0  # How old the names may be that a pattern or a super stream stands for.
+
+T = TypeVar("T")
+
+
+def stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
+    """Return the ranges that a batch read of streams covers now; those that are empty are left out.
+
+    `plain` is that of `Survey`. OptionError when the bounds do not fit the streams.
+    """
+    broker = Survey(options, plain=plain)
+    return _ranges(options, broker, broker.places())
+
+
+def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], Border]:
+    """Return the ranges as if retention had dropped nothing, and where the archive ends in them."""
+    broker = ArchivedBroker(Survey(options), archive)
+    places = broker.places()
+    found = _ranges(options, broker, places)
+    oldest = {stream: place.first for stream, place in places.items()}
+    return found, border_of(archive, oldest, found, fail=options.fail_on_data_loss)
+
+
+def _ranges(options: ReadOptions, broker: Places, places: Mapping[str, Place]) -> list[Range]:
+    start = positions(broker, options.starting, places)
+    end = positions(broker, options.ending, places)
+    found = []
+    for stream in sorted(places):
+        if end[stream] < start[stream]:
+            raise OptionError(
+                f"option {options.ending.option!r} gives offset {end[stream]} for stream "
+                f"{stream!r}, before {start[stream]} of option {options.starting.option!r}"
+            )
+        if end[stream] > start[stream]:
+            found.append(Range(stream, start[stream], end[stream]))
+    return found
+
+
+class Survey:
+    """The streams of one read, at their broker."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        plain: bool = False,
+    ) -> None:
+        """With `plain` no requests are sent, which take the permission to write to amq.default."""
+        assert options.streams is not None
+        self._plain = plain
+        self.options = options
+        self.streams = options.streams
+        self._clock = clock
+        self._identity = ""
+        self._names: tuple[str, ...] = options.streams.names
+        self._names_at: float | None = None
+
+    def identity(self) -> str:
+        """Return the broker's identity of the last answer; "" if it tells none."""
+        if not self._identity and not self._plain:
+            found = self._do(lambda connection: connection.server_properties.get("headrace_id"))
+            self._identity = found if isinstance(found, str) else ""
+        return self._identity
+
+    def places(self) -> dict[str, Place]:
+        """The streams that are to be read now, and where they are."""
+        names = self._current()
+        if not self.identity():
+            return {name: Place(0, self._of(name, _last)) for name in names}
+        found: dict[str, Place] = {}
+        for some in _chunks(names):
+            try:
+                answer = self.ask("stream.list", streams=some)
+            except RequestRefused as refused:
+                raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
+            self._identity = answer["broker"]
+            if answer["missing"] and self.streams.names:
+                raise missing(answer["missing"][0])
+            for one in answer["streams"]:
+                found[one["stream"]] = Place(one["first"], one["next"], one["id"])
+        return found
+
+    def offset_at(self, stream: str, moment: datetime) -> int:
+        """The offset of the first record that arrived at `moment` or later; the end if none did."""
+        if not self.identity():
+            return self._do_of(stream, lambda link, asked: _offset_at(link, asked, moment))
+        timestamp_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+        return int(self._ask(stream, "stream.offset", timestamp_ms=max(0, timestamp_ms))["offset"])
+
+    def first_offset(self, stream: str) -> int:
+        """The offset of the oldest record."""
+        if not self.identity():
+            return self._of(stream, lambda asked: asked.first_offset())
+        return int(self._ask(stream, "stream.info")["first"])
+
+    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+        """The records of a range; the first of them that have no more octets than so, or one."""
+        if not self.identity():
+            raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
+        limit = {} if octets_max is None else {"octets_max": octets_max}
+        answer = self.ask(
+            "stream.measure",
+            stream=piece.stream,
+            **{"from": piece.first, "to": piece.last},
+            **limit,
+        )
+        return Measured(answer["octets"], max(answer["next"], piece.first + 1))
+
+    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
+        """Return the number of lost records of each stream that tasks reported, above 0."""
+        found: dict[str, int] = {}
+        if self.identity():
+            for some in _chunks(streams):
+                found |= self.ask("gap.count", reader=reader, streams=some)["records"]
+        return found
+
+    def ask(self, what: str, **fields: Json) -> JsonObject:
+        """Send a request to the broker; RequestRefused when it refuses."""
+        return patiently(
+            self.options.uri,
+            self.options.reconnect_timeout_s,
+            lambda connection: requests(connection).ask(what, **fields),
+            Purpose.ASK,
+        )
+
+    def _ask(self, stream: str, what: str, **fields: Json) -> JsonObject:
+        try:
+            return self.ask(what, stream=stream, **fields)
+        except RequestRefused as refused:
+            if refused.code in ("not-found", "precondition"):
+                raise missing(stream) from None
+            raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
+
+    def _current(self) -> tuple[str, ...]:
+        """The names of the streams that are meant now."""
+        streams = self.streams
+        if streams.names:
+            return streams.names
+        now = self._clock()
+        if self._names_at is None or now - self._names_at >= NAMES_S:
+            if not self.identity():
+                raise OptionError(
+                    f"option {streams.option!r} needs Headrace as the broker; give 'streams'"
+                )
+            self._names = tuple(self._matching() if streams.pattern else self._partitions())
+            self._names_at = now
+        if len(self._names) > NAMES_MAX:
+            raise OptionError(
+                f"option {streams.option!r} means {len(self._names)} streams; a query may read "
+                f"{NAMES_MAX} at most"
+            )
+        return self._names
+
+    def _matching(self) -> Iterator[str]:
+        pattern = re.compile(self.streams.pattern)
+        after = ""
+        while True:
+            answer = self.ask("stream.list", after=after)
+            for one in answer["streams"]:
+                if pattern.fullmatch(one["stream"]):
+                    yield one["stream"]
+            after = answer["after"]
+            if not after:
+                return
+
+    def _partitions(self) -> Iterator[str]:
+        exchange = self.streams.super_stream
+        try:
+            answer = self.ask("superstream.info", exchange=exchange)
+        except RequestRefused as refused:
+            raise OptionError(f"option 'superStream': {refused.text}") from None
+        for one in answer["partitions"]:
+            yield one["stream"]
+
+    def _of(self, stream: str, ask: Callable[[blocking.Stream], T]) -> T:
+        return self._do_of(stream, lambda _, asked: ask(asked))
+
+    def _do_of(self, stream: str, ask: Callable[[blocking.Connection, blocking.Stream], T]) -> T:
+        try:
+            return self._do(lambda connection: ask(connection, connection.stream(stream)))
+        except (NotFound, PreconditionFailed):
+            raise missing(stream) from None
+
+    def _do(self, work: Callable[[blocking.Connection], T]) -> T:
+        return patiently(self.options.uri, self.options.reconnect_timeout_s, work)
+
+
+def _offset_at(connection: blocking.Connection, stream: blocking.Stream, moment: datetime) -> int:
+    """The offset of the first record that arrived at `moment` or later, to the millisecond.
+
+    AMQP's own times are seconds, so Headrace's records of that second are looked at.
+    """
+    second = moment.replace(microsecond=0)
+    low = stream.offset_at(second)
+    if second == moment or not isinstance(connection.server_properties.get("headrace_id"), str):
+        return low
+    high = stream.offset_at(second + timedelta(seconds=1))
+    wanted_ms = -((EPOCH - moment) // MILLISECOND)  # Rounded up.
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            (record,) = next(iter(stream.read(middle, middle + 1)))
+        except OffsetGone:
+            low = middle + 1
+            continue
+        arrival_ms = (decode_properties(record.header).headers or {})[ARRIVAL_HEADER]
+        assert isinstance(arrival_ms, int), arrival_ms
+        if arrival_ms < wanted_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _last(stream: blocking.Stream) -> int:
+    return stream.last_offset()
+
+
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    for name in names:
+        some.append(name)
+        if len(some) == LISTED_MAX:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQL over streams, queues and archives, by DuckDB. Nothing is changed or taken.
+
+docs/guides/sql.md tells how it is used.
+"""
+
+from headrace.extras import need
+
+need("duckdb", "pyarrow", "numpy")
+
+from headrace.sql.engine import Limits, Running, run, sentence  # noqa: E402
+from headrace.sql.errors import QueryError  # noqa: E402
+from headrace.sql.sources import Places  # noqa: E402
+
+__all__ = ["Limits", "Places", "QueryError", "Running", "run", "sentence"]

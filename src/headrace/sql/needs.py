@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a query needs of each place: columns, and bounds of offsets and moments.
+
+DuckDB plans the query over tables without rows, and its plan says what each scan projects and
+filters. Bounds only save reading: DuckDB filters again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from headrace.sql.statement import OURS
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from headrace.untyped import JsonObject
+
+OFFSET_END: Final = 1 << 63  # Behind every offset.
+# Pruning by statistics would find that there are no rows, and plan no scan.
+DISABLED: Final = "statistics_propagation,empty_result_pullup"
+_TERM: Final = re.compile(
+    r"\((offset|timestamp) (>=|>|<=|<|=) (?:(\d{1,19})|'([^']+)'::TIMESTAMP WITH TIME ZONE)\)"
+)
+
+
+@dataclass(slots=True)
+class Needs:
+    """The columns of a place, and bounds that its rows have in every scan of the query."""
+
+    columns: set[str] = field(default_factory=set)
+    first: int = 0
+    last: int = OFFSET_END
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def widen(self, other: Needs) -> None:
+        """Need what another scan needs, too."""
+        self.columns |= other.columns
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+        self.since = _looser(self.since, other.since, min)
+        self.until = _looser(self.until, other.until, max)
+
+
+def needs(
+    connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
+) -> dict[str, Needs]:
+    """Return what a query needs of each place that its plan scans.
+
+    A place that is not in the answer may be needed as a whole. Errors are DuckDB's: of binding.
+    """
+    for name, schema in schemas.items():
+        connection.register(f"{name}_empty", schema.empty_table())
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {name}_empty")  # noqa: S608
+        connection.unregister(f"{name}_empty")
+    connection.execute(f"SET disabled_optimizers = '{DISABLED}'")
+    try:
+        rows = connection.execute(f"EXPLAIN (FORMAT json) {sql}").fetchall()
+    finally:
+        connection.execute("RESET disabled_optimizers")
+        for name in schemas:
+            connection.execute(f"DROP TABLE {name}")
+    found: dict[str, Needs] = {}
+    for info in _scans(json.loads(rows[0][1])):
+        name = str(info.get("Table", "")).rpartition(".")[2]
+        if name.startswith(OURS) and name in schemas:
+            scan = _of_scan(info, schemas[name].names)
+            if name in found:
+                found[name].widen(scan)
+            else:
+                found[name] = scan
+    return found
+
+
+def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
+    for node in plan:
+        if "SCAN" in node["name"]:
+            yield node["extra_info"]
+        yield from _scans(node["children"])
+
+
+def _of_scan(info: JsonObject, names: list[str]) -> Needs:
+    projections, filters = _texts(info.get("Projections")), _texts(info.get("Filters"))
+    found = Needs()
+    for text in projections:
+        base = text if text in names else text.partition(".")[0]
+        found.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
+    for text in filters:
+        found.columns |= {name for name in names if name in text}
+        _bound(found, text)
+    return found
+
+
+def _texts(info: object) -> list[str]:
+    if isinstance(info, list):
+        return [str(one) for one in info]
+    return [str(info)] if info else []
+
+
+def _bound(found: Needs, text: str) -> None:
+    """Take the bounds of a filter that is one comparison, or several with AND."""
+    if set(_TERM.sub("", text).replace(" AND ", "")) - set("()"):
+        return
+    for column, sign, number, moment in _TERM.findall(text):
+        if column == "offset" and number:
+            value = int(number)
+            if sign in (">=", ">", "="):
+                found.first = max(found.first, value + (sign == ">"))
+            if sign in ("<=", "<", "="):
+                found.last = min(found.last, value + (sign != "<"))
+        elif column == "timestamp" and moment:
+            at = datetime.fromisoformat(moment)
+            if sign in (">=", ">", "="):
+                found.since = at if found.since is None else max(found.since, at)
+            if sign in ("<=", "<", "="):
+                at += timedelta(milliseconds=1)  # Behind it, whichever sign it is.
+                found.until = at if found.until is None else min(found.until, at)
+
+
+def _looser(
+    one: datetime | None,
+    other: datetime | None,
+    pick: Callable[[datetime, datetime], datetime],
+) -> datetime | None:
+    return None if one is None or other is None else pick(one, other)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The places of a query, opened: streams and queues of a broker, and archives in directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace import arrow
+from headrace.client.errors import AccessRefused
+from headrace.client.requests import RequestRefused
+from headrace.client.url import Secret
+from headrace.columns.errors import StreamMissingError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.sql.errors import QueryError
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+    from headrace.sql.needs import Needs
+    from headrace.sql.statement import Place
+
+NAMES_MAX: Final = 1000  # Streams that are listed.
+SHOWN_MAX: Final = 10  # Of these in an error.
+ARGUMENTS: Final = (
+    *("value", "value_schema", "schema_sample", "schema_evolution_mode", "rescued_data_column"),
+    *("mode", "time_zone", "decompress", "decompressed_bytes_max", "avro_framing", "json_framing"),
+    *("csv_separator", "csv_quote", "csv_escape", "csv_null", "include_body", "include_headers"),
+)
+OF_STREAMS: Final = (
+    *("first", "last", "since", "filter", "filter_match_unfiltered", "fail_on_data_loss"),
+)
+# These make the process open files and connections, so only its own user may give them.
+LOCAL: Final = (
+    *("protobuf_descriptors", "protobuf_message", "protobuf_framing", "schema_registry"),
+    *("schema_registry_user", "schema_registry_password_env", "schema_registry_password_file"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What queries may name: a broker, archives by name, and with `files` directories by path."""
+
+    url: str
+    archives: Mapping[str, Path] = field(default_factory=dict)
+    files: bool = False
+
+    def open(self, place: Place) -> Source:
+        """Return the rows of a place; QueryError names what is missing, and what there is."""
+        if place.kind == "archive" or (not place.kind and self._is_archive(place.name)):
+            return Archive(self._archive(place))
+        arguments = self._arguments(place)
+        try:
+            return self._of_broker(place, arguments)
+        except OptionError as error:
+            raise QueryError(f"{place.name!r}: {error}") from None
+
+    def names(self) -> list[str]:
+        """Return the streams that the user may see, and the archives with names."""
+        return sorted([*self.archives, *self._streams()])
+
+    def _of_broker(self, place: Place, arguments: Mapping[str, object]) -> Source:
+        if place.kind == "queue":
+            return Messages(arrow.queue(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+        try:
+            return Messages(arrow.stream(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+        except StreamMissingError:
+            if place.kind:
+                raise self._missing("stream", place.name) from None
+        try:
+            return Messages(arrow.queue(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
+        except OptionError as error:
+            if "no queue" not in str(error):
+                raise
+            raise self._missing("stream, queue or archive", place.name) from None
+
+    def _missing(self, what: str, name: str) -> QueryError:
+        known = self.names()
+        close = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        shown = ", ".join(map(repr, known[:SHOWN_MAX])) or "none"
+        more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
+        return QueryError(
+            f"there is no {what} {name!r}{hint}; the streams and archives are: {shown}{more}"
+        )
+
+    def _arguments(self, place: Place) -> dict[str, object]:
+        known = ARGUMENTS + (OF_STREAMS if place.kind == "stream" else ())
+        known += LOCAL if self.files else ()
+        for name, _ in place.arguments:
+            if name not in known:
+                raise QueryError(
+                    f"{place.kind}() has no argument {name!r}; it has {', '.join(known)}"
+                )
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in place.arguments}
+
+    def _streams(self) -> list[str]:
+        try:
+            answer = patiently(
+                Secret(self.url),
+                0.0,
+                lambda connection: requests(connection).ask("stream.list", after=""),
+                Purpose.ASK,
+            )
+        except (AccessRefused, RequestRefused):
+            return []
+        return [one["stream"] for one in answer["streams"][:NAMES_MAX]]
+
+    def _is_archive(self, name: str) -> bool:
+        return name in self.archives or (self.files and "/" in name and Path(name).is_dir())
+
+    def _archive(self, place: Place) -> ds.Dataset:
+        if place.arguments:
+            raise QueryError("archive() takes a name or a directory only")
+        path = self.archives.get(place.name)
+        if path is None and self.files:
+            path = Path(place.name)
+        if path is None:
+            known = ", ".join(map(repr, sorted(self.archives))) or "none"
+            raise QueryError(f"there is no archive {place.name!r}; the archives are: {known}")
+        if not path.is_dir():
+            raise QueryError(f"the archive {str(path)!r} is not a directory")
+        return _dataset(path)
+
+
+class Source:
+    """The rows of a place."""
+
+    def table(self, needed: Needs | None) -> object:
+        """Return what DuckDB reads, with no more than is needed if that is known."""
+        raise NotImplementedError
+
+
+class Messages(Source):
+    """Records of a stream, or messages of a queue."""
+
+    def __init__(self, records: arrow.Records) -> None:
+        self.records = records
+
+    def table(self, needed: Needs | None) -> arrow.Records:
+        """Return the records within the bounds, with the columns that are used."""
+        records = self.records
+        if needed is None:
+            return records
+        if not records.is_queue:
+            records = records.between(needed.first, needed.last)
+            records = records.during(needed.since, needed.until)
+        columns = [name for name in records.schema.names if name in needed.columns]
+        # Of count(*) a column is needed all the same: the cheapest.
+        return records.select(*(columns or ["offset"]))
+
+
+class Archive(Source):
+    """A dataset, to which DuckDB pushes columns and filters itself."""
+
+    def __init__(self, dataset: ds.Dataset) -> None:
+        self.dataset = dataset
+
+    def table(self, needed: Needs | None) -> ds.Dataset:
+        """Return the dataset."""
+        return self.dataset
+
+
+def _dataset(path: Path) -> ds.Dataset:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    if (path / "_delta_log").is_dir():
+        from headrace.extras import need
+
+        need("deltalake")
+        from deltalake import DeltaTable
+
+        return DeltaTable(path).to_pyarrow_dataset()
+    try:
+        return ds.dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise QueryError(f"the archive {str(path)!r} cannot be read: {error}") from None

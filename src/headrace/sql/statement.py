@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A query as DuckDB's own parser has it, and the places it reads.
+
+DuckDB gives the tree of a SELECT as JSON, and nothing for other statements. Each place is a name of
+a FROM, or one of the functions of `FUNCTIONS` there, and gets a name of ours instead: names of
+AMQP differ by case, and those of DuckDB do not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.sql.errors import QueryError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from headrace.untyped import Json, JsonObject
+
+FUNCTIONS: Final = ("stream", "queue", "archive")
+OF_DUCKDB: Final = ("information_schema", "pg_catalog", "system")  # Schemas that it fills itself.
+OURS: Final = "headrace_"  # With a number: the name of a place in DuckDB.
+SQL_LENGTH_MAX: Final = 1 << 20  # Characters.
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Something that a query reads: `kind` is "" where only a name is given."""
+
+    kind: str
+    name: str
+    arguments: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(slots=True)
+class Statement:
+    """A query whose places have names of ours."""
+
+    sql: str = ""
+    places: dict[str, Place] = field(default_factory=dict)  # By these names.
+
+
+def parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
+    """Return a query with the places it reads; QueryError if it is not one SELECT."""
+    if len(text) > SQL_LENGTH_MAX:
+        raise QueryError(f"the query has more than {SQL_LENGTH_MAX} characters")
+    tree = _tree(connection, text)
+    if len(tree["statements"]) != 1:
+        raise QueryError(f"one query at a time; there are {len(tree['statements'])}")
+    statement = Statement()
+    names: dict[Place, str] = {}
+    for node, ctes in _tables(tree["statements"][0]["node"], frozenset()):
+        place = _place(connection, node, ctes)
+        if place is None:
+            continue
+        ours = names.setdefault(place, f"{OURS}{len(names)}")
+        statement.places[ours] = place
+        _rename(node, ours, node["alias"] or place.name)
+    [(statement.sql,)] = connection.execute(
+        "SELECT json_deserialize_sql(?)", [json.dumps(tree)]
+    ).fetchall()
+    return statement
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
+    [(answer,)] = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()
+    tree: JsonObject = json.loads(answer)
+    if tree["error"]:
+        if tree["error_type"] == "not implemented":
+            raise QueryError("only SELECT is allowed: a query changes nothing")
+        at = f" at character {int(tree['position']) + 1}" if "position" in tree else ""
+        raise QueryError(f"{tree['error_message']}{at}")
+    return tree
+
+
+def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
+    """Each table of a tree, with the names of WITH that are seen there."""
+    if isinstance(node, list):
+        for one in node:
+            yield from _tables(one, ctes)
+        return
+    if not isinstance(node, dict):
+        return
+    if node.get("type") == "RECURSIVE_CTE_NODE":
+        ctes |= {node["cte_name"].lower()}
+    for entry in node.get("cte_map", {}).get("map", ()):
+        yield from _tables(entry["value"], ctes)
+        ctes |= {entry["key"].lower()}
+    if node.get("type") in ("BASE_TABLE", "TABLE_FUNCTION"):
+        yield node, ctes
+    for key, value in node.items():
+        if key != "cte_map":
+            yield from _tables(value, ctes)
+
+
+def _place(
+    connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
+) -> Place | None:
+    """The place that a table is; None for one of DuckDB's own, or of the query's."""
+    if node["type"] == "TABLE_FUNCTION":
+        function = node["function"]
+        name = function["function_name"].lower()
+        if name not in FUNCTIONS:
+            return None
+        return _call(connection, name, function["arguments"])
+    name, schema = node["table_name"], node["schema_name"]
+    if not schema:
+        return None if name.lower() in ctes else Place("", name)
+    if schema.lower() in OF_DUCKDB:
+        return None
+    raise QueryError(f'the name {schema}.{name} needs quotes: "{schema}.{name}"')
+
+
+def _call(
+    connection: duckdb.DuckDBPyConnection, function: str, arguments: list[JsonObject]
+) -> Place:
+    found: dict[str, object] = {}
+    for index, one in enumerate(arguments):
+        expression = {**one["expression"], "alias": ""}
+        name = one["name"].lower() or ("name" if index == 0 else "")
+        if not name or name in found:
+            raise QueryError(
+                f"{function}() takes one name, and then arguments by name: "
+                f"{function}('orders', first := 5)"
+            )
+        found[name] = _value(connection, function, name, expression)
+    if not isinstance(found.get("name"), str):
+        raise QueryError(f"{function}() needs a name in quotes: {function}('orders')")
+    name = str(found.pop("name"))
+    return Place(function, name, tuple(found.items()))
+
+
+def _value(
+    connection: duckdb.DuckDBPyConnection, function: str, name: str, expression: JsonObject
+) -> object:
+    """The value of an argument, which is constant."""
+    tree = _tree(connection, "SELECT 1")
+    tree["statements"][0]["node"]["select_list"] = [expression]
+    [(sql,)] = connection.execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchall()
+    if next(_tables(tree, frozenset()), None) is not None:
+        raise QueryError(f"argument {name!r} of {function}() must be a constant")
+    import duckdb
+
+    try:
+        [(value,)] = connection.execute(sql).fetchall()
+    except duckdb.Error as error:
+        raise QueryError(f"argument {name!r} of {function}(): {error}") from None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rename(node: JsonObject, ours: str, alias: str) -> None:
+    """Let a node be a table with a name of ours."""
+    kept = {key: node[key] for key in ("sample", "query_location", "query_location_length")}
+    names = node["column_name_alias"]
+    node.clear()
+    node.update(
+        {
+            **kept,
+            "type": "BASE_TABLE",
+            "alias": alias,
+            "schema_name": "",
+            "catalog_name": "",
+            "table_name": ours,
+            "qualified_name": {"path": [ours]},
+            "column_name_alias": names,
+            "at_clause": None,
+        }
+    )
