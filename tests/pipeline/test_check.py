@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.pipeline.config.check import NO_CONNECT
 from headrace.pipeline.config.load import keys_of, load, ready_names
 from headrace.pipeline.config.settings import Sink, Table
 from headrace.pipeline.ready.death import LetterRule
@@ -78,6 +79,14 @@ WRONG = {
         ("SELECT o.offset, o.timestamp,", "SELECT o.ofset, o.timestamp,"),
         ["17: steps[1].sql: there is no column 'ofset' here; did you mean 'offset'?"],
     ),
+    "a server of Spark Connect as master": (
+        ("[sources.orders]", '[spark]\nmaster = "sc://there"\n[sources.orders]'),
+        [f"5: spark.master: {NO_CONNECT}"],
+    ),
+    "a server of Spark Connect as a setting": (
+        ("[sources.orders]", '[spark.conf]\n"spark.remote" = "sc://there"\n[sources.orders]'),
+        [f"5: spark.conf.spark.remote: {NO_CONNECT}"],
+    ),
     "unknown column of a rule": (
         ('check = "name IS NOT NULL"', 'check = "nam IS NOT NULL"'),
         ["29: rules[1].check: there is no column 'nam' here; did you mean 'name'?"],
@@ -101,7 +110,7 @@ WRONG = {
         ("[tables.customers]", "[table.customers]"),
         [
             ("9: table: unknown key; did you mean 'tables'? the keys here are pipeline, broker, "
-            "spark, sources, tables, steps, rules, sinks")
+            "spark, lineage, catalogs, sources, tables, steps, rules, contracts, sinks")
         ],
     ),
     "unknown key": (
@@ -116,15 +125,30 @@ WRONG = {
         ('type = "json"', 'type = "jsn"'),
         [
             ("34: sinks.bad.type: 'jsn' is not one of exchange, stream, parquet, json, csv, orc, "
-            "delta, jdbc, console")
+            "delta, iceberg, jdbc, console")
         ],
     ),
     "no type": (
         ('type = "json"\n', "\n"),
         [
             ("33: sinks.bad: 'type' is missing: one of exchange, stream, parquet, json, csv, orc, "
-            "delta, jdbc, console")
+            "delta, iceberg, jdbc, console")
         ],
+    ),
+    "partition that is none": (
+        (
+            'type = "json"\npath = "bad"',
+            'type = "iceberg"\ncatalog = "c"\ntable = "a.b"\npartition_by = ["week(day)"]',
+        ),
+        [
+            ("37: sinks.bad.partition_by: 'week(day)' is no partition: a column, or year, month, "
+            "day or hour of one as in 'day(moment)', or 'bucket(16, column)' or "
+            "'truncate(4, column)'")
+        ],
+    ),
+    "no such catalog": (
+        ('type = "json"\npath = "bad"', 'type = "iceberg"\ncatalog = "c"\ntable = "a.b"'),
+        ["35: sinks.bad.catalog: there is no catalog 'c'; add [catalogs.NAME]"],
     ),
     "interval": (
         ('"10 minutes"', '"10 minuts"'),

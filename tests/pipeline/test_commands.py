@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli.pipeline import pipelines, ready_made
-from headrace.pipeline.config.load import ready_names, ready_path
+from headrace.pipeline.config.load import load, ready_names, ready_path
 from headrace.pipeline.config.settings import AmqpSource, DeltaSink, FileSink, Pipeline
+from headrace.pipeline.iceberg.table import IcebergTable
 from headrace.pipeline.run.state import State
 
 
@@ -73,6 +75,16 @@ def test_check_tells_file_and_line(tmp_path: Path) -> None:
     right = call("check", "ready:archive", "--set", "NAME=s", "--set", "PATH_TO=x")
     assert right.output == "ready:archive: OK (1 source, 1 step, sinks: lake)\n"
     assert "No such file" in call("check", str(tmp_path / "other.toml")).output
+
+
+def test_a_pipeline_does_not_run_over_spark_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://there")
+    words = ("--set", "NAME=s", "--set", f"PATH_TO={tmp_path}", "--set", f"STATE={tmp_path}")
+    said = call("run", "ready:archive", *words)
+    assert said.exit_code == 1
+    assert "SPARK_REMOTE is set: pipelines do not run over Spark Connect" in said.output
 
 
 def test_reset_wants_one_thing_at_a_time(tmp_path: Path) -> None:
@@ -145,3 +157,42 @@ def test_a_ready_made_pipeline_names_its_parameters(name: str) -> None:
     wanted = set(re.findall(r"\$\{([A-Z_]+)", text))
     assert {one for one in wanted if not re.search(rf"\b{one}\b", told)} == set()
     assert "PATH" not in re.findall(r"\b[A-Z_]+\b", told)  # Every environment has one.
+
+
+def test_an_iceberg_table_is_compacted_by_its_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "orders.toml"
+    file.write_text("""
+        [pipeline]
+        name = "test"
+        [catalogs.lake]
+        type = "sql"
+        uri = "sqlite:///catalog.db"
+        warehouse = "warehouse"
+        [tables.unknown]
+        type = "parquet"
+        path = "never read"
+        [sinks.other]
+        from = "unknown"
+        type = "console"
+        [sinks.lake]
+        from = "unknown"
+        type = "iceberg"
+        catalog = "lake"
+        table = "${SPACE}.orders"
+    """)
+    pipeline = load(file, {"SPACE": "sales"})
+    table = IcebergTable(pipeline, "lake", "sales.orders")
+    for number in range(3):
+        columns = pa.schema([("id", pa.int64())])
+        table.made(columns, [], [], {}).append(pa.table({"id": [number]}, schema=columns))
+    words = ("compact", str(file), "--set", "SPACE=sales", "--files-min", "2", "--keep-hours", "0")
+    done = call(*words, "--sink", "lake", "--dry-run")
+    assert (done.exit_code, done.output) == (0, "2 snapshots and 2 files would be deleted\n")
+    done = call(*words, "--sink", "lake")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("3 files became 1\n3 snapshots and ")
+    assert len(list(table.found().scan().plan_files())) == 1
+    assert sorted(table.found().scan().to_arrow().column("id").to_pylist()) == [0, 1, 2]
+    assert "has no sink 'other' of type iceberg" in call(*words, "--sink", "other").output
+    assert "say which of its tables with --sink" in call(*words).output
+    assert "is a directory" in call("compact", str(tmp_path), "--sink", "lake").output

@@ -12,11 +12,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.columns.runtime import atomic_files
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks import compact as module
 from headrace.pipeline.sinks.compact import compact, exchange
 from headrace.pipeline.sinks.ledger import Ledger, Move
-from headrace.spark.runtime import atomic_files
 from support.brokers.broker_process import until
 
 MIB = 1 << 20

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from headrace.columns.runtime import atomic_files
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks import ledger as module
 from headrace.pipeline.sinks.ledger import Ledger, Move
-from headrace.spark.runtime import atomic_files
 
 FILES = ("date=1/a.json", "date=1/b.json", "date=2/c.json")
 

@@ -25,8 +25,8 @@ from headrace.client import Message
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.load import load
 from headrace.pipeline.ready.replay import Order, replay
+from headrace.pipeline.report.display import waiting
 from headrace.pipeline.run import checkpoint
-from headrace.pipeline.run.display import waiting
 from headrace.pipeline.run.explain import described, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pipeline.conftest import Make
 
 pytestmark = pytest.mark.spark
+LOG_VERSION = "spark.sql.streaming.offsetLog.formatVersion"
 RunIt = Callable[["Pipeline"], "Status"]
 Publish = Callable[..., None]
 
@@ -219,11 +220,15 @@ def test_rules_drop_and_keep_dead_letters(
     """
     publish(f"{name}.dead", "first")
     publish(name, *bodies(0, 4), Message(b"no json", headers={"from": "us"}), '{"id": 100}')
-    run(make(text, URI=uri, NAME=name))
+    status = run(make(text, URI=uri, NAME=name))
     assert sorted((row["id"], row["name"]) for row in rows(tmp_path / "lake")) == [
         (1, "one"),
         (3, "three"),
     ]
+    rejected = {one.name: one.rejected for one in status.queries}
+    assert rejected["lake"] == {"has_id": 1, "small": 1, "odd": 2}
+    assert rejected["even"] == {"has_id": 1, "small": 1}, "those on the way to it"
+    assert rejected["unreadable"] == {}
     even = [json.loads(line) for file in (tmp_path / "even").glob("*.json") for line in file.open()]
     assert sorted(json.loads(one["row"])["id"] for one in even) == [0, 2]
     assert {(one["rule"], one["view"]) for one in even} == {("odd", "named")}
@@ -450,7 +455,7 @@ def test_a_sink_that_fails_repeats_nothing_of_another(
 
 
 def test_reset_shows_and_rewinds(
-    run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
+    spark: SparkSession, run: RunIt, publish: Publish, uri: str, name: str, tmp_path: Path
 ) -> None:
     pipeline = archive(tmp_path, uri, name, BATCH_RECORDS="10")
     state = State(pipeline.state)
@@ -473,6 +478,18 @@ def test_reset_shows_and_rewinds(
         checkpoint.plan(state, "lake", None, {"x": 1})
     checkpoint.apply(state, checkpoint.plan(state, "lake", None, {}))
     assert checkpoint.names(state) == []
+    spark.conf.set(LOG_VERSION, "2")
+    try:
+        run(pipeline)
+        plan = checkpoint.plan(state, "lake", None, {name: 28})
+        assert plan.text == f"lake: go on at {name} 28: 2 records are read again"
+        checkpoint.apply(state, plan)
+        run(pipeline)
+    finally:
+        spark.conf.unset(LOG_VERSION)
+    assert (state.checkpoints / "lake" / "offsets" / "0").read_text().startswith("v2")
+    again = [*range(30), *range(10, 30), 29, *range(30), 28, 29]
+    assert offsets(tmp_path / "lake") == sorted(again)
 
 
 def test_what_spark_refuses_is_told_without_secrets(

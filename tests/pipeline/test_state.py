@@ -15,7 +15,7 @@ from rich.console import Console
 
 from headrace.cli.pipeline.pipelines import pipeline
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.run.display import line, showing, table, waiting
+from headrace.pipeline.report.display import line, showing, table, waiting
 from headrace.pipeline.run.progress import lag, reason, take
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import QueryStatus, State, Status
@@ -123,6 +123,7 @@ class Reporting:
                 "batchId": number,
                 "numInputRows": rows,
                 "durationMs": {"triggerExecution": 1500},
+                "observedMetrics": {"headrace.rejected.odd": {"rows": 2}, "sum": {"rows": 9}},
                 "inputRowsPerSecond": float("nan"),
                 "processedRowsPerSecond": 10.0,
                 "sources": [],
@@ -153,6 +154,7 @@ def test_rows_are_counted_once_however_seldom_one_looks() -> None:
     query.batch(5, 3)
     assert look() == (18, 5)
     assert (status.batch_s, status.rows_per_s, status.lag) == (1.5, 0.0, None)
+    assert status.rejected == {"odd": 10}, "two of each batch that had rows"
 
 
 def test_rows_of_open_windows_are_told_where_they_are_held_back() -> None:

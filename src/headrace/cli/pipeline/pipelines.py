@@ -6,49 +6,30 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from headrace.cli.commands import Group
 from headrace.cli.output import json_flag
+from headrace.cli.pipeline.begin import new, test
+from headrace.cli.pipeline.compact import compact
 from headrace.cli.pipeline.ready_made import archive, dead_letters, replay
-from headrace.cli.pipeline.run import console, run_pipeline, told
+from headrace.cli.pipeline.run import (
+    console,
+    file_argument,
+    given,
+    load_file,
+    run_pipeline,
+    told,
+)
 
 if TYPE_CHECKING:
-    from headrace.pipeline.config.settings import Pipeline
     from headrace.pipeline.run.state import State
 
-Function = TypeVar("Function", bound=Callable[..., object])
-
 STOP_POLL_S: Final = 0.1
-
-
-def _load(file: str, parameters: tuple[str, ...]) -> Pipeline:
-    from headrace.pipeline.config.load import load
-
-    return load(file, _given(parameters))
-
-
-def _given(parameters: tuple[str, ...]) -> dict[str, str]:
-    given = {}
-    for parameter in parameters:
-        name, separator, value = parameter.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"--set {parameter!r} is not NAME=VALUE")
-        given[name] = value
-    return given
-
-
-def file_argument(function: Function) -> Function:
-    """Add FILE and its parameters."""
-    with_set = click.option(
-        "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in FILE."
-    )(function)
-    return click.argument("file", metavar="FILE")(with_set)
 
 
 def _state(file: str, parameters: tuple[str, ...]) -> State:
@@ -58,18 +39,18 @@ def _state(file: str, parameters: tuple[str, ...]) -> State:
 
     if Path(file).is_dir():
         return state_at(Path(file), Path.cwd())
-    return State(state_of(file, _given(parameters)))
+    return State(state_of(file, given(parameters)))
 
 
 def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
     """Return the names of a file's queries; None for a directory, or if parameters are missing."""
     from headrace.pipeline.config.errors import ConfigError
-    from headrace.pipeline.run.run import queries_of
+    from headrace.pipeline.run.queries import queries_of
 
     if Path(file).is_dir():
         return None
     try:
-        return [query.name for query in queries_of(_load(file, parameters))]
+        return [query.name for query in queries_of(load_file(file, given(parameters)))]
     except ConfigError:
         return None
 
@@ -84,7 +65,7 @@ def pipeline() -> None:
 def check(file: str, parameters: tuple[str, ...]) -> None:
     """Check FILE without starting Spark; print all problems with their lines."""
     with told():
-        made = _load(file, parameters)
+        made = load_file(file, given(parameters))
     parts = (counted(len(made.sources), "source"), counted(len(made.steps), "step"))
     click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(made.sinks)})")
 
@@ -103,7 +84,7 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     from headrace.pipeline.run.session import session
 
     with told():
-        made = _load(file, parameters)
+        made = load_file(file, given(parameters))
         for line in described(made):
             click.echo(line)
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
@@ -127,18 +108,21 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
     and at the end; 1 after an error.
     """
     with told():
-        run_pipeline(_load(file, parameters), trigger)
+        run_pipeline(load_file(file, given(parameters)), trigger)
 
 
 @pipeline.command()
 @file_argument
 @json_flag
-def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
+@click.option(
+    "--openmetrics", is_flag=True, help="As OpenMetrics, such as for a textfile collector."
+)
+def status(file: str, parameters: tuple[str, ...], as_json: bool, openmetrics: bool) -> None:
     """Show the state of the pipeline of FILE; FILE may be its state or archive directory.
 
     The exit status is 0 while it runs, 3 otherwise.
     """
-    from headrace.pipeline.run.display import table
+    from headrace.pipeline.report.display import tables
 
     with told():
         state = _state(file, parameters)
@@ -148,10 +132,15 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool) -> None:
     runs = state.is_held()
     if not runs and found.state in ("starting", "running", "stopping"):
         found.state = "killed"
-    if as_json:
+    if openmetrics:
+        from headrace.pipeline.report.metrics import text_of
+
+        click.echo(text_of(found), nl=False)
+    elif as_json:
         click.echo(json.dumps(asdict(found)))
     else:
-        console().print(table(found))
+        for one in tables(found):
+            console().print(one)
     raise SystemExit(0 if runs else 3)
 
 
@@ -230,6 +219,22 @@ def reset(
 
 
 @pipeline.command()
+def prepare() -> None:
+    """Make Spark start in half the time from now on; takes half a minute, once.
+
+    What Spark loads at each start is kept in ~/.cache/headrace/spark, or HEADRACE_SPARK_CACHE:
+    200 MB for each installed PySpark and Java.
+    """
+    from headrace.spark.runtime import quick_start
+
+    try:
+        archive, is_new = quick_start.prepare()
+    except quick_start.NotPrepared as error:
+        raise click.ClickException(f"not prepared: {error}") from error
+    click.echo(f"{archive}: {'made' if is_new else 'is there already'}")
+
+
+@pipeline.command()
 @click.argument("name", required=False)
 def example(name: str | None) -> None:
     """Print the ready-made pipeline NAME, to be edited; without a name, list them."""
@@ -244,37 +249,5 @@ def example(name: str | None) -> None:
             click.echo(f"{one:<14} {first}")
 
 
-@pipeline.command()
-@click.option("--target-mb", type=click.IntRange(1), default=128, show_default=True)
-@click.option(
-    "--files-min", type=click.IntRange(2), default=8, show_default=True,
-    help="Skip partitions with fewer small files.",
-)  # fmt: skip
-@click.option(
-    "--keep-hours",
-    type=click.IntRange(0),
-    help="Of Delta: delete files that are older and not part of the table. [keep all]",
-)
-@click.option("--dry-run", is_flag=True, help="Of Parquet: print what would be done.")
-@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def compact(
-    target_mb: int, files_min: int, keep_hours: int | None, dry_run: bool, path: Path
-) -> None:
-    """Merge the small files of the lake PATH, while it is read and written."""
-    from headrace.pipeline.sinks import compact as parquet
-    from headrace.pipeline.sinks import delta
-
-    with told():
-        if (path / "_delta_log").is_dir():
-            outcome = delta.compact(str(path), target_mb << 20, keep_hours)
-            click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
-            return
-        done = parquet.compact(path, target_mb << 20, files_min, dry_run=dry_run)
-    would = "would become" if dry_run else "became"
-    click.echo(
-        f"{done.partitions} partitions: {done.files_before} files {would} {done.files_after}"
-    )
-
-
-for one in (archive, replay, dead_letters):
+for one in (new, test, archive, compact, replay, dead_letters):
     pipeline.add_command(one)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,8 +13,46 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from headrace.pipeline.config.settings import Pipeline
+    from headrace.pipeline.report.lineage import Events
+    from headrace.pipeline.run.state import Status
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 WIDTH = 200
+
+
+def load_file(file: str, parameters: dict[str, str]) -> Pipeline:
+    """Return the checked pipeline of a file.
+
+    Raises:
+        PipelineError: the file is not there, or something in it is wrong.
+    """
+    from headrace.pipeline.config.load import load
+
+    return load(file, parameters)
+
+
+def given(parameters: tuple[str, ...]) -> dict[str, str]:
+    """Return the parameters of `--set`.
+
+    Raises:
+        click.UsageError: one is not NAME=VALUE.
+    """
+    found = {}
+    for parameter in parameters:
+        name, separator, value = parameter.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--set {parameter!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def file_argument(function: Function) -> Function:
+    """Add FILE and its parameters."""
+    with_set = click.option(
+        "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in FILE."
+    )(function)
+    return click.argument("file", metavar="FILE")(with_set)
 
 
 @contextlib.contextmanager
@@ -36,6 +74,27 @@ def console() -> Console:
     return made if made.is_terminal else Console(width=WIDTH)
 
 
+@contextlib.contextmanager
+def lineage(made: Pipeline) -> Iterator[Events | None]:
+    """Give the events of OpenLineage of a run; None if the file wants none.
+
+    Raises:
+        PipelineError: the client's package is not installed.
+    """
+    from headrace.pipeline.config.errors import PipelineError
+
+    if made.lineage is None:
+        yield None
+        return
+    try:
+        from headrace.pipeline.report.lineage import telling
+    except ModuleNotFoundError as error:
+        text = f"[lineage] needs the package {error.name}: pip install headrace[lineage]"
+        raise PipelineError(text) from None
+    with telling(made) as events:
+        yield events
+
+
 def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
     """Run a pipeline in the foreground until it ends or is stopped; `trigger` replaces its own.
 
@@ -44,7 +103,8 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
         click.UsageError: the trigger cannot be read.
     """
     from headrace.pipeline.config.settings import check_trigger
-    from headrace.pipeline.run.display import showing, waiting
+    from headrace.pipeline.report.display import showing, waiting
+    from headrace.pipeline.report.metrics import serving
     from headrace.pipeline.run.run import Run
     from headrace.pipeline.run.session import session
     from headrace.pipeline.run.state import State
@@ -61,8 +121,20 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
         spark = session(made, state.home)
         try:
             running = Run(spark, made, state)
-            with running.signals(), showing(screen) as show:
-                status = running.run(show)
+            port = made.head.metrics_port
+            with (
+                running.signals(),
+                serving(lambda: running.status, port),
+                lineage(made) as lines,
+                showing(screen) as show,
+            ):
+
+                def tell(status: Status) -> None:
+                    show(status)
+                    if lines is not None:
+                        lines.tell(status, running.progress())
+
+                status = running.run(tell)
         finally:
             spark.stop()
     screen.print(f"{made.head.name}: {status.state}")

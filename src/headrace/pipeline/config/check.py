@@ -10,7 +10,9 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
+from headrace.columns.options.options import OptionError, read_options, write_options
 from headrace.pipeline.config.columns import Columns, columns_of, names_in
 from headrace.pipeline.config.errors import Problem
 from headrace.pipeline.config.lines import Lines, shown
@@ -21,10 +23,14 @@ from headrace.pipeline.config.settings import (
     AnySource,
     DeltaSink,
     FileSink,
+    IcebergSink,
     Pipeline,
     Rule,
+    StaticIceberg,
     StaticRows,
     Step,
+    TableSink,
+    partition_field,
 )
 from headrace.pipeline.config.sql_views import (
     SqlError,
@@ -34,12 +40,18 @@ from headrace.pipeline.config.sql_views import (
     parsed,
     views_of,
 )
-from headrace.spark.options.options import OptionError, read_options, write_options
+
+CONNECT: Final = "sc://"
+NO_CONNECT: Final = (
+    "pipelines do not run over Spark Connect; run the pipeline where the driver may run, or write "
+    "the program with pyspark and format 'amqp'"
+)
 
 
 def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
     """The pipeline with what its steps read, and everything that is wrong between its tables."""
     checking = _Checking(pipeline, lines)
+    checking.session()
     checking.names()
     pipeline = checking.steps()
     if not checking.problems:
@@ -51,7 +63,25 @@ def problems_of(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Proble
         checking.fan_out()
         checking.state()
         checking.options()
-    return pipeline, checking.problems
+    return pipeline if checking.problems else _as_made(pipeline), checking.problems
+
+
+def _as_made(pipeline: Pipeline) -> Pipeline:
+    """The pipeline whose rules, steps and sinks name views as they are written where made."""
+    views = [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
+    made = {view.lower(): view for view in views}
+
+    def named(view: str | None) -> dict[str, str]:
+        return {} if view is None else {"source": made[view.lower()]}
+
+    return replace(
+        pipeline,
+        steps=[one.model_copy(update=named(one.source)) for one in pipeline.steps],
+        rules=[one.model_copy(update={"view": made[one.view.lower()]}) for one in pipeline.rules],
+        sinks={
+            name: one.model_copy(update=named(one.source)) for name, one in pipeline.sinks.items()
+        },
+    )
 
 
 def amqp_source_options(pipeline: Pipeline, source: AmqpSource) -> dict[str, str]:
@@ -99,7 +129,7 @@ def spark_options(options: Mapping[str, object]) -> dict[str, str]:
 
 def _columns_of_source(source: AnySource) -> Columns:
     """The columns of a source, unless what they are is in its data."""
-    from headrace.spark.schema.columns import COLUMNS
+    from headrace.columns.schema.columns import COLUMNS
 
     if not isinstance(source, AmqpSource):
         return None  # Directories of files may add columns to those of a DDL text.
@@ -117,7 +147,21 @@ class _Checking:
         self.problems: list[Problem] = []
 
     def _problem(self, path: Place, text: str, line: int | None = None) -> None:
+        if path[:1] == ("rules",) and len(path) > 1:
+            rule = self.pipeline.rules[int(path[1])]
+            if rule.name in self.pipeline.of_contract:  # It stands in no line of its own.
+                path, line = ("contracts", self.pipeline.of_contract[rule.name]), None
+                text = f"its rule {rule.name} ({rule.asked}): {text}"
         self.problems.append(Problem(line or self.lines.of(path), shown(path), text))
+
+    def session(self) -> None:
+        """The master is no server of Spark Connect: its batches would run in other processes."""
+        conf = self.pipeline.session.conf
+        if self.pipeline.session.master.startswith(CONNECT):
+            self._problem(("spark", "master"), NO_CONNECT)
+        for name in conf:
+            if name.lower() == "spark.remote":
+                self._problem(("spark", "conf", name), NO_CONNECT)
 
     def names(self) -> None:
         """A view has one name; there are sources, and sinks."""
@@ -189,15 +233,30 @@ class _Checking:
     def rules(self) -> None:
         """Rules are about views, and name sinks that nothing else feeds."""
         views = self._views()
+        for at, contract in enumerate(self.pipeline.contracts):
+            self._known(contract.view, views, ("contracts", at, "view"))
+            if contract.to is not None and contract.to not in self.pipeline.sinks:
+                known = ", ".join(self.pipeline.sinks)
+                text = f"there is no sink {contract.to!r}; there are {known}"
+                self._problem(("contracts", at, "to"), text)
+        written = {(sink.source or "").lower() for sink in self.pipeline.sinks.values()}
         for at, rule in enumerate(self.pipeline.rules):
             self._known(rule.view, views, ("rules", at, "view"))
             if rule.view in self.pipeline.tables:
                 self._problem(("rules", at, "view"), "rules are not for static tables")
-            try:
-                check_condition(rule.check)
-            except SqlError as error:
-                line = self.lines.inside(("rules", at, "check"), error.line)
-                self._problem(("rules", at, "check"), error.text, line)
+            for key, asked in (("check", rule.check), ("having", rule.having)):
+                try:
+                    if asked is not None:
+                        check_condition(asked)
+                except SqlError as error:
+                    line = self.lines.inside(("rules", at, key), error.line)
+                    self._problem(("rules", at, key), error.text, line)
+            if rule.is_of_batch and rule.view.lower() not in written:
+                text = (
+                    "a rule over batches is about the rows that a sink is about to write; no "
+                    f"sink has from = {rule.view!r}"
+                )
+                self._problem(("rules", at, "view"), text)
             if rule.to is not None and rule.to not in self.pipeline.sinks:
                 known = ", ".join(self.pipeline.sinks)
                 self._problem(
@@ -219,25 +278,48 @@ class _Checking:
             if isinstance(sink, FileSink | DeltaSink) and "://" in sink.path:
                 text = "must be a directory of this machine, or one that all workers mount"
                 self._problem((*path, "path"), text)
-            if isinstance(sink, FileSink | DeltaSink):
+            if isinstance(sink, FileSink | DeltaSink | IcebergSink):
                 for column in sink.partition_by:
                     if column in sink.sort_by:
                         text = "sorts by a column that it is partitioned by"
                         self._problem((*path, "sort_by"), text)
-            if isinstance(sink, DeltaSink) and sink.mode != "append" and not sink.merge_by:
+            if (
+                isinstance(sink, TableSink)
+                and sink.mode != "append"
+                and not getattr(sink, "merge_by", ())
+            ):
                 text = f"mode {sink.mode!r} needs 'merge_by': the columns that a row is known by"
                 self._problem((*path, "mode"), text)
-        self._same_paths()
+        self._same_places()
+        self._catalogs()
 
-    def _same_paths(self) -> None:
-        seen: dict[str, str] = {}
+    def _same_places(self) -> None:
+        seen: dict[tuple[str, str], str] = {}
         for name, sink in self.pipeline.sinks.items():
             if isinstance(sink, FileSink | DeltaSink):
-                path = self.pipeline.located(sink.path)
-                if path in seen:
-                    text = f"sink {seen[path]!r} writes there too"
-                    self._problem(("sinks", name, "path"), text)
-                seen[path] = name
+                key, place = "path", ("path", self.pipeline.located(sink.path))
+            elif isinstance(sink, IcebergSink):
+                key, place = "table", (sink.catalog, sink.table)
+            else:
+                continue
+            if place in seen:
+                text = f"sink {seen[place]!r} writes there too"
+                self._problem(("sinks", name, key), text)
+            seen[place] = name
+
+    def _catalogs(self) -> None:
+        """Tables name catalogs of the file."""
+        pipeline = self.pipeline
+        users: list[tuple[Place, object]] = [
+            (("sinks", name), one) for name, one in pipeline.sinks.items()
+        ]
+        users += [(("tables", name), one) for name, one in pipeline.tables.items()]
+        known = pipeline.catalogs
+        for path, one in users:
+            if isinstance(one, IcebergSink | StaticIceberg) and one.catalog not in known:
+                listed = f"there are {', '.join(known)}" if known else "add [catalogs.NAME]"
+                text = f"there is no catalog {one.catalog!r}; {listed}"
+                self._problem((*path, "catalog"), text)
 
     def _views(self) -> list[str]:
         pipeline = self.pipeline
@@ -308,12 +390,17 @@ class _Checking:
             for number, rule in enumerate(pipeline.rules):
                 if rule.view.lower() == step.name.lower():
                     self._condition(rule, number, views)
+        for at, contract in enumerate(pipeline.contracts):
+            for name in pipeline.terms[contract.view].columns:
+                self._has(("contracts", at), name, views.get(contract.view.lower()))
         for name, sink in pipeline.sinks.items():
             if sink.source is None:
                 continue
             for key in ("partition_by", "sort_by", "merge_by"):
                 for index, column in enumerate(getattr(sink, key, ())):
                     path: Place = ("sinks", name, key, index)
+                    if key == "partition_by" and isinstance(sink, IcebergSink):
+                        column = partition_field(column).column
                     self._has(path, column, views.get(sink.source.lower()))
 
     def _columns_of_step(self, step: Step, at: int, views: Mapping[str, Columns]) -> Columns:
@@ -336,10 +423,15 @@ class _Checking:
         return made
 
     def _condition(self, rule: Rule, at: int, views: Mapping[str, Columns]) -> None:
-        query = condition_on(rule.view, rule.check)
-        for name, there in columns_of(query, views).missing:
-            line = self.lines.inside(("rules", at, "check"), line_of(rule.check, name))
-            self._has(("rules", at, "check"), name, there, line)
+        key = "check" if rule.having is None else "having"
+        asked = rule.check if rule.having is None else rule.having
+        for index, name in enumerate(rule.unique or ()):
+            self._has(("rules", at, "unique", index), name, views.get(rule.view.lower()))
+        if asked is None:
+            return
+        for name, there in columns_of(condition_on(rule.view, asked), views).missing:
+            line = self.lines.inside(("rules", at, key), line_of(asked, name))
+            self._has(("rules", at, key), name, there, line)
 
     def _has(self, path: Place, name: str, columns: Columns, line: int | None = None) -> None:
         """A problem unless a column is there, or it is not known what is."""
@@ -353,7 +445,7 @@ class _Checking:
         """A source has columns of a message, each once."""
         if source.columns is None:
             return
-        from headrace.spark.schema.columns import COLUMNS
+        from headrace.columns.schema.columns import COLUMNS
 
         for at, column in enumerate(source.columns):
             path = ("sources", name, "columns", at)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from headrace.pipeline.config import settings
 from headrace.pipeline.config.check import problems_of
+from headrace.pipeline.config.contract import with_contracts
 from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
 from headrace.pipeline.config.lines import Lines, shown
 from headrace.pipeline.config.lines import Path as Place
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 SIZE_MAX: Final = 1 << 20
 READY: Final = "ready:"
-SECTIONS: Final = ("pipeline", "broker", "spark", "sources", "tables", "steps", "rules", "sinks")
+SECTIONS: Final = (
+    *("pipeline", "broker", "spark", "lineage", "catalogs", "sources", "tables"),
+    *("steps", "rules", "contracts", "sinks"),
+)
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?)-([^}]*))?\}|\$\$")
 
 T = TypeVar("T", bound=Table)
@@ -98,7 +102,9 @@ def parse(
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     pipeline = reading.pipeline(document, file, home)
     if pipeline is not None:
-        pipeline, found = problems_of(pipeline, reading.lines)
+        pipeline, found = with_contracts(pipeline, reading.lines)
+        if not found:
+            pipeline, found = problems_of(pipeline, reading.lines)
         reading.problems += found
     if reading.problems or pipeline is None:
         raise ConfigError(file, reading.problems)
@@ -133,11 +139,16 @@ class _Reading:
         head = self.table(settings.Head, values.get("pipeline", {}), ("pipeline",))
         broker = self.table(settings.Broker, values.get("broker", {}), ("broker",))
         session = self.table(settings.Session, values.get("spark", {}), ("spark",))
+        lineage = None
+        if "lineage" in values:
+            lineage = self.table(settings.Lineage, values["lineage"], ("lineage",))
+        catalogs = self._named(values, "catalogs", settings.CATALOGS)
         sources = self._named(values, "sources", settings.SOURCES)
         tables = self._named(values, "tables", settings.TABLES)
         sinks = self._named(values, "sinks", settings.SINKS)
         steps = self._listed(values, "steps", settings.Step)
         rules = self._listed(values, "rules", settings.Rule)
+        contracts = self._listed(values, "contracts", settings.Contract)
         if self.problems or head is None or broker is None or session is None:
             return None
         return Pipeline(
@@ -146,10 +157,13 @@ class _Reading:
             head=head,
             broker=broker,
             session=session,
+            lineage=lineage,
+            catalogs=catalogs,
             sources=sources,
             tables=tables,
             steps=steps,
             rules=rules,
+            contracts=contracts,
             sinks=sinks,
         )
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+if TYPE_CHECKING:
+    from headrace.pipeline.config.contract import Terms
 
 Scalar = bool | int | float | str
 Options = dict[str, Scalar | list[object] | dict[str, object]]
@@ -24,11 +27,17 @@ Interval = Annotated[
     Field(pattern=r"^\d+(\.\d+)?\s+(millisecond|second|minute|hour|day)s?$"),
 ]
 
+TableName = Annotated[str, Field(pattern=r"^[^\s.]+(\.[^\s.]+)+$")]
+
 AVAILABLE_NOW: Final = "available-now"
 ONCE: Final = "once"
 DEFAULT_URI: Final = "amqp://guest:guest@127.0.0.1:5672/"
 FILES: Final = ("parquet", "json", "csv", "orc")
 MIB: Final = 1 << 20
+_PARTITION: Final = re.compile(
+    r"(?P<timed>year|month|day|hour)\(\s*(?P<column>[^(),]+?)\s*\)"
+    r"|(?P<wide>bucket|truncate)\(\s*(?P<width>[1-9]\d{0,8})\s*,\s*(?P<of>[^(),]+?)\s*\)"
+)
 
 
 class Table(BaseModel):
@@ -44,6 +53,8 @@ class Head(Table):
     state: Text | None = None
     trigger: str = "1 second"
     description: str = ""
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    sources_change: bool = False
 
     def state_in(self, home: Path) -> Path:
         """Return the state directory of a pipeline whose paths are relative to a directory."""
@@ -66,6 +77,31 @@ class Session(Table):
 
     master: Text = "local[*]"
     conf: dict[str, Scalar] = Field(default_factory=dict)
+
+
+class Lineage(Table):
+    """`[lineage]`: where events of OpenLineage go."""
+
+    namespace: Text = "headrace"
+    url: Text | None = None
+    file: Text | None = None
+    every: Interval = "1 minute"
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Lineage:
+        if self.url is not None and self.file is not None:
+            raise ValueError("'url' and 'file' do not go together")
+        return self
+
+
+class Catalog(Table):
+    """`[catalogs.NAME]`: where Iceberg tables are known by their names."""
+
+    type: Literal["sql", "rest"]
+    uri: Text
+    warehouse: Text | None = None
+    file: Text | None = None
+    options: Options = Field(default_factory=dict)
 
 
 class AmqpSource(Table):
@@ -116,6 +152,14 @@ class StaticRows(Table):
     rows: Annotated[list[dict[str, object]], Field(max_length=10_000)]
 
 
+class StaticIceberg(Table):
+    """`[tables.NAME]` of type iceberg: the rows of a table of a catalog, as they are now."""
+
+    type: Literal["iceberg"]
+    catalog: Name
+    table: TableName
+
+
 class StaticJdbc(Table):
     """`[tables.NAME]` of a database."""
 
@@ -160,16 +204,70 @@ class Step(Table):
 
 
 class Rule(Table):
-    """`[[rules]]`: what must be true of each row of a view, and what is done with the others."""
+    """`[[rules]]`: what must be true of each row of a view, or of each batch of its rows."""
 
     name: Name
     view: Text
-    check: Text
-    action: Literal["drop", "fail", "dead-letter"]
+    check: Text | None = None
+    having: Text | None = None
+    unique: Annotated[list[Text], Field(min_length=1)] | None = None
+    action: Literal["warn", "drop", "fail", "dead-letter"]
     to: Text | None = None
+    fail_above: Annotated[float, Field(ge=0, lt=1)] | None = None
+    fail_rows_min: Annotated[int, Field(ge=1)] = 1
+
+    @model_validator(mode="after")
+    def _one_question(self) -> Rule:
+        if sum(one is not None for one in (self.check, self.having, self.unique)) != 1:
+            raise ValueError("a rule needs one of 'check', 'having' and 'unique'")
+        if self.check is None and self.action not in ("warn", "fail"):
+            raise ValueError(
+                "a rule over a batch has no rows of its own: its action is warn or fail"
+            )
+        return self
 
     @model_validator(mode="after")
     def _dead_letters_go_somewhere(self) -> Rule:
+        if (self.action == "dead-letter") != (self.to is not None):
+            raise ValueError("'to' names the sink of the rows of action 'dead-letter'")
+        return self
+
+    @model_validator(mode="after")
+    def _share_has_rows(self) -> Rule:
+        if self.fail_above is not None and (self.action == "fail" or self.having is not None):
+            raise ValueError("'fail_above' needs rows: no 'having', and another action than fail")
+        return self
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Return True if a whole batch is asked, not each row."""
+        return self.check is None
+
+    @property
+    def may_hold_up(self) -> bool:
+        """Return True if the rule may end the pipeline before a batch is written."""
+        return self.is_of_batch or self.fail_above is not None
+
+    @property
+    def asked(self) -> str:
+        """Return the condition, for people."""
+        if self.unique is not None:
+            return f"unique: {', '.join(self.unique)}"
+        return self.check or self.having or ""
+
+
+class Contract(Table):
+    """`[[contracts]]`: a data contract (ODCS) that a view keeps."""
+
+    file: Text
+    view: Text
+    schema_name: Text | None = Field(default=None, alias="schema")
+    action: Literal["warn", "drop", "fail", "dead-letter"] = "warn"
+    to: Text | None = None
+    batches: bool = True
+
+    @model_validator(mode="after")
+    def _dead_letters_go_somewhere(self) -> Contract:
         if (self.action == "dead-letter") != (self.to is not None):
             raise ValueError("'to' names the sink of the rows of action 'dead-letter'")
         return self
@@ -229,16 +327,36 @@ class FileSink(Sink):
         return self
 
 
-class DeltaSink(Sink):
+class TableSink(Sink):
+    """The keys of sinks of tables with commits: Delta and Iceberg."""
+
+    partition_by: list[Text] = Field(default_factory=list)
+    sort_by: list[Text] = Field(default_factory=list)
+    files: Annotated[int, Field(ge=1)] | None = None
+    compact: Compaction | None = None
+
+
+class DeltaSink(TableSink):
     """`[sinks.NAME]` of type delta: a Delta table, each batch one commit."""
 
     type: Literal["delta"]
     path: Text
     merge_by: list[Text] = Field(default_factory=list)
-    partition_by: list[Text] = Field(default_factory=list)
-    sort_by: list[Text] = Field(default_factory=list)
-    files: Annotated[int, Field(ge=1)] | None = None
-    compact: Compaction | None = None
+
+
+class IcebergSink(TableSink):
+    """`[sinks.NAME]` of type iceberg: a table of a catalog, each batch one commit."""
+
+    type: Literal["iceberg"]
+    catalog: Name
+    table: TableName
+
+    @field_validator("partition_by")
+    @classmethod
+    def _known_transforms(cls, texts: list[str]) -> list[str]:
+        for text in texts:
+            partition_field(text)
+        return texts
 
 
 class JdbcSink(Sink):
@@ -257,12 +375,14 @@ class ConsoleSink(Sink):
     type: Literal["console"]
 
 
+CATALOGS: Final[dict[str, type[Table]]] = dict.fromkeys(("sql", "rest"), Catalog)
 SOURCES: Final[dict[str, type[Table]]] = {
     **dict.fromkeys(("stream", "streams", "super-stream", "queue"), AmqpSource),
     **dict.fromkeys(FILES, FileSource),
 }
 TABLES: Final[dict[str, type[Table]]] = {
     **dict.fromkeys((*FILES, "delta"), StaticFiles),
+    "iceberg": StaticIceberg,
     "rows": StaticRows,
     "jdbc": StaticJdbc,
 }
@@ -270,12 +390,13 @@ SINKS: Final[dict[str, type[Table]]] = {
     **dict.fromkeys(("exchange", "stream"), AmqpSink),
     **dict.fromkeys(FILES, FileSink),
     "delta": DeltaSink,
+    "iceberg": IcebergSink,
     "jdbc": JdbcSink,
     "console": ConsoleSink,
 }
 AnySource = AmqpSource | FileSource
-AnyStatic = StaticFiles | StaticRows | StaticJdbc
-AnySink = AmqpSink | FileSink | DeltaSink | JdbcSink | ConsoleSink
+AnyStatic = StaticFiles | StaticIceberg | StaticRows | StaticJdbc
+AnySink = AmqpSink | FileSink | DeltaSink | IcebergSink | JdbcSink | ConsoleSink
 
 
 @dataclass(frozen=True)
@@ -287,12 +408,17 @@ class Pipeline:
     head: Head
     broker: Broker
     session: Session
+    catalogs: dict[str, Catalog]
     sources: dict[str, AnySource]
     tables: dict[str, AnyStatic]
     steps: list[Step]
     rules: list[Rule]
     sinks: dict[str, AnySink]
     reads: dict[str, tuple[str, ...]] = field(default_factory=dict)  # Of each step.
+    lineage: Lineage | None = None
+    contracts: list[Contract] = field(default_factory=list)
+    terms: dict[str, Terms] = field(default_factory=dict)  # Of contracts, by view.
+    of_contract: dict[str, int] = field(default_factory=dict)  # Rules, by name.
 
     @property
     def state(self) -> Path:
@@ -319,8 +445,22 @@ class Pipeline:
         return replace(self, sinks=sinks)
 
     def rules_of(self, view: str) -> list[Rule]:
-        """The rules of a view, in the order of the file."""
-        return [rule for rule in self.rules if rule.view == view]
+        """The rules about the rows of a view, in the order of the file."""
+        return [rule for rule in self.rules if rule.view == view and not rule.is_of_batch]
+
+    def rules_before(self, sink: str) -> list[Rule]:
+        """The rules that rows pass on the way to a sink, and those about its batches."""
+        source = self.sinks[sink].source
+        if source is None:  # Rows that a rule sends there have not passed it.
+            rules = [rule for rule in self.rules if rule.to == sink]
+            above = set().union(*(self.above(rule.view) - {rule.view} for rule in rules))
+            return [rule for rule in self.rules if rule.view in above and not rule.is_of_batch]
+        above = self.above(source)
+        return [
+            rule
+            for rule in self.rules
+            if rule.view in above and (not rule.is_of_batch or rule.view == source)
+        ]
 
     def above(self, view: str) -> set[str]:
         """A view and all views that it is made of, directly or not."""
@@ -355,6 +495,30 @@ class Pipeline:
         """The sources whose rows may come to a sink."""
         views = set().union(*(self.above(view) for view in self.feeds()[sink]))
         return [name for name in self.sources if name in views]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A column that an Iceberg table is partitioned by, and its transform."""
+
+    column: str
+    transform: str  # identity, year, month, day, hour, bucket or truncate.
+    width: int | None = None  # Of bucket and truncate.
+
+
+def partition_field(text: str) -> PartitionField:
+    """Return what `column`, `day(column)` or `bucket(16, column)` means; ValueError otherwise."""
+    found = _PARTITION.fullmatch(text.strip())
+    if found is None:
+        if "(" not in text:
+            return PartitionField(text, "identity")
+        raise ValueError(
+            f"{text!r} is no partition: a column, or year, month, day or hour of one as in "
+            "'day(moment)', or 'bucket(16, column)' or 'truncate(4, column)'"
+        )
+    if found["timed"]:
+        return PartitionField(found["column"], found["timed"])
+    return PartitionField(found["of"], found["wide"], int(found["width"]))
 
 
 def check_trigger(text: str) -> str:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client import ClientError, Message, connect
 from headrace.client.message import decode_properties
+from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.ready.archive import Choice, Row, messages
-from headrace.spark.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from headrace.untyped import Cell

@@ -12,17 +12,19 @@ import json
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.run import offset_log
 from headrace.pipeline.run.state import State, checkpoint_id, made_for
 from headrace.pipeline.sinks.compact import exchange
-from headrace.spark.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
+    from headrace.pipeline.run.offset_log import Ends
     from headrace.untyped import Json
 
 SHOWN_MAX: Final = 10  # Batches of each checkpoint.
@@ -35,7 +37,7 @@ class Checkpoint:
     name: str
     path: Path
     id: str | None
-    offsets: dict[int, list[Json]]  # Of each source, as Spark has them.
+    offsets: dict[int, Ends]
     commits: tuple[int, ...]
     is_stateful: bool
     queues: tuple[str, ...] = ()  # Sources that are queues.
@@ -53,7 +55,7 @@ class Plan:
     checkpoint: Checkpoint
     text: str
     batch: int | None = None  # Rewind to its end; None with no positions forgets everything.
-    offsets: list[Json] = field(default_factory=list)  # Go on there.
+    ends: Ends | None = None  # Go on there.
 
 
 def names(state: State) -> list[str]:
@@ -68,17 +70,24 @@ def names(state: State) -> list[str]:
 
 
 def read(state: State, name: str) -> Checkpoint:
-    """The checkpoint of a query; PipelineError when there is none."""
+    """The checkpoint of a query; PipelineError when there is none, or it cannot be read."""
+    one = _outline(state, name)
+    ends = {number: offset_log.read(file) for number, file in _numbered(one.path / "offsets")}
+    return replace(one, offsets=ends)
+
+
+def _outline(state: State, name: str) -> Checkpoint:
+    """Return the checkpoint without its offsets, which may be damaged."""
     path = state.checkpoints / name
     if name not in names(state):
         known = ", ".join(names(state)) or "none"
         raise PipelineError(f"there is no checkpoint of {name!r}; there are {known}")
-    offsets = {number: _offsets(file) for number, file in _numbered(path / "offsets")}
     commits = tuple(number for number, _ in _numbered(path / "commits"))
-    stateful = any((path / "state").rglob("*.delta")) or any((path / "state").rglob("*.zip"))
+    # Each kind of state store has names of its own; queries without state have no file there.
+    stateful = any(file.is_file() for file in (path / "state").rglob("*"))
     known = made_for(path).get("sources", {})
     queues = tuple(source for source, said in known.items() if said.get("type") == "queue")
-    return Checkpoint(name, path, checkpoint_id(path), offsets, commits, stateful, queues)
+    return Checkpoint(name, path, checkpoint_id(path), {}, commits, stateful, queues)
 
 
 def described(
@@ -97,8 +106,7 @@ def described(
             yield "  the file has no such query any more"
         for number in sorted(one.offsets)[-SHOWN_MAX:]:
             mark = "done" if number in one.commits else "planned"
-            ends = "; ".join(_told(offset) for offset in one.offsets[number])
-            yield f"  batch {number}, {mark}: up to {ends}"
+            yield f"  batch {number}, {mark}: up to {_told(one.offsets[number])}"
 
 
 def positions(texts: Sequence[str]) -> dict[str, int]:
@@ -114,23 +122,24 @@ def positions(texts: Sequence[str]) -> dict[str, int]:
 
 def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan:
     """Return the plan of a rewind; PipelineError when it is not possible."""
-    one = read(state, name)
     if batch is None and not at:
+        one = _outline(state, name)
         return Plan(one, f"{name}: forget {len(one.commits)} batches, and begin anew")
+    one = read(state, name)
     _check_rewindable(one)
     assert one.done is not None
     if batch is not None:
         if batch not in one.commits or batch not in one.offsets:
             known = f"{one.commits[0]} to {one.done}"
             raise PipelineError(f"{name}: batch {batch} is not among those that are kept: {known}")
-        ends = "; ".join(_told(offset) for offset in one.offsets[batch])
-        again = _between(one.offsets[batch], one.offsets[one.done])
-        text = f"{name}: go back from batch {one.done} to the end of batch {batch}, up to {ends}"
+        ends = one.offsets[batch]
+        again = _between(ends, one.offsets[one.done])
+        text = f"{name}: go back from batch {one.done} to the end of batch {batch}"
+        text += f", up to {_told(ends)}"
         return Plan(one, f"{text}: {again} read again, and written again", batch)
-    offsets = [_moved(offset, at, name) for offset in one.offsets[one.done]]
-    told = "; ".join(_told(offset) for offset in offsets)
-    again = _between(offsets, one.offsets[one.done])
-    return Plan(one, f"{name}: go on at {told}: {again} read again", one.done, offsets)
+    ends = _moved(one.offsets[one.done], at, name)
+    again = _between(ends, one.offsets[one.done])
+    return Plan(one, f"{name}: go on at {_told(ends)}: {again} read again", one.done, ends)
 
 
 def apply(state: State, plan: Plan) -> Path:
@@ -152,8 +161,8 @@ def apply(state: State, plan: Plan) -> Path:
             if number > plan.batch:
                 file.unlink()
                 (file.parent / f".{number}.crc").unlink(missing_ok=True)
-    if plan.offsets:
-        _add_batch(made, plan.batch, plan.offsets)
+    if plan.ends is not None:
+        _add_batch(made, plan.batch, plan.ends)
     write_whole(made / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     (made / ".metadata.crc").unlink(missing_ok=True)
     exchange(made, one.path)
@@ -182,51 +191,60 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def _offsets(file: Path) -> list[Json]:
-    """The offsets of a batch: below a line with the format and one with Spark's own."""
-    lines = file.read_text("utf-8").splitlines()
-    return [None if line == "-" else json.loads(line) for line in lines[2:]]
-
-
 def _positions(offset: Json) -> dict[str, int] | None:
     if isinstance(offset, dict) and isinstance(offset.get("pos"), dict):
         return dict(offset["pos"])
     return None
 
 
-def _told(offset: Json) -> str:
+def _told(ends: Ends) -> str:
+    return "; ".join(_told_one(offset) for offset in ends.by_source.values())
+
+
+def _told_one(offset: Json) -> str:
+    if offset is None:
+        return "nothing"
     found = _positions(offset)
     if found is None:
         return json.dumps(offset)
     return ", ".join(f"{name} {at}" for name, at in found.items())
 
 
-def _between(start: list[Json], end: list[Json]) -> str:
+def _between(start: Ends, end: Ends) -> str:
     count = 0
-    for left, right in zip(start, end, strict=True):
-        first, last = _positions(left), _positions(right)
+    for source, offset in end.by_source.items():
+        before = start.by_source.get(source)
+        if offset is None and before is None:
+            continue
+        first, last = _positions(before), _positions(offset)
         if first is None or last is None:
             return "what came since is"
         count += sum(max(0, at - first.get(name, at)) for name, at in last.items())
     return f"{count} records are"
 
 
-def _moved(offset: Json, at: dict[str, int], name: str) -> Json:
-    found = _positions(offset)
-    if found is None:
+def _moved(ends: Ends, at: dict[str, int], name: str) -> Ends:
+    """Return the ends with other positions of some streams; PipelineError if none reads one."""
+    given = {source: _positions(offset) for source, offset in ends.by_source.items()}
+    if any(given[source] is None for source, one in ends.by_source.items() if one is not None):
         raise PipelineError(f"{name}: --position is for queries of streams only")
+    known = sorted({stream for found in given.values() if found for stream in found})
     for stream in at:
-        if stream not in found:
-            raise PipelineError(f"{name}: it reads no {stream!r}, but {', '.join(found)}")
-    moved = {key: value for key, value in offset.items() if key != "from"}
-    moved["pos"] = {stream: at.get(stream, old) for stream, old in found.items()}
-    return moved
+        if stream not in known:
+            raise PipelineError(f"{name}: it reads no {stream!r}, but {', '.join(known)}")
+    moved = {}
+    for source, offset in ends.by_source.items():
+        found = given[source]
+        if found is None:
+            moved[source] = offset
+            continue
+        moved[source] = {key: value for key, value in offset.items() if key != "from"}
+        moved[source]["pos"] = {stream: at.get(stream, old) for stream, old in found.items()}
+    return ends.at(moved)
 
 
-def _add_batch(checkpoint: Path, batch: int, offsets: list[Json]) -> None:
+def _add_batch(checkpoint: Path, batch: int, ends: Ends) -> None:
     """Add a finished batch that ends at the offsets; it was never run."""
-    before = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[:2]
-    lines = [*before, *(json.dumps(one, separators=(",", ":")) for one in offsets)]
-    write_whole(checkpoint / "offsets" / str(batch + 1), "\n".join(lines))
+    write_whole(checkpoint / "offsets" / str(batch + 1), ends.text())
     commit = (checkpoint / "commits" / str(batch)).read_text("utf-8")
     write_whole(checkpoint / "commits" / str(batch + 1), commit)

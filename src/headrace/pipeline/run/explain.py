@@ -10,7 +10,7 @@ from headrace.pipeline.config.errors import PipelineError, redacted
 from headrace.pipeline.config.settings import AmqpSource, Pipeline
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.progress import reason
-from headrace.pipeline.run.run import queries_of
+from headrace.pipeline.run.queries import queries_of
 from headrace.pipeline.run.session import patiently
 
 if TYPE_CHECKING:
@@ -45,9 +45,12 @@ def described(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
-    for rule in pipeline.rules_of(view):
+    for rule in pipeline.rules:
+        if rule.view != view:
+            continue
         what = f"dead letters to {rule.to}" if rule.to else rule.action
-        yield f"    rule {rule.name}: {rule.check}, else {what}"
+        above = "" if rule.fail_above is None else f"; fail above a share of {rule.fail_above:g}"
+        yield f"    rule {rule.name}: {rule.asked}, else {what}{above}"
 
 
 def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.check import amqp_source_options, spark_options
 from headrace.pipeline.config.errors import PipelineError
@@ -17,34 +17,54 @@ from headrace.pipeline.config.settings import (
     AnySource,
     AnyStatic,
     Pipeline,
-    Rule,
     StaticFiles,
+    StaticIceberg,
     StaticRows,
     Step,
 )
 from headrace.pipeline.run.progress import reason
+from headrace.pipeline.run.rules import Asked, ask, letter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import StructType
 
     from headrace.untyped import Json
 
-# What of a message is kept when one of its rows is a dead letter.
-MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
+
+# Spark's setting that takes names for sources, and version 2 of the log of offsets.
+SOURCE_EVOLUTION: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 @dataclass
 class Frames:
-    """The views by name, and of each rule the rows that it refused."""
+    """The views by name, and what their rules refused and counted."""
 
     views: dict[str, DataFrame] = field(default_factory=dict)
-    refused: dict[str, DataFrame] = field(default_factory=dict)
+    asked: Asked = field(default_factory=Asked)
 
 
-def source_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
-    """The streaming DataFrame of each source."""
-    return {name: _source(spark, pipeline, one) for name, one in pipeline.sources.items()}
+def source_frames(
+    spark: SparkSession, pipeline: Pipeline, *, named: bool = False
+) -> dict[str, DataFrame]:
+    """The streaming DataFrame of each source; `named`: checkpoints know sources by their names."""
+    frames = {}
+    for name, source in pipeline.sources.items():
+        reader = spark.readStream
+        frames[name] = _source(spark, pipeline, source, reader.name(name) if named else reader)
+    return frames
+
+
+@contextmanager
+def naming(spark: SparkSession, *, named: bool) -> Iterator[None]:
+    """Sources are read, and queries started, with names that checkpoints have, or without."""
+    before = str(spark.conf.get(SOURCE_EVOLUTION, "false"))
+    spark.conf.set(SOURCE_EVOLUTION, str(named).lower())
+    try:
+        yield
+    finally:
+        spark.conf.set(SOURCE_EVOLUTION, before)
 
 
 def static_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
@@ -89,7 +109,9 @@ def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
     if sink.source is not None:
         return frames.views[_written(frames, sink.source)]
     letters = [
-        _letter(frames.refused[rule.name], pipeline, rule, is_message=isinstance(sink, AmqpSink))
+        letter(
+            frames.asked.refused[rule.name], pipeline, rule, is_message=isinstance(sink, AmqpSink)
+        )
         for rule in pipeline.rules
         if rule.to == name
     ]
@@ -101,29 +123,16 @@ def _written(frames: Frames, name: str) -> str:
 
 
 def _add(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
-    from pyspark.sql import functions as f
-
+    if name in pipeline.terms:
+        types = {one.name: one.dataType.simpleString() for one in frame.schema}
+        misfits = pipeline.terms[name].misfits(types)
+        if misfits:
+            raise PipelineError(f"view {name!r} breaks its contract: {'; '.join(misfits)}")
     for rule in pipeline.rules_of(name):
         with _about(f"rule {rule.name!r}"):
-            frame.where(f"({rule.check})")
-        holds = f.coalesce(f.expr(f"({rule.check})"), f.lit(False))
-        frames.refused[rule.name] = frame.where(~holds)
-        if rule.action == "fail":
-            frame = frame.where(f.when(holds, f.lit(True)).otherwise(_failure(frame, rule)))
-        else:
-            frame = frame.where(holds)
+            frame = ask(frame, rule, frames.asked)
     frames.views[name] = frame
     frame.createOrReplaceTempView(name)
-
-
-def _failure(frame: DataFrame, rule: Rule) -> Json:
-    """An expression that fails, naming the rule and where the row came from."""
-    from pyspark.sql import functions as f
-
-    told: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
-    if {"stream", "offset"} <= set(frame.columns):
-        told += [f.lit(": "), f.col("stream"), f.lit(" at offset "), f.col("offset")]
-    return f.raise_error(f.concat(*told)).cast("boolean")
 
 
 def _step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
@@ -142,59 +151,32 @@ def _step(spark: SparkSession, frames: Frames, step: Step) -> DataFrame:
     return frame
 
 
-def _letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
-    """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
-    from pyspark.sql import functions as f
-
-    row = f.to_json(f.struct(*[f.col(f"`{name}`") for name in frame.columns]))
-    if not is_message:
-        return frame.select(
-            f.lit(rule.name).alias("rule"), f.lit(rule.view).alias("view"), row.alias("row")
-        )
-    said = f.create_map(
-        *(f.lit(one) for one in ("x-pipeline", pipeline.head.name)),
-        *(f.lit(one) for one in ("x-rule", rule.name)),
-        *(f.lit(one) for one in ("x-view", rule.view)),
-    )
-    if "body" not in frame.columns:
-        properties = f.struct(f.lit("application/json").alias("content_type"))
-        return frame.select(
-            row.cast("binary").alias("body"), said.alias("headers"), properties.alias("properties")
-        )
-    kept = [f.col(name) for name in MESSAGE_COLUMNS if name in frame.columns and name != "headers"]
-    if "headers" in frame.columns:
-        own = f.map_filter(
-            f.coalesce(f.col("headers"), f.expr("map()").cast("map<string,string>")),
-            lambda key, _: ~key.isin("x-pipeline", "x-rule", "x-view"),
-        )
-        said = f.map_concat(own, said)
-    return frame.select(*kept, said.alias("headers"))
-
-
-def _source(spark: SparkSession, pipeline: Pipeline, source: AnySource) -> DataFrame:
+def _source(
+    spark: SparkSession, pipeline: Pipeline, source: AnySource, reader: DataStreamReader
+) -> DataFrame:
     if isinstance(source, AmqpSource):
         options = amqp_source_options(pipeline, source)
-        reader = spark.readStream.format("amqp").options(**options)
+        reader = reader.format("amqp").options(**options)
         if source.columns is not None:
-            reader = reader.schema(_columns(source.columns))
+            reader = reader.schema(columns_of(source.columns))
         return reader.load()
     path = pipeline.located(source.path)
     options = spark_options(source.options)
     schema: Json = source.ddl
     if schema is None:
         schema = spark.read.format(source.type).options(**options).load(path).schema
-    reader = spark.readStream.format(source.type).options(**options)
-    return reader.schema(schema).load(path)
+    return reader.format(source.type).options(**options).schema(schema).load(path)
 
 
-def _columns(names: list[str]) -> StructType:
+def columns_of(names: list[str]) -> StructType:
     """The columns of a message that a source is to have, in the order of their names."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    from headrace.spark.read_schema import read_schema
-    from headrace.spark.schema.columns import CONTENT_HEADER
+    from headrace.columns.read_schema import read_schema
+    from headrace.columns.schema.columns import CONTENT_HEADER
+    from headrace.spark.schema.types import struct_to_spark
 
-    fields = {field.name: field for field in read_schema({}).fields}
+    fields = {field.name: field for field in struct_to_spark(read_schema({})).fields}
     fields[CONTENT_HEADER] = StructField(CONTENT_HEADER, BinaryType())
     return StructType([fields[name] for name in names])
 
@@ -202,6 +184,8 @@ def _columns(names: list[str]) -> StructType:
 def _static(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFrame:
     if isinstance(table, StaticRows):
         return spark.createDataFrame(table.rows, table.ddl)
+    if isinstance(table, StaticIceberg):
+        return iceberg_frame(spark, pipeline, table)
     if isinstance(table, StaticFiles):
         path = pipeline.located(table.path)
         options = spark_options(table.options)
@@ -233,3 +217,15 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
     return frame.select(
         *(f.col(f"`{one.name}`").cast(one.dataType).alias(one.name) for one in wanted)
     )
+
+
+def iceberg_frame(spark: SparkSession, pipeline: Pipeline, table: StaticIceberg) -> DataFrame:
+    """Return the current rows of an Iceberg table, as its readers see them."""
+    from headrace.pipeline.iceberg.catalogs import about
+    from headrace.pipeline.iceberg.read import rows_of
+    from headrace.pipeline.iceberg.table import IcebergTable
+
+    known = IcebergTable(pipeline, table.catalog, table.table)
+    found = known.found()
+    with about(known.what, known.properties):
+        return rows_of(spark, found, list(found.scan().plan_files()))

@@ -34,7 +34,8 @@ def graph_of(pipeline: Pipeline) -> JsonObject:
         if rule.to is not None:
             source = known[rule.view.lower()]
             edges.append({"from": source, "to": f"sink:{rule.to}", "rule": rule.name})
-    return {"nodes": nodes, "edges": edges, "rules": [one.model_dump() for one in pipeline.rules]}
+    rules = [{**one.model_dump(), "check": one.asked} for one in pipeline.rules]
+    return {"nodes": nodes, "edges": edges, "rules": rules}
 
 
 def node(kind: str, name: str, table: Table) -> JsonObject:

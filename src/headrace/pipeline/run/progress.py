@@ -8,6 +8,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import redacted
+from headrace.pipeline.run.counts import Count
+from headrace.spark.schema.observed import checked_rows, rejected_rows, warned_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -23,17 +25,21 @@ _PYTHON_ERROR: Final = re.compile(
 )
 
 
-def take(status: QueryStatus, query: StreamingQuery) -> None:
-    """Bring the status of a query up to date."""
+def take(status: QueryStatus, query: StreamingQuery) -> list[tuple[int, dict[str, Count]]]:
+    """Bring the status of a query up to date; return the counts of rules of its new batches."""
     last = query.lastProgress
+    counts = []
     if last is not None:
         # All that Spark remembers, a hundred at most, only when there is more than one new.
         is_next = status.batch is not None and int(last["batchId"]) <= status.batch + 1
         for progress in [last] if is_next else query.recentProgress:
             batch = int(progress["batchId"])
+            counts.append((batch, counts_of(progress["observedMetrics"])))
             if progress["numInputRows"] and (status.batch is None or batch > status.batch):
                 status.rows += int(progress["numInputRows"])
                 status.batch = batch
+                for rule, rows in rejected_rows(progress["observedMetrics"]).items():
+                    status.rejected[rule] = status.rejected.get(rule, 0) + rows
                 status.batch_s = float(progress["durationMs"].get("triggerExecution", 0)) / 1000
         status.rows_per_s = _number(last, "inputRowsPerSecond")
         status.processed_per_s = _number(last, "processedRowsPerSecond")
@@ -42,6 +48,16 @@ def take(status: QueryStatus, query: StreamingQuery) -> None:
     if status.state not in ("failed", "finished", "stopped"):
         trigger = query.status["isTriggerActive"]
         status.state = "running" if trigger or status.lag else "idle"
+    return [(batch, found) for batch, found in counts if found]
+
+
+def counts_of(observed: object) -> dict[str, Count]:
+    """Return the counts of rules in the observed metrics of a batch."""
+    failed = {**rejected_rows(observed), **warned_rows(observed)}
+    return {
+        rule: Count(checked, failed.get(rule, 0))
+        for rule, checked in checked_rows(observed).items()
+    }
 
 
 def lag(progress: Json) -> int | None:

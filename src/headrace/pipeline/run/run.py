@@ -7,34 +7,43 @@ messages are taken once, so one batch of them goes to all of these sinks in turn
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.check import amqp_sink_options
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.settings import (
     AVAILABLE_NOW,
     ONCE,
     AmqpSink,
-    AmqpSource,
     Pipeline,
 )
 from headrace.pipeline.run import graph
+from headrace.pipeline.run.counts import Counts, Found
+from headrace.pipeline.run.judge import asked, judge, observed, of_batch
 from headrace.pipeline.run.parts import graph_of
 from headrace.pipeline.run.progress import take
+from headrace.pipeline.run.queries import (
+    BY_BATCH,
+    BY_SPARK,
+    Query,
+    is_named,
+    queries_of,
+    remember,
+    write_as,
+)
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, patiently
-from headrace.pipeline.run.state import MADE_FOR, QueryStatus, State, Status, checkpoint_id
+from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
+from headrace.pipeline.sinks.frames import pass_over
 from headrace.pipeline.sinks.outputs import output_of
-from headrace.spark.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -42,7 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from headrace.untyped import Json, JsonObject
+    from headrace.pipeline.run.graph import Frames
+    from headrace.untyped import Json
 
 POLL_S: Final = 0.1
 STATUS_EVERY_S: Final = 1.0
@@ -53,37 +63,6 @@ Show = Callable[[Status], None]
 
 class Stopping(Exception):
     """A batch is not begun, because the pipeline stops."""
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query to be: its name, which is that of its checkpoint, and its sinks."""
-
-    name: str
-    sinks: tuple[str, ...]
-    queue: str | None = None  # The source whose batches the sinks share.
-
-
-def queries_of(pipeline: Pipeline) -> list[Query]:
-    """One query for each sink, and one for all sinks of a queue."""
-    found: list[Query] = []
-    shared: dict[str, list[str]] = {}
-    for sink in pipeline.sinks:
-        queues = [
-            name
-            for name in pipeline.sources_of(sink)
-            if isinstance(one := pipeline.sources[name], AmqpSource) and one.type == "queue"
-        ]
-        if queues:
-            shared.setdefault(queues[0], []).append(sink)
-        else:
-            found.append(Query(sink, (sink,)))
-    for queue, sinks in shared.items():
-        if len(sinks) == 1:
-            found.append(Query(sinks[0], (sinks[0],)))
-        else:
-            found.append(Query(queue, tuple(sinks), queue))
-    return found
 
 
 class Run:
@@ -101,6 +80,8 @@ class Run:
         self._starters: dict[str, Callable[[], StreamingQuery]] = {}
         self._starts: dict[str, int] = {}
         self._busy: set[str] = set()  # Queries with a batch of ours in hand.
+        self._counts: dict[str, Counts] = {}
+        self._told_by_spark: set[str] = set()  # Queries whose counts only its progress has.
 
     def run(self, show: Show = lambda _: None) -> Status:
         """Run until everything is done, or a stop was asked for, or something failed.
@@ -122,6 +103,11 @@ class Run:
             self.state.write(status)
             show(status)
         return status
+
+    def progress(self) -> dict[str, Json]:
+        """Return Spark's progress of the newest batch of each query that has had one."""
+        found = {name: query.lastProgress for name, query in self._queries.items()}
+        return {name: one for name, one in found.items() if one is not None}
 
     def stop(self) -> None:
         """Stop after the batches that are running; from any thread, or a signal's handler."""
@@ -151,63 +137,49 @@ class Run:
         """Start the queries, and give them by name to programs that look after them themselves."""
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
-        sources = patiently(lambda: graph.source_frames(self.spark, pipeline))
-        frames = patiently(lambda: graph.build(self.spark, pipeline, sources, tables))
         wanted = queries_of(pipeline)
+        named = {query.name: is_named(pipeline, self._checkpoint(query)) for query in wanted}
         for query in wanted:
-            self._remember(query)
+            remember(pipeline, query, self._checkpoint(query))
+        for has_names in sorted(set(named.values())):
+            some = [query for query in wanted if named[query.name] == has_names]
+            with graph.naming(self.spark, named=has_names):
+                self._start_some(some, tables, named=has_names)
+        self.status.state = "running"
+        return self._queries
+
+    def _start_some(
+        self, wanted: list[Query], tables: dict[str, DataFrame], *, named: bool
+    ) -> None:
+        pipeline, spark = self.pipeline, self.spark
+        sources = patiently(lambda: graph.source_frames(spark, pipeline, named=named))
+        frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
         for query in wanted:
             appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
             status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
             self.status.queries.append(status)
+            self._counts[query.name] = Counts(self.state.home, query.name)
             if query.queue is not None:
-                self._begin(query, partial(self._start_shared, query, sources, tables))
+                shared = partial(self._start_shared, query, sources, tables)
+                self._begin(query, shared, named=named)
                 continue
             frame = graph.of_sink(pipeline, frames, query.sinks[0])
             if frame.isStreaming:
-                self._begin(query, partial(self._start_one, query, frame))
+                self._begin(query, partial(self._start_one, query, frame), named=named)
             else:
-                self._write_static(query, frame)
-        self.status.state = "running"
-        return self._queries
+                self._write_static(query, frame, frames)
 
-    def _begin(self, query: Query, starter: Callable[[], StreamingQuery]) -> None:
-        self._starters[query.name] = starter
+    def _begin(self, query: Query, starter: Callable[[], StreamingQuery], *, named: bool) -> None:
+        def start() -> StreamingQuery:
+            with graph.naming(self.spark, named=named):
+                return starter()
+
+        self._starters[query.name] = start
         self._starts[query.name] = 1
-        self._queries[query.name] = patiently(starter)
+        self._queries[query.name] = patiently(start)
 
     def _checkpoint(self, query: Query) -> Path:
         return self.state.checkpoints / query.name
-
-    def _remember(self, query: Query) -> None:
-        """Note what a checkpoint is for; refuse one that was made for something else."""
-        pipeline = self.pipeline
-        sources: JsonObject = {}
-        for sink in query.sinks:
-            for name in pipeline.sources_of(sink):
-                one = pipeline.sources[name]
-                said = one.model_dump(include={"type", "path", "pattern", "group"})
-                if isinstance(one, AmqpSource) and one.type != "streams":
-                    said["name"] = one.name
-                sources[name] = {key: value for key, value in said.items() if value is not None}
-        sinks = {
-            name: pipeline.sinks[name].model_dump(
-                include={"type", "path", "name", "table"}, exclude_none=True
-            )
-            for name in query.sinks
-        }
-        text = json.dumps({"sources": sources, "sinks": sinks}, sort_keys=True)
-        folder = self._checkpoint(query)
-        path = folder / MADE_FOR
-        if path.exists() and path.read_text("utf-8") != text:
-            raise PipelineError(
-                f"the checkpoint of {query.name!r} was made for other sources or sinks; undo the "
-                f"change, name the sink anew, or forget the checkpoint with `headrace pipeline "
-                f"reset {pipeline.file} --query {query.name} --all`"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_whole(path, text)
 
     def _writer(self, query: Query, frame: DataFrame, mode: str, trigger: str) -> Json:
         writer = frame.writeStream.queryName(f"{self.pipeline.head.name}.{query.name}")
@@ -221,16 +193,50 @@ class Run:
     def _start_one(self, query: Query, frame: DataFrame) -> StreamingQuery:
         sink = self.pipeline.sinks[query.sinks[0]]
         writer = self._writer(query, frame, sink.mode, self.pipeline.trigger(sink))
+        rules = self.pipeline.rules_before(query.sinks[0])
+        held_up = any(rule.may_hold_up for rule in rules)
         if isinstance(sink, AmqpSink):
-            options = amqp_sink_options(self.pipeline, sink)
-            return _started(writer.format("amqp").options(**options))
-        output = output_of(self.pipeline, query.sinks[0])
+            write_as(query, self._checkpoint(query), BY_BATCH if held_up else BY_SPARK)
+            if not held_up:
+                self._told_by_spark.add(query.name)
+                options = amqp_sink_options(self.pipeline, sink)
+                return _started(writer.format("amqp").options(**options))
+        output = output_of(self.pipeline, query.sinks[0], self._checkpoint(query))
 
         def write(batch: DataFrame, number: int) -> None:
             with self._in_batch(query):
-                output.write(batch, f"{self._id(query)}-{query.sinks[0]}", number)
+                checkpoint = self._id(query)
+                if not held_up:
+                    output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
+                    if rules:
+                        self._count(query, checkpoint, number, observed(self.spark, checkpoint))
+                    return
+                batch.persist()
+                try:
+                    pass_over(batch)  # Then all rows have been asked.
+                    found = observed(self.spark, checkpoint)
+                    found |= of_batch(rules, {str(sink.source): batch})
+                    self._count(query, checkpoint, number, found)
+                    judge(rules, found, number)
+                    output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
+                finally:
+                    batch.unpersist()
 
         return _started(writer.foreachBatch(write))
+
+    def _count(self, query: Query, checkpoint: str, number: int, found: Found) -> None:
+        counts, status = self._counts[query.name], self._status(query.name)
+        counts.open(checkpoint)
+        if query.queue is not None and number != counts.batch:
+            for rule in self.pipeline.rules:  # Spark tells those of others in its progress.
+                failed = found[rule.name].failed if rule.name in found else 0
+                if failed and rule.action in ("drop", "dead-letter"):
+                    status.rejected[rule.name] = status.rejected.get(rule.name, 0) + failed
+        counts.take(number, found)
+        counts.tell(status)
+
+    def _status(self, name: str) -> QueryStatus:
+        return next(one for one in self.status.queries if one.name == name)
 
     def _start_shared(
         self, query: Query, sources: dict[str, DataFrame], tables: dict[str, DataFrame]
@@ -239,7 +245,8 @@ class Run:
         pipeline = self.pipeline
         assert query.queue is not None
         queue = query.queue
-        outputs = {sink: output_of(pipeline, sink) for sink in query.sinks}
+        folder = self._checkpoint(query)
+        outputs = {sink: output_of(pipeline, sink, folder) for sink in query.sinks}
         part = pipeline.only(query.queue)
         triggers = {pipeline.trigger(pipeline.sinks[sink]) for sink in query.sinks}
         if len(triggers) > 1:
@@ -250,6 +257,9 @@ class Run:
                 batch.persist()
                 try:
                     frames = graph.build(batch.sparkSession, part, {queue: batch}, tables)
+                    found = asked(part, frames.asked.counts, frames.views, query.sinks)
+                    self._count(query, self._id(query), number, found)
+                    judge(part.rules, found, number)
                     for sink, output in outputs.items():
                         rows = graph.of_sink(part, frames, sink)
                         output.write(rows, f"{self._id(query)}-{sink}", number)
@@ -260,16 +270,21 @@ class Run:
         writer = self._writer(query, frame, "append", triggers.pop())
         return _started(writer.foreachBatch(write))
 
-    def _write_static(self, query: Query, frame: DataFrame) -> None:
+    def _write_static(self, query: Query, frame: DataFrame, frames: Frames) -> None:
         """A sink that only static tables feed is written once: as batch 0 of its checkpoint."""
         name = query.sinks[0]
         done = self._checkpoint(query) / "done"
-        status = next(one for one in self.status.queries if one.name == query.name)
+        status = self._status(name)
         if not done.exists():
             known = done.with_name("writer")
             if not known.exists():
                 write_whole(known, f"static-{uuid.uuid4().hex}")
-            output_of(self.pipeline, name).write(frame, known.read_text("utf-8"), 0)
+            writer = known.read_text("utf-8")
+            found = asked(self.pipeline, frames.asked.counts, frames.views, query.sinks)
+            self._count(query, writer, 0, found)
+            judge(self.pipeline.rules_before(name), found, 0)
+            output = output_of(self.pipeline, name, self._checkpoint(query))
+            output.write(frame, writer, 0)
             write_whole(done, "")
         status.state = "finished"
 
@@ -316,7 +331,7 @@ class Run:
                 continue
             is_active = query.isActive
             if progress or not is_active:
-                take(status, query)
+                self._take(status, query)
             if is_active:
                 active = True
                 continue
@@ -331,6 +346,15 @@ class Run:
                 raise PipelineError(f"{status.name}: {status.error}")
             status.state = "finished"
         return active
+
+    def _take(self, status: QueryStatus, query: StreamingQuery) -> None:
+        found = take(status, query)
+        if status.name in self._told_by_spark:
+            counts = self._counts[status.name]
+            counts.open(str(query.id))
+            for batch, of_rules in found:
+                counts.take(batch, of_rules)
+            counts.tell(status)
 
     def _stop_all(self) -> None:
         """Let the batches in hand end, begin no others, then stop the queries."""
@@ -355,7 +379,7 @@ class Run:
                 continue
             failure = None if query.isActive else query.exception()
             query.stop()
-            take(status, query)
+            self._take(status, query)
             status.state = "stopped"
             if self._interrupted or Stopping.__name__ in str(failure):
                 continue

@@ -7,11 +7,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import headrace
+from headrace.pipeline.config.check import NO_CONNECT
+from headrace.pipeline.config.errors import PipelineError
+from headrace.spark.runtime import quick_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +44,10 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
     """A session as the file wants it; logs go to `state`/spark.log.
 
     It is the running one where there is one already; settings of the file then come too late for
-    what Spark reads at its start.
+    what Spark reads at its start. PipelineError if the environment names a server of Spark Connect.
     """
+    if "SPARK_REMOTE" in os.environ:
+        raise PipelineError(f"SPARK_REMOTE is set: {NO_CONNECT}")
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -54,6 +58,7 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", str(python))
     if pipeline.session.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        quick_start.use()
     package = str(Path(headrace.__file__).parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if package not in paths:
@@ -72,8 +77,7 @@ def session(pipeline: Pipeline, state: Path) -> SparkSession:
     for key, value in {**conf, **FIXED}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    with suppress(AttributeError):  # Over Spark Connect the log is the server's.
-        made.sparkContext.setLogLevel("WARN")
+    made.sparkContext.setLogLevel("WARN")
     return made
 
 

@@ -6,6 +6,7 @@
     STATE/lock                 held by the process that runs the pipeline
     STATE/status.json          how it stands; replaced as a whole
     STATE/graph.json           its sources, views, rules and sinks, for drawings
+    STATE/rules/QUERY.json     the counts of its rules
     STATE/stop                 asks the run with the id in it to stop
     STATE/checkpoints/QUERY/   Spark's own, and headrace.json: what it was made for
     STATE/backups/MOMENT/      what `reset` took away
@@ -25,8 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
-from headrace.spark.runtime.atomic_files import write_whole
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
@@ -48,6 +49,10 @@ class QueryStatus:
     waiting: int = 0  # Rows of open windows, which are not written yet.
     holds_back: bool = False  # It writes a window once it is over: mode append.
     error: str = ""
+    rejected: dict[str, int] = field(default_factory=dict)  # Rows, by the rule that refused them.
+    # By rule, over the life of the checkpoint and of its last batch: rows asked and not holding.
+    rules: dict[str, JsonObject] = field(default_factory=dict)
+    uncounted: int = 0  # Batches that are not in `rules`: a run was killed before it saw them.
 
 
 @dataclass
@@ -173,6 +178,16 @@ def state_at(directory: Path, home: Path) -> State:
         f"{directory} is no state of a pipeline, and no pipeline with its state in "
         f"{home / '.headrace'} writes there"
     )
+
+
+def is_pending(checkpoint: Path) -> bool:
+    """Return True if a checkpoint has a batch that was planned and not done."""
+
+    def newest(folder: str) -> int:
+        names = [path.name for path in (checkpoint / folder).glob("[0-9]*")]
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    return newest("offsets") > newest("commits")
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headrace.columns.runtime import atomic_files
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks.ledger import Ledger
-from headrace.spark.runtime import atomic_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace import extras
+from headrace.columns.runtime import atomic_files
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.sinks.ledger import HIDDEN
 from headrace.pipeline.sinks.staged import Staged, partition_values
-from headrace.spark.runtime import atomic_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,19 +43,21 @@ def files_of(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
     return pa.schema(table.schema().to_arrow()), [str(uri) for uri in table.file_uris()]
 
 
-def last_batch(path: str, writer: str) -> int | None:
-    """The last batch of a writer that the table has."""
+def state_of(path: str, writer: str) -> tuple[str | None, int | None]:
+    """The table's own id, None when there is no table, and the last batch of a writer in it."""
     table = table_at(path)
-    return None if table is None else table.transaction_version(writer)
+    if table is None:
+        return None, None
+    return str(table.metadata().id), table.transaction_version(writer)
 
 
 def commit(
     path: str, schema: pa.Schema, partition_by: list[str], writer: str, batch: int,
     staged: list[Staged],
-) -> None:  # fmt: skip
+) -> str:  # fmt: skip
     """Put the files of a batch into the table, in one commit; makes the table at first.
 
-    PipelineError when the table has other columns, or other partitions.
+    Returns the table's own id. PipelineError when the table has other columns, or other partitions.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.transaction import AddAction, RemoveAction
@@ -88,13 +90,15 @@ def commit(
         commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
     )
     shutil.rmtree(root / HIDDEN / "staging" / writer, ignore_errors=True)
+    return str(table.metadata().id)
 
 
 def merge(
     path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
-) -> None:
+) -> str:
     """Let the rows of a batch replace those with the same keys, and add the others; one commit.
 
+    Returns the table's own id.
     The rows are in this process's memory: batches of windows are small.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -113,6 +117,7 @@ def merge(
         commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
     )
     merging.when_matched_update_all().when_not_matched_insert_all().execute()
+    return str(table.metadata().id)
 
 
 def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, object]:

@@ -13,20 +13,24 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.columns.options.options import SINK_OCTETS_MAX
 from headrace.pipeline.config.check import amqp_sink_options, spark_options
 from headrace.pipeline.config.settings import (
     AmqpSink,
     ConsoleSink,
     DeltaSink,
     FileSink,
+    IcebergSink,
     JdbcSink,
     Pipeline,
 )
 from headrace.pipeline.sinks import compact, delta
+from headrace.pipeline.sinks.frames import pass_over
+from headrace.pipeline.sinks.iceberg import IcebergOutput
 from headrace.pipeline.sinks.jdbc import Database
 from headrace.pipeline.sinks.ledger import Ledger, Move
+from headrace.pipeline.sinks.notes import note_of
 from headrace.pipeline.sinks.staged import write_staged
-from headrace.spark.options.options import SINK_OCTETS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,14 +75,16 @@ class FileOutput:
 class DeltaOutput:
     """A Delta table; see `delta`."""
 
-    def __init__(self, pipeline: Pipeline, sink: DeltaSink) -> None:
+    def __init__(self, pipeline: Pipeline, sink: DeltaSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.path = pipeline.located(sink.path)
+        self.note = note_of(checkpoint, name, f"the table {sink.path}")
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        last = delta.last_batch(self.path, writer)
+        identity, last = delta.state_of(self.path, writer)
+        self.note.check(identity, last)
         if last is not None and last >= batch:
             pass_over(frame)
             return
@@ -86,7 +92,8 @@ class DeltaOutput:
         if keys:
             rows = frame.toArrow()
             if rows.num_rows:
-                delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+                made = delta.merge(self.path, rows, self.sink.partition_by, keys, writer, batch)
+                self.note.write(made, batch)
             return
         folder = Ledger(Path(self.path)).staging(writer)
         staged = write_staged(frame, self.sink, folder, spark_options(self.sink.options))
@@ -94,7 +101,8 @@ class DeltaOutput:
             shutil.rmtree(folder, ignore_errors=True)
             return
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
+        made = delta.commit(self.path, schema, self.sink.partition_by, writer, batch, staged)
+        self.note.write(made, batch)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:
             delta.compact(self.path, limits.target_bytes, None)
@@ -154,18 +162,15 @@ def sink_id(writer: str) -> str:
     return f"{writer.encode()[:36].decode(errors='ignore')}-{digest}"
 
 
-def pass_over(frame: DataFrame) -> None:
-    """Compute rows without a reader: a query's state between batches needs each of them."""
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def output_of(pipeline: Pipeline, name: str) -> Output:
-    """Return the output that takes the batches of a sink."""
+def output_of(pipeline: Pipeline, name: str, checkpoint: Path) -> Output:
+    """Return the output that takes the batches of a sink, whose query has this checkpoint."""
     sink = pipeline.sinks[name]
     if isinstance(sink, FileSink):
         return FileOutput(pipeline, sink)
     if isinstance(sink, DeltaSink):
-        return DeltaOutput(pipeline, sink)
+        return DeltaOutput(pipeline, sink, name, checkpoint)
+    if isinstance(sink, IcebergSink):
+        return IcebergOutput(pipeline, sink, name, checkpoint)
     if isinstance(sink, JdbcSink):
         return JdbcOutput(pipeline, sink)
     if isinstance(sink, AmqpSink):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +25,7 @@ def table(status: Status) -> Table:
     made = Table(title=f"{status.pipeline}: {status.state}, since {status.started}")
     made.add_column("query")
     made.add_column("state")
-    for heading in ("batch", "rows", "rows/s in", "rows/s done", "lag", "seconds"):
+    for heading in ("batch", "rows", "rows/s in", "rows/s done", "lag", "rejected", "seconds"):
         made.add_column(heading, justify="right")
     for one in status.queries:
         made.add_row(one.name, Text(one.state, COLORS.get(one.state, "")), *_figures(one))
@@ -35,6 +36,35 @@ def table(status: Status) -> Table:
     if errors or notes:
         made.caption = Text("\n".join([*errors, *notes]), "red" if errors else "")
     return made
+
+
+def rules_table(status: Status) -> Table:
+    """A row for each rule of each query."""
+    made = Table(title="rules, since each checkpoint began")
+    for heading in ("query", "rule"):
+        made.add_column(heading)
+    for heading in ("asked", "failed", "share", "last batch", "failed", "share"):
+        made.add_column(heading, justify="right")
+    for one in status.queries:
+        for rule, told in one.rules.items():
+            figures = []
+            for prefix in ("", "batch_"):
+                figures += [f"{told[f'{prefix}{name}']:,}" for name in ("checked", "failed")]
+                figures.append(f"{told[f'{prefix}share']:.2%}")
+            made.add_row(one.name, rule, *figures)
+    uncounted = [
+        f"{one.name}: {one.uncounted:,} batches are not counted"
+        for one in status.queries
+        if one.uncounted
+    ]
+    made.caption = "\n".join(uncounted) or None
+    return made
+
+
+def tables(status: Status) -> list[Table]:
+    """The queries; and the rules, if there are counts of any."""
+    has_rules = any(one.rules for one in status.queries)
+    return [table(status), rules_table(status)] if has_rules else [table(status)]
 
 
 def waiting(status: Status) -> list[str]:
@@ -54,16 +84,21 @@ def _figures(one: QueryStatus) -> tuple[str, ...]:
         f"{one.rows_per_s:,.0f}",
         f"{one.processed_per_s:,.0f}",
         "" if one.lag is None else f"{one.lag:,}",
+        f"{sum(one.rejected.values()):,}",
         f"{one.batch_s:.1f}",
     )
 
 
 def line(one: QueryStatus) -> str:
     """The same in a line, for logs."""
-    batch, rows, come, done, lag, seconds = _figures(one)
+    batch, rows, come, done, lag, rejected, seconds = _figures(one)
+    refused = f"{rejected} rejected, " if one.rejected else ""
+    failed = {rule: told["batch_failed"] for rule, told in one.rules.items()}
+    for rule in sorted(rule for rule in failed if failed[rule] and rule not in one.rejected):
+        refused += f"rule {rule} fails {failed[rule]:,} times, "
     return (
         f"{one.name}: {one.state}, batch {batch or '-'}, {rows} rows, {come}/s in, "
-        f"{done}/s done, lag {lag or '-'}, {seconds} s"
+        f"{done}/s done, lag {lag or '-'}, {refused}{seconds} s"
     )
 
 
@@ -72,7 +107,7 @@ def showing(console: Console) -> Iterator[Callable[[Status], None]]:
     """Something to be told each status: it redraws a table, or prints what has changed."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
-            yield lambda status: live.update(table(status), refresh=True)
+            yield lambda status: live.update(Group(*tables(status)), refresh=True)
         return
     said: dict[str, str] = {}
 

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace pipeline compact``: small files of lakes and tables into large ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from headrace.cli.pipeline.run import given, told
+
+
+@click.command()
+@click.option("--target-mb", type=click.IntRange(1), default=128, show_default=True)
+@click.option(
+    "--files-min", type=click.IntRange(2), default=8, show_default=True,
+    help="Skip partitions with fewer small files.",
+)  # fmt: skip
+@click.option(
+    "--keep-hours",
+    type=click.IntRange(0),
+    help="Of Delta and Iceberg: delete files that are older and not part of the table. [keep all]",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Of Parquet and --keep-hours: print what would be done."
+)
+@click.option("--sink", help="The sink of type iceberg in PATH, a pipeline's file.")
+@click.option(
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in the file."
+)
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+def compact(
+    target_mb: int,
+    files_min: int,
+    keep_hours: int | None,
+    dry_run: bool,
+    sink: str | None,
+    parameters: tuple[str, ...],
+    path: Path,
+) -> None:
+    """Merge the small files of the lake PATH, while it is read and written.
+
+    PATH is a directory of Parquet files or a Delta table, or the file of a pipeline, one of whose
+    Iceberg tables is meant by --sink. --keep-hours also expires the table's older snapshots.
+    """
+    from headrace.pipeline.sinks import compact as parquet
+    from headrace.pipeline.sinks import delta
+
+    if path.is_file():
+        if sink is None:
+            raise click.UsageError(f"{path} is a file: say which of its tables with --sink")
+        _iceberg(path, parameters, sink, target_mb << 20, files_min, keep_hours, dry_run)
+        return
+    if sink is not None:
+        raise click.UsageError(f"--sink is of a pipeline's file, and {path} is a directory")
+    with told():
+        if (path / "_delta_log").is_dir():
+            outcome = delta.compact(str(path), target_mb << 20, keep_hours)
+            click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
+            return
+        done = parquet.compact(path, target_mb << 20, files_min, dry_run=dry_run)
+    would = "would become" if dry_run else "became"
+    click.echo(
+        f"{done.partitions} partitions: {done.files_before} files {would} {done.files_after}"
+    )
+
+
+def _iceberg(
+    file: Path, parameters: tuple[str, ...], sink: str, target_bytes: int, files_min: int,
+    keep_hours: int | None, dry_run: bool,
+) -> None:  # fmt: skip
+    from headrace.pipeline.config.errors import PipelineError
+    from headrace.pipeline.config.load import load
+    from headrace.pipeline.config.settings import IcebergSink
+    from headrace.pipeline.iceberg import upkeep
+    from headrace.pipeline.iceberg.table import IcebergTable
+
+    with told():
+        pipeline = load(file, given(parameters))
+        found = pipeline.sinks.get(sink)
+        if not isinstance(found, IcebergSink):
+            raise PipelineError(f"{file} has no sink {sink!r} of type iceberg")
+        table = IcebergTable(pipeline, found.catalog, found.table)
+        if not dry_run:
+            done = upkeep.compact(table, target_bytes, files_min)
+            click.echo(f"{done.files_before} files became {done.files_after}")
+        if keep_hours is not None:
+            snapshots, files = upkeep.expire(table, keep_hours, dry_run=dry_run)
+            would = "would be deleted" if dry_run else "deleted"
+            click.echo(f"{snapshots} snapshots and {files} files {would}")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogs of a pipeline's file, opened; what they refuse, said without their secrets.
+
+A catalog's properties are those of the file, then those of the TOML file that `file` names.
+pyiceberg adds its own: `PYICEBERG_CATALOG__NAME__PROPERTY` of the environment.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from headrace import extras
+from headrace.pipeline.config.check import spark_options
+from headrace.pipeline.config.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from headrace.pipeline.config.settings import Pipeline
+
+SECRET_CHARS_MIN: Final = 4  # Shorter values would blot out words of the error.
+_SECRET: Final = re.compile(r"(?i)credential|secret|token|password|access-key|sas|signature")
+_SQLITE: Final = "sqlite:///"
+
+
+def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
+    """Return the properties of a catalog as pyiceberg takes them; paths are absolute.
+
+    PipelineError when its file cannot be read.
+    """
+    catalog = pipeline.catalogs[name]
+    properties = {"type": catalog.type, "uri": _uri(pipeline, catalog.uri)}
+    if catalog.warehouse is not None:
+        where = catalog.warehouse
+        is_local = catalog.type == "sql" and "://" not in where
+        properties["warehouse"] = Path(pipeline.located(where)).as_uri() if is_local else where
+    properties.update(spark_options(catalog.options))
+    if catalog.file is not None:
+        path = Path(pipeline.located(catalog.file))
+        try:
+            properties.update(spark_options(tomllib.loads(path.read_text("utf-8"))))
+        except OSError as error:
+            raise PipelineError(f"catalog {name!r}: {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            raise PipelineError(f"catalog {name!r}: {path} is no TOML") from None
+    return properties
+
+
+def opened(pipeline: Pipeline, name: str) -> Catalog:
+    """Return the catalog, which is reached for the first time; PipelineError if it is not."""
+    properties = properties_of(pipeline, name)
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ModuleNotFoundError as error:
+        raise PipelineError(f"Iceberg tables: {extras.said(error)}") from None
+    with about(f"catalog {name!r}", properties):
+        return load_catalog(name, **properties)
+
+
+@contextmanager
+def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of others say what they are about, without the secrets of a catalog."""
+    try:
+        yield
+    except (PipelineError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        from pyiceberg.exceptions import CommitFailedException
+
+        if isinstance(error, CommitFailedException):
+            raise  # The writer looks again.
+        if isinstance(error, ModuleNotFoundError):
+            raise PipelineError(f"{what}: {extras.said(error) or error}") from None
+        lines = str(error).strip().splitlines()
+        said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise PipelineError(f"{what}: {scrubbed(said, properties)}") from None
+
+
+def scrubbed(text: str, properties: Mapping[str, str]) -> str:
+    """Return the text without the values of properties that are secrets."""
+    for name, value in properties.items():
+        for secret in _secrets(name, value):
+            if len(secret) >= SECRET_CHARS_MIN:
+                text = text.replace(secret, "***")
+    return text
+
+
+def _secrets(name: str, value: str) -> Iterator[str]:
+    if _SECRET.search(name):
+        yield value
+        yield from value.split(":")  # The id and the secret of OAuth.
+    try:
+        password = urlsplit(value).password if "://" in value else None
+    except ValueError:
+        return
+    if password:
+        yield password
+        yield unquote(password)
+
+
+def _uri(pipeline: Pipeline, uri: str) -> str:
+    """The address of a catalog; the file of SQLite is relative to the pipeline's."""
+    path = uri.removeprefix(_SQLITE)
+    if path == uri or path.startswith("/") or not path or path == ":memory:":
+        return uri
+    return f"{_SQLITE}{pipeline.located(path)}"

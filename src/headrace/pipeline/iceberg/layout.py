@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns, partitions and order of a table: what a pipeline wants, and what the table has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.config.settings import PartitionField, partition_field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+    from pyiceberg.table.update.spec import UpdateSpec
+    from pyiceberg.transforms import Transform
+    from pyspark.sql.types import StructType
+
+    from headrace.untyped import Arrow, Cell
+
+_NAMES: Final = {"bucket": "bucket", "truncate": "trunc"}
+
+
+def columns_of(schema: StructType, what: str) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow, all of which may be null.
+
+    PipelineError names a column of a type that Iceberg does not have.
+    """
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    fields = []
+    for field in schema.fields:
+        try:
+            kind = _nullable(to_arrow_type(field.dataType, timezone="UTC"))
+        except (PySparkException, TypeError):
+            kind = None
+        if kind is None or pa.types.is_interval(kind) or pa.types.is_duration(kind):
+            name = field.dataType.simpleString()
+            raise PipelineError(
+                f"{what}: Iceberg has no type for the column {field.name!r}, {name}: cast it"
+            )
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def _nullable(kind: Arrow) -> Arrow:
+    """The type with parts that may be null: a later batch may have nulls there."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _nullable(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_type), _nullable(kind.item_type))
+    return kind
+
+
+def add_partitions(update: UpdateSpec, schema: Schema, partition_by: Sequence[str]) -> None:
+    """Partition a new table; PipelineError when the type of a column does not allow it."""
+    for text in partition_by:
+        wanted = partition_field(text)
+        kind = schema.find_field(wanted.column).field_type
+        transform = _transform(wanted)
+        if not transform.can_transform(kind):
+            raise PipelineError(f"{text!r} is no partition of a column of type {kind}")
+        update.add_field(wanted.column, transform, _name(wanted))
+
+
+def check_partitions(table: Table, partition_by: Sequence[str], what: str) -> None:
+    """PipelineError when the table has other partitions than the pipeline says."""
+    schema = table.schema()
+    found = [
+        (schema.find_column_name(one.source_id), str(one.transform)) for one in table.spec().fields
+    ]
+    wanted = [(one.column, str(_transform(one))) for one in map(partition_field, partition_by)]
+    if found != wanted:
+        told = [column if how == "identity" else f"{how} of {column}" for column, how in found]
+        raise PipelineError(
+            f"{what} is partitioned by {told}, not by {list(partition_by)}: change 'partition_by'"
+        )
+
+
+def evolve(table: Table, columns: pa.Schema, what: str) -> bool:
+    """Add the columns that the table has not, and widen types; True if there were any.
+
+    A column that the rows have no more stays, with nulls. PipelineError names a column whose type
+    the table cannot take.
+    """
+    import pyarrow as pa
+    from pyiceberg.exceptions import ValidationError
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    has = {field.name: field.type for field in schema_to_pyarrow(table.schema())}
+    has = {name: kind for name, kind in has.items() if name in columns.names}
+    wanted = []
+    for field in columns:
+        kind = has.get(field.name)
+        if kind is not None and _holds(kind, field.type):
+            continue
+        wanted.append(field)
+    if not wanted:
+        return False
+    with table.update_schema() as update:
+        for field in wanted:
+            try:
+                update.union_by_name(pa.schema([field]))
+            except (ValidationError, ValueError, TypeError) as error:
+                said = str(error).strip().splitlines()[0]
+                raise PipelineError(
+                    f"{what}: the column {field.name!r} is now {field.type}, and the table has "
+                    f"{has.get(field.name)}, which cannot take it ({said}): cast it, or name it "
+                    "anew"
+                ) from None
+    return True
+
+
+def _holds(table: Arrow, rows: Arrow) -> bool:
+    """Return True if a column of the table takes values of a type without a change."""
+    import pyarrow as pa
+
+    if bool(table.equals(rows)):
+        return True
+    if pa.types.is_integer(table) and pa.types.is_integer(rows):
+        return bool(table.bit_width >= rows.bit_width)
+    if pa.types.is_floating(table) and pa.types.is_floating(rows):
+        return bool(table.bit_width >= rows.bit_width)
+    for is_kind in (_is_text, _is_bytes):
+        if is_kind(table) and is_kind(rows):
+            return True
+    if pa.types.is_struct(table) and pa.types.is_struct(rows):
+        names = {one.name: one.type for one in table}
+        return all(one.name in names and _holds(names[one.name], one.type) for one in rows)
+    if _is_list(table) and _is_list(rows):
+        return _holds(table.value_type, rows.value_type)
+    if pa.types.is_map(table) and pa.types.is_map(rows):
+        same_keys = _holds(table.key_type, rows.key_type)
+        return same_keys and _holds(table.item_type, rows.item_type)
+    if pa.types.is_decimal(table) and pa.types.is_decimal(rows):
+        return bool(table.scale == rows.scale and table.precision >= rows.precision)
+    return False
+
+
+def _is_text(kind: Arrow) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: Arrow) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_list(kind: Arrow) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _transform(field: PartitionField) -> Transform[Cell, Cell]:
+    from pyiceberg import transforms
+
+    if field.transform == "bucket":
+        return transforms.BucketTransform(field.width or 1)
+    if field.transform == "truncate":
+        return transforms.TruncateTransform(field.width or 1)
+    simple: dict[str, Callable[[], Transform[Cell, Cell]]] = {
+        "identity": transforms.IdentityTransform,
+        "year": transforms.YearTransform,
+        "month": transforms.MonthTransform,
+        "day": transforms.DayTransform,
+        "hour": transforms.HourTransform,
+    }
+    return simple[field.transform]()
+
+
+def _name(field: PartitionField) -> str:
+    if field.transform == "identity":
+        return field.column
+    return f"{field.column}_{_NAMES.get(field.transform, field.transform)}"

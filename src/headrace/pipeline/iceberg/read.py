@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a table, read by Spark's tasks: each reads data files of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.iceberg.catalogs import scrubbed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask, Table
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+TASKS_MAX: Final = 64  # Of one read; each has a share of the files.
+
+
+def rows_of(
+    spark: SparkSession,
+    table: Table,
+    tasks: Sequence[FileScanTask],
+    columns: Sequence[str] = (),
+    file_column: str | None = None,
+) -> DataFrame:
+    """Return the rows of data files of a table, deletes applied, in the columns of its schema.
+
+    `columns` are those wanted, all by default; `file_column` adds one with the path of each row's
+    file.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted_schema = table.schema().select(*columns) if columns else table.schema()
+    schema = columns_of(wanted_schema, file_column)
+    projected = wanted_schema.model_dump_json()
+    if not tasks:
+        return spark.createDataFrame([], schema)
+    metadata = table.metadata.model_dump_json()
+    location = table.metadata_location
+    io = dict(table.io.properties)
+    kept = [(pickle.dumps(task),) for task in tasks]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for one in batch.column(0).to_pylist():
+                    for rows in _rows(metadata, location, io, projected, one, file_column):
+                        yield rows.cast(columns_now)
+        except Exception as error:  # noqa: BLE001  # Any may tell a secret.
+            raise PipelineError(scrubbed(f"{type(error).__name__}: {error}", io)) from None
+
+    columns_now = to_arrow_schema(schema, timezone="UTC")
+    parts = min(len(kept), TASKS_MAX)
+    wanted = spark.createDataFrame(kept, "task binary").repartition(parts)
+    return wanted.mapInArrow(read, schema)
+
+
+def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
+    """The columns of a table as Spark has them."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StringType
+
+    found = from_arrow_schema(
+        schema_to_pyarrow(schema, include_field_ids=False), prefer_timestamp_ntz=True
+    )
+    return found if file_column is None else found.add(file_column, StringType())
+
+
+def _rows(
+    metadata: str,
+    location: str,
+    io: dict[str, str],
+    projected: str,
+    task: bytes,
+    file_column: str | None,
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io import load_file_io
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    known = TableMetadataUtil.parse_raw(metadata)
+    wanted: FileScanTask = pickle.loads(task)  # noqa: S301  # The driver made it.
+    schema = Schema.model_validate_json(projected)
+    scan = ArrowScan(known, load_file_io(io, location), schema, AlwaysTrue())
+    for batch in scan.to_record_batches([wanted]):
+        if file_column is None:
+            yield batch
+            continue
+        paths = pa.repeat(wanted.file.file_path, batch.num_rows)
+        yield batch.append_column(file_column, paths)

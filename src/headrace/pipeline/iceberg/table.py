@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table that batches are committed to, each once, whatever is killed when.
+
+One commit of the catalog adds the files of a batch to the table and writes the batch's number into
+the property `headrace-sink.WRITER`, which outlives the snapshots. A batch that is run again finds
+its number there. pyiceberg would repeat a commit that met another one, without looking whether that
+was the same batch of a driver thought dead: so its own repeats are off, and `commit` looks first.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.iceberg.catalogs import about, opened, properties_of
+from headrace.pipeline.iceberg.layout import add_partitions, check_partitions, evolve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from headrace.pipeline.config.settings import Pipeline
+
+COMMITS_MAX: Final = 12
+PAUSE_S: Final = 0.05  # Doubled after each commit that failed, with a random part.
+PAUSE_S_MAX: Final = 5.0
+_SINK: Final = "headrace-sink."
+_RETRIES: Final = "commit.retry.num-retries"
+
+
+class Changed(Exception):
+    """The table is another than the one that the files were written for: write them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit does: files in, files out, and the words that its snapshot has."""
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    summary: dict[str, str] | None = None
+
+
+class IcebergTable:
+    """A table by its name in a catalog of a pipeline's file."""
+
+    def __init__(self, pipeline: Pipeline, catalog: str, name: str) -> None:
+        self.name = name
+        self.what = f"the table {name} of catalog {catalog!r}"
+        self.properties = properties_of(pipeline, catalog)
+        self._open: Callable[[], Catalog] = lambda: opened(pipeline, catalog)
+        self._catalog: Catalog | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """Return the catalog, opened at first use."""
+        if self._catalog is None:
+            self._catalog = self._open()
+        return self._catalog
+
+    def load(self) -> Table | None:
+        """Return the table as it is now; None when there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with about(self.what, self.properties):
+            try:
+                table = self.catalog.load_table(self.name)
+            except NoSuchTableError:
+                return None
+        # Of this copy, not of the table: other writers keep their own ways.
+        table.metadata.properties[_RETRIES] = "0"
+        return table
+
+    def found(self) -> Table:
+        """Return the table as it is now; PipelineError when there is none."""
+        table = self.load()
+        if table is None:
+            raise PipelineError(f"{self.what} does not exist")
+        return table
+
+    def made(
+        self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
+        properties: dict[str, str],
+    ) -> Table:  # fmt: skip
+        """Return the table with these columns at least; makes it when there is none.
+
+        PipelineError when it has other partitions, or a column of a type that cannot be widened.
+        """
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        for attempt in range(COMMITS_MAX):
+            table = self.load()
+            try:
+                if table is None:
+                    with about(self.what, self.properties):
+                        self._create(columns, partition_by, sort_by, properties)
+                    continue
+                check_partitions(table, partition_by, self.what)
+                with about(self.what, self.properties):
+                    if not evolve(table, columns, self.what):
+                        return table
+            except (CommitFailedException, TableAlreadyExistsError):
+                _pause(attempt)
+        raise PipelineError(f"{self.what}: others changed it {COMMITS_MAX} times in a row")
+
+    def _create(
+        self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
+        properties: dict[str, str],
+    ) -> None:  # fmt: skip
+        from pyiceberg.table.sorting import NullOrder
+        from pyiceberg.transforms import IdentityTransform
+
+        catalog = self.catalog
+        space = self.name.split(".")[:-1]
+        for end in range(1, len(space) + 1):
+            catalog.create_namespace_if_not_exists(tuple(space[:end]))
+        with catalog.create_table_transaction(
+            self.name, columns, properties=properties
+        ) as transaction:
+            if partition_by:
+                with transaction.update_spec() as spec:
+                    add_partitions(spec, transaction.table_metadata.schema(), partition_by)
+            if sort_by:
+                with transaction.update_sort_order() as order:
+                    for one in sort_by:
+                        order.asc(one, IdentityTransform(), NullOrder.NULLS_FIRST)
+
+    def commit(
+        self, writer: str, batch: int, written: Table, change: Change, *, is_merge: bool = False
+    ) -> bool:
+        """Commit the files of a batch; False when the table has the batch already.
+
+        Changed when the table is not the one that the files were written for, and, for a merge,
+        when it has other rows. PipelineError after COMMITS_MAX commits that met those of others.
+        """
+        marks = {f"{_SINK}{writer}": str(batch)}
+
+        def is_done(table: Table) -> bool:
+            last = last_batch(table, writer)
+            return last is not None and last >= batch
+
+        return self.apply(written, change, marks, is_done, is_merge=is_merge)
+
+    def apply(
+        self,
+        written: Table,
+        change: Change,
+        marks: dict[str, str],
+        is_done: Callable[[Table], bool],
+        *,
+        is_merge: bool,
+    ) -> bool:
+        """Commit a change and properties, unless `is_done` says that the table has them."""
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            CommitStateUnknownException,
+            ServerError,
+            ServiceUnavailableError,
+            ValidationException,
+        )
+
+        table: Table | None = written
+        for attempt in range(COMMITS_MAX):
+            if attempt or table is None:
+                table = self.load()
+                if table is None:
+                    raise PipelineError(f"{self.what} was removed while a batch was written to it")
+            if is_done(table):
+                return False
+            _check_same(table, written, is_merge=is_merge)
+            try:
+                with about(self.what, self.properties):
+                    try:
+                        _commit(table, change, marks)
+                    except (
+                        CommitStateUnknownException,
+                        ServerError,
+                        ServiceUnavailableError,
+                        ConnectionError,
+                        ValidationException,
+                    ) as error:
+                        # It may have been done: the next round looks.
+                        raise CommitFailedException(str(error)) from None
+                return True
+            except CommitFailedException:
+                _pause(attempt)
+        table = self.load()
+        if table is not None and is_done(table):
+            return True
+        raise PipelineError(
+            f"{self.what}: {COMMITS_MAX} commits in a row failed, for others were faster or the "
+            "catalog did not answer; the batch is kept and can be run again"
+        )
+
+
+def last_batch(table: Table, writer: str) -> int | None:
+    """The last batch of a writer that the table has."""
+    text = table.properties.get(f"{_SINK}{writer}")
+    return None if text is None else int(text)
+
+
+def snapshot_id(table: Table) -> int | None:
+    """Return the id of the current snapshot; None when the table never had rows."""
+    snapshot: Snapshot | None = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
+
+
+def _check_same(table: Table, written: Table, *, is_merge: bool) -> None:
+    same = (
+        table.metadata.table_uuid == written.metadata.table_uuid
+        and table.spec() == written.spec()
+        and table.schema() == written.schema()
+        and (not is_merge or snapshot_id(table) == snapshot_id(written))
+    )
+    if not same:
+        raise Changed
+
+
+def _commit(table: Table, change: Change, marks: dict[str, str]) -> None:
+    transaction = table.transaction()
+    if marks:
+        transaction.set_properties(marks)
+    update = transaction.update_snapshot(snapshot_properties=change.summary or {})
+    if change.removed:
+        with update.overwrite() as overwrite:
+            for one in change.removed:
+                overwrite.delete_data_file(one)
+            for one in change.added:
+                overwrite.append_data_file(one)
+    elif change.added:
+        with update.fast_append() as append:
+            for one in change.added:
+                append.append_data_file(one)
+    transaction.commit_transaction()
+
+
+def _pause(attempt: int) -> None:
+    """Let the others go first, for a random time: else all come again at once."""
+    longest = min(PAUSE_S * 2**attempt, PAUSE_S_MAX)
+    time.sleep(random.uniform(longest / 2, longest))  # noqa: S311

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction of a table's small files, and the removal of old snapshots and of lost files.
+
+Readers of the current snapshot are not disturbed: a compaction is one commit that takes the small
+files out and puts large ones in. A compaction that meets another writer looks at the table again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.iceberg.catalogs import about
+from headrace.pipeline.iceberg.files import Writing, layout_of
+from headrace.pipeline.iceberg.table import Change, Changed, IcebergTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import FileScanTask, Table
+
+ROUNDS_MAX: Final = 5
+COMPACTED: Final = "headrace-compacted"
+
+
+@dataclass(slots=True)
+class Compacted:
+    """The outcome of a compaction."""
+
+    files_before: int = 0
+    files_after: int = 0
+
+
+def compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
+    """Write the small files of each partition anew as large ones; one commit for each partition.
+
+    A partition with fewer than `files_min` files below half of `target_bytes` stays as it is. The
+    rows pass through this process, a row group at a time.
+    """
+    for _ in range(ROUNDS_MAX):
+        try:
+            return _compact(table, target_bytes, files_min)
+        except Changed:
+            continue
+    raise PipelineError(f"{table.what}: others changed it {ROUNDS_MAX} times during compaction")
+
+
+def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
+    done = Compacted()
+    seen = table.found()
+    with about(table.what, table.properties):
+        groups = list(_groups(seen, target_bytes))
+    for group in groups:
+        if len(group) < files_min:
+            continue
+        with about(table.what, table.properties):
+            layout = layout_of(seen, f"compacted-{uuid.uuid4().hex[:8]}", target_bytes)
+            made = list(Writing(layout).write(_batches(seen, group)))
+        mark = uuid.uuid4().hex
+        old = [task.file for task in group]
+        change = Change(made, old, summary={COMPACTED: mark, "headrace-operation": "compaction"})
+
+        def has_it(now: Table, mark: str = mark) -> bool:
+            return any(
+                one.summary is not None and one.summary.additional_properties.get(COMPACTED) == mark
+                for one in now.snapshots()
+            )
+
+        table.apply(seen, change, {}, has_it, is_merge=False)
+        done.files_before += len(old)
+        done.files_after += len(made)
+    return done
+
+
+def _groups(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
+    """The small files without deletes by partition, those of the table's own partitions only."""
+    spec = table.spec().spec_id
+    groups: dict[str, list[FileScanTask]] = {}
+    for task in table.scan().plan_files():
+        is_small = task.file.file_size_in_bytes < target_bytes // 2
+        if is_small and task.file.spec_id == spec and not task.delete_files:
+            groups.setdefault(repr(task.file.partition), []).append(task)
+    yield from groups.values()
+
+
+def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for task in sorted(tasks, key=lambda one: one.file.file_path):
+        yield from scan.to_record_batches([task])
+
+
+def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tuple[int, int]:
+    """Remove snapshots older than `keep_hours`, and the files that no other snapshot has.
+
+    Files that no commit ever named, which a driver that died left, go as well when they are older.
+    The current snapshot, branches and tags stay. Returns how many snapshots and files there were.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    before = table.found()
+    moment = datetime.now(UTC) - timedelta(hours=keep_hours)
+    limit_ms = int(moment.timestamp() * 1000)
+    with about(table.what, table.properties):
+        kept = {one.snapshot_id for one in before.refs().values()}
+        old = [
+            one.snapshot_id
+            for one in before.snapshots()
+            if one.timestamp_ms < limit_ms and one.snapshot_id not in kept
+        ]
+        if old and not dry_run:
+            try:
+                before.maintenance.expire_snapshots().by_ids(old).commit()
+            except CommitFailedException:
+                raise PipelineError(
+                    f"{table.what}: others changed it at the same time: try again"
+                ) from None
+        after = table.found()
+        wanted = _reachable(after, set(old))
+        lost = [path for path in _listed(after, moment) if _plain(path) not in wanted]
+        if not dry_run:
+            for path in lost:
+                after.io.delete(path)
+    return len(old), len(lost)
+
+
+def _reachable(table: Table, without: set[int]) -> set[str]:
+    """The live files of all snapshots but these: data, deletes, manifests and their lists."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for snapshot in table.snapshots():
+        if snapshot.snapshot_id in without:
+            continue
+        found.add(_plain(snapshot.manifest_list))
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in seen:
+                continue
+            seen.add(manifest.manifest_path)
+            found.add(_plain(manifest.manifest_path))
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found.update(_plain(entry.data_file.file_path) for entry in entries)
+    return found
+
+
+def _listed(table: Table, before: datetime) -> Iterator[str]:
+    """Data files and manifests below the table's place that are older than a moment."""
+    from pyarrow import fs
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    root = table.location()
+    where = urlsplit(root)
+    files = PyArrowFileIO(table.io.properties).fs_by_scheme(where.scheme or "file", where.netloc)
+    base = f"{where.netloc}{where.path}"
+    for folder in ("data", "metadata"):
+        selector = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=True)
+        for one in files.get_file_info(selector):
+            name = one.base_name
+            is_ours = folder == "data" or name.endswith(".avro")
+            if one.type == fs.FileType.File and is_ours and one.mtime < before:
+                yield f"{root}{one.path.removeprefix(base)}"
+
+
+def _plain(path: str) -> str:
+    """A path without what two programs write differently: `file:/x`, `file:///x`, `/x`."""
+    where = urlsplit(path)
+    return f"{where.netloc}{where.path}"

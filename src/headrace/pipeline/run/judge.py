@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that may end a pipeline before a batch is written: over batches, and by shares of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.run.counts import Count, Found
+from headrace.spark.schema.observed import REJECTED, WARNED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipeline.config.settings import Pipeline, Rule
+
+
+def observed(spark: SparkSession, query: str) -> dict[str, Count]:
+    """Return what the batch that a query is in has observed so far, by rule.
+
+    Spark tells progress after it has committed a batch; a kill in between would lose the counts.
+    """
+    running = spark._jsparkSession.streams().get(query)
+    metrics = running.streamingQuery().lastExecution().observedMetrics()
+    found = {}
+    names = metrics.keysIterator()
+    while names.hasNext():
+        name = str(names.next())
+        for prefix in (REJECTED, WARNED):
+            if name.startswith(prefix):
+                row = metrics.apply(name)
+                checked, failed = (int(row.get(row.fieldIndex(one))) for one in ("checked", "rows"))
+                found[name.removeprefix(prefix)] = Count(checked, failed)
+    return found
+
+
+def counted(frames: Mapping[str, DataFrame]) -> dict[str, Count]:
+    """Return the counts of frames of one row each, by rule."""
+    found = {}
+    for rule, frame in frames.items():
+        row = frame.first()
+        assert row is not None, rule
+        found[rule] = Count(row["checked"], row["rows"])
+    return found
+
+
+def asked(
+    pipeline: Pipeline,
+    counts: Mapping[str, DataFrame],
+    views: Mapping[str, DataFrame],
+    sinks: Sequence[str],
+) -> dict[str, Count]:
+    """Ask the rules of some sinks about a batch whose views are no streams."""
+    rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
+    found = counted({name: counts[name] for name in counts if name in rules})
+    return found | of_batch(rules.values(), views)
+
+
+def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
+    """Ask the rules over batches; of `having` one thing is checked, the batch.
+
+    A batch without rows is not asked.
+    """
+    from pyspark.sql import functions as f
+
+    found = {}
+    for rule in rules:
+        if not rule.is_of_batch:
+            continue
+        frame = views[rule.view]
+        if rule.unique is not None:
+            of_each = frame.groupBy(*rule.unique).agg(f.count(f.lit(1)).alias("n"))
+            row = of_each.agg(f.sum("n"), f.sum(f.col("n") - 1)).first()
+            assert row is not None, rule
+            if row[0]:
+                found[rule.name] = Count(row[0], row[1])
+        else:
+            row = frame.agg(f.count(f.lit(1)), f.expr(f"({rule.having})")).first()
+            assert row is not None, rule
+            if row[0]:
+                found[rule.name] = Count(1, int(row[1] is not True))
+    return found
+
+
+def judge(rules: Iterable[Rule], found: Found, batch: int) -> None:
+    """PipelineError for the first rule that does not let the batch be written."""
+    for rule in rules:
+        count = found.get(rule.name)
+        if count is None or not count.failed:
+            continue
+        told = f"rule {rule.name!r} of view {rule.view!r}, batch {batch}: "
+        if rule.having is not None:
+            told += f"{rule.having} does not hold"
+        else:
+            what = "repeat others" if rule.unique is not None else "do not hold"
+            told += f"{count.failed:,} of {count.checked:,} rows {what}"
+        if rule.is_of_batch and rule.action == "fail":
+            raise PipelineError(f"{told}; the batch is not written")
+        above = rule.fail_above
+        if above is not None and count.checked >= rule.fail_rows_min and count.share > above:
+            raise PipelineError(
+                f"{told}, a share of {count.share:.3g} where fail_above is {above:g}; the batch is "
+                "not written"
+            )

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queries of a pipeline, and what their checkpoints were made for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.columns.runtime.atomic_files import write_whole
+from headrace.pipeline.config.errors import PipelineError
+from headrace.pipeline.config.settings import AmqpSource, Pipeline
+from headrace.pipeline.run import offset_log
+from headrace.pipeline.run.state import MADE_FOR, is_pending, made_for
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
+
+GONE: Final = "gone"  # Sources that the checkpoint had before.
+WRITTEN_AS: Final = "written-as"  # In the checkpoint of a sink of messages.
+BY_SPARK: Final = "spark"
+BY_BATCH: Final = "batch"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query to be: its name, which is that of its checkpoint, and its sinks."""
+
+    name: str
+    sinks: tuple[str, ...]
+    queue: str | None = None  # The source whose batches the sinks share.
+
+
+def queries_of(pipeline: Pipeline) -> list[Query]:
+    """One query for each sink, and one for all sinks of a queue."""
+    found: list[Query] = []
+    shared: dict[str, list[str]] = {}
+    for sink in pipeline.sinks:
+        queues = [
+            name
+            for name in pipeline.sources_of(sink)
+            if isinstance(one := pipeline.sources[name], AmqpSource) and one.type == "queue"
+        ]
+        if queues:
+            shared.setdefault(queues[0], []).append(sink)
+        else:
+            found.append(Query(sink, (sink,)))
+    for queue, sinks in shared.items():
+        if len(sinks) == 1:
+            found.append(Query(sinks[0], (sinks[0],)))
+        else:
+            found.append(Query(queue, tuple(sinks), queue))
+    return found
+
+
+def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
+    """Note what a checkpoint is for; refuse one that was made for something else."""
+    sources: JsonObject = {}
+    for sink in query.sinks:
+        for name in pipeline.sources_of(sink):
+            one = pipeline.sources[name]
+            said = one.model_dump(include={"type", "path", "pattern", "group"})
+            if isinstance(one, AmqpSource) and one.type != "streams":
+                said["name"] = one.name
+            sources[name] = {key: value for key, value in said.items() if value is not None}
+    sinks = {
+        name: pipeline.sinks[name].model_dump(
+            include={"type", "path", "name", "catalog", "table"}, exclude_none=True
+        )
+        for name in query.sinks
+    }
+    made: JsonObject = {"sources": sources, "sinks": sinks}
+    before = made_for(folder)
+    if is_named(pipeline, folder):
+        made[GONE] = _gone(before, sources, query)
+        if before.get("sinks", sinks) == sinks:
+            before = made
+    elif before:
+        made = {**made, **({GONE: before[GONE]} if GONE in before else {})}
+    if before and before != made:
+        raise PipelineError(
+            f"the checkpoint of {query.name!r} was made for other sources or sinks; undo the "
+            f"change, name the sink anew, or forget the checkpoint with `headrace pipeline "
+            f"reset {pipeline.file} --query {query.name} --all`"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    if before != made_for(folder) or not before:
+        write_whole(folder / MADE_FOR, json.dumps(made, sort_keys=True))
+
+
+def is_named(pipeline: Pipeline, folder: Path) -> bool:
+    """Return True if a checkpoint knows its sources by their names, so that others may come.
+
+    One that Spark began without names goes on without them.
+    """
+    if not pipeline.head.sources_change:
+        return False
+    first = next((folder / "offsets").glob("[0-9]*"), None)
+    return first is None or offset_log.read(first).head[0] == offset_log.NAMED
+
+
+def _gone(before: JsonObject, sources: JsonObject, query: Query) -> list[str]:
+    """Return the names of sources that a checkpoint had; refuse what it could not go on with."""
+    known = before.get("sources", {})
+    gone = [*before.get(GONE, ()), *(name for name in known if name not in sources)]
+    for name, said in sources.items():
+        if name in known and known[name] != said:
+            raise PipelineError(
+                f"the checkpoint of {query.name!r} has positions of another source {name!r}: give "
+                "the new source a new name"
+            )
+        if name in gone:
+            raise PipelineError(
+                f"the checkpoint of {query.name!r} had a source {name!r} before, whose position "
+                "went with it: under a new name it is read from its startingOffsets"
+            )
+    return gone
+
+
+def write_as(query: Query, folder: Path, way: str) -> None:
+    """Note who writes the messages of a query; refuse another one for a batch begun before.
+
+    Each knows its batches by a name of its own, and would write such a batch again.
+    """
+    path = folder / WRITTEN_AS
+    before = path.read_text("utf-8") if path.exists() else BY_SPARK
+    if before == way:
+        return
+    if is_pending(folder):
+        raise PipelineError(
+            f"{query.name!r} has begun a batch that a rule with 'fail_above', 'having' or "
+            "'unique' would judge now, or does no more; run it once with the rules it had"
+        )
+    write_whole(path, way)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the rows of a view: which rows go on, which are refused, and how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.spark.schema.observed import REJECTED, WARNED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.pipeline.config.settings import Pipeline, Rule
+    from headrace.untyped import Json
+
+# What of a message is kept when one of its rows is a dead letter.
+MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
+
+
+@dataclass
+class Asked:
+    """What the rules of some views leave: rows refused, and of batches the counts of each rule."""
+
+    refused: dict[str, DataFrame] = field(default_factory=dict)
+    counts: dict[str, DataFrame] = field(default_factory=dict)  # One row: checked, rows.
+
+
+def ask(frame: DataFrame, rule: Rule, asked: Asked) -> DataFrame:
+    """Return the rows that go on. A stream observes how many it asked; of a batch `asked` has it.
+
+    What Spark observes of a batch is told to nobody but the query that computes it.
+    """
+    from pyspark.sql import functions as f
+
+    frame.where(f"({rule.check})")  # Spark's refusal of the condition by itself is shorter.
+    holds = f.coalesce(f.expr(f"({rule.check})"), f.lit(False))
+    asked.refused[rule.name] = frame.where(~holds)
+    if rule.action == "fail":
+        return frame.where(f.when(holds, f.lit(True)).otherwise(_failure(frame, rule)))
+    counts = (f.count(f.lit(1)).alias("checked"), f.count_if(~holds).alias("rows"))
+    if frame.isStreaming:
+        frame = frame.observe(
+            f"{WARNED if rule.action == 'warn' else REJECTED}{rule.name}", *counts
+        )
+    else:
+        asked.counts[rule.name] = frame.agg(*counts)
+    return frame if rule.action == "warn" else frame.where(holds)
+
+
+def _failure(frame: DataFrame, rule: Rule) -> Json:
+    """An expression that fails, naming the rule and where the row came from."""
+    from pyspark.sql import functions as f
+
+    told: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
+    if {"stream", "offset"} <= set(frame.columns):
+        told += [f.lit(": "), f.col("stream"), f.lit(" at offset "), f.col("offset")]
+    return f.raise_error(f.concat(*told)).cast("boolean")
+
+
+def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
+    """Return the columns kept of a refused row: the rule and the row as JSON, or the message."""
+    from pyspark.sql import functions as f
+
+    row = f.to_json(f.struct(*[f.col(f"`{name}`") for name in frame.columns]))
+    if not is_message:
+        return frame.select(
+            f.lit(rule.name).alias("rule"), f.lit(rule.view).alias("view"), row.alias("row")
+        )
+    said = f.create_map(
+        *(f.lit(one) for one in ("x-pipeline", pipeline.head.name)),
+        *(f.lit(one) for one in ("x-rule", rule.name)),
+        *(f.lit(one) for one in ("x-view", rule.view)),
+    )
+    if "body" not in frame.columns:
+        properties = f.struct(f.lit("application/json").alias("content_type"))
+        return frame.select(
+            row.cast("binary").alias("body"), said.alias("headers"), properties.alias("properties")
+        )
+    kept = [f.col(name) for name in MESSAGE_COLUMNS if name in frame.columns and name != "headers"]
+    if "headers" in frame.columns:
+        own = f.map_filter(
+            f.coalesce(f.col("headers"), f.expr("map()").cast("map<string,string>")),
+            lambda key, _: ~key.isin("x-pipeline", "x-rule", "x-view"),
+        )
+        said = f.map_concat(own, said)
+    return frame.select(*kept, said.alias("headers"))

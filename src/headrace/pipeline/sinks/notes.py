@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint knows of the table that its sink writes to.
+
+A table that was deleted, made anew or set back by others would look like one that has never had
+the sink's batches: rows would be missing without a word. The note says which table it was, and the
+last batch that it took.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.columns.runtime.atomic_files import write_whole
+from headrace.pipeline.config.errors import PipelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The note about the table of one sink, a file in the checkpoint's directory."""
+
+    path: Path
+    what: str  # The table, in words.
+
+    def check(self, table: str | None, last: int | None) -> None:
+        """PipelineError unless this is the table of the last batches, or there were none.
+
+        `table` is the table's own id, None when it is gone; `last` the last batch that it has.
+        """
+        try:
+            found = json.loads(self.path.read_text("utf-8"))
+        except FileNotFoundError:
+            return
+        if table is None:
+            wrong = "is gone"
+        elif found["table"] != table:
+            wrong = "was made anew by others"
+        elif (-1 if last is None else last) < found["batch"]:
+            wrong = f"was set back by others: it had batch {found['batch']} of this sink"
+        else:
+            return
+        raise PipelineError(
+            f"{self.what} {wrong}, so rows of earlier batches are missing: restore it, or delete "
+            f"{self.path} to go on without them"
+        )
+
+    def write(self, table: str, batch: int) -> None:
+        """Note that a table has a batch."""
+        write_whole(self.path, json.dumps({"table": table, "batch": batch}))
+
+
+def note_of(checkpoint: Path, sink: str, what: str) -> Note:
+    """Return the note of a checkpoint about the table of a sink."""
+    return Note(checkpoint / f"table-{sink}.json", what)
