@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Callable
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
-from headrace.spark.task import dead_letters
+from headrace.columns.read import dead_letters
+from support.spark.fake_registry import fake_registry
 from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
@@ -197,9 +201,15 @@ def test_poison_in_a_queue_is_settled_once_its_letters_are_out(
         assert lease.info().leased == 0
 
 
-def test_avro_and_csv_have_columns(read: Load, publish: Publish, name: str) -> None:
+MOMENTS = FileDescriptorSet(
+    file=[FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)]
+)
+MORE = {"name": "more", "type": "string", "default": "none"}
+
+
+def test_avro_and_csv_have_columns(read: Load, publish: Publish, name: str, tmp_path: Path) -> None:
     fastavro = pytest.importorskip("fastavro")
-    schema = {
+    schema: dict[str, Any] = {
         "type": "record",
         "name": "order",
         "fields": [
@@ -219,10 +229,37 @@ def test_avro_and_csv_have_columns(read: Load, publish: Publish, name: str) -> N
         "counts": {"a": 1},
     }
     assert (rows[1].value, bytes(rows[1]._corrupt_record)) == (None, b"\x0e")
+    with fake_registry() as registry:
+        number = registry.add("orders", {**schema, "fields": schema["fields"][:1]})
+        publish(f"{name}.registry", b"\0" + number.to_bytes(4) + b"\x0e", b"\0\0\0\0\x09\x0e")
+        frame = read(
+            f"{name}.registry",
+            value="avro",
+            valueSchema=json.dumps({**schema, "fields": [schema["fields"][0], MORE]}),
+            avroFraming="registry",
+            schemaRegistry=registry.url,
+            schemaLocation=str(tmp_path),
+        )
+        rows = frame.select("value.*", "_corrupt_reason").orderBy("offset").collect()
+    assert tuple(rows[0]) == (7, "none", None)
+    assert rows[1]._corrupt_reason.endswith("the registry has no schema 9")
+    assert [one.name for one in (tmp_path / "registry").iterdir()] == ["1.json"]
+
+    (tmp_path / "moment.pb").write_bytes(MOMENTS.SerializeToString())
+    publish(f"{name}.protobuf", timestamp_pb2.Timestamp(seconds=7).SerializeToString(), b"\xff")
+    options = {"value": "protobuf", "protobufDescriptors": str(tmp_path / "moment.pb")}
+    frame = read(f"{name}.protobuf", protobufMessage="google.protobuf.Timestamp", **options)
+    rows = frame.select("value.*", "_corrupt_record").orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [(7, 0, None), (None, None, bytearray(b"\xff"))]
 
     publish(f"{name}.csv", '7,"a, b",2026-01-31', "8,c", "9,,2026-02-01")
+    packed = [gzip.compress(b"10,d,2026-02-02"), b"11,e,2026-02-03"]
+    publish(f"{name}.csv", *(Message(body, content_encoding="gzip") for body in packed))
     frame = read(f"{name}.csv", value="csv", valueSchema="id INT, text STRING, day DATE")
-    rows = frame.select("value.*", "_corrupt_reason").orderBy("offset").collect()
+    rows = frame.select("value.*", "_corrupt_reason", "_corrupt_record").orderBy("offset").collect()
+    assert (rows[3].id, rows[4]._corrupt_record) == (10, bytearray(packed[1]))
+    assert rows[4]._corrupt_reason.startswith("content_encoding gzip: it is not compressed by gzip")
+    rows = [row[:4] for row in rows]
     assert tuple(rows[0]) == (7, "a, b", date(2026, 1, 31), None)
     assert tuple(rows[1]) == (None, None, None, "it has 2 columns instead of 3")
     assert tuple(rows[2]) == (9, None, date(2026, 2, 1), None)

@@ -11,8 +11,10 @@ from threading import Condition
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as f
 
 from headrace.spark.listener import QueryListener, Report
+from headrace.spark.schema.observed import REJECTED
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -83,6 +85,26 @@ def test_every_batch_is_told_with_its_lag(
     assert [line["event"] for line in lines] == [report.event for report in reports.seen]
     assert [line["lag_records"] for line in lines if line.get("rows")] == [15, 5, 0]
     assert "lag 15" in str(told[0])
+
+
+def test_rows_that_rules_reject_are_counted_over_the_run(
+    spark: SparkSession,
+    follow: Callable[..., DataFrame],
+    publish: Callable[..., None],
+    listener: QueryListener,
+    reports: Reports,
+    name: str,
+) -> None:
+    publish(name, *(f"body {index}" for index in range(25)))
+    bad = f.count_if(f.col("offset") % 5 == 0).alias("rows")
+    frame = follow(name, maxRecordsPerTrigger=10).observe(f"{REJECTED}fifth", bad)
+    frame = frame.observe("another", f.count(f.lit(1)).alias("rows"))
+    frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    reports.wait("terminated")
+    told = [
+        report.rejected for report in reports.seen if report.event == "progress" and report.rows
+    ]
+    assert told == [{"fifth": 2}, {"fifth": 4}, {"fifth": 5}]
 
 
 def test_the_error_of_a_query_is_told(

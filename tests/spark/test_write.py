@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.spark.fake_registry import fake_registry
 from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
@@ -91,6 +93,24 @@ def test_columns_say_where_each_row_goes(
     write(frame, uri, exchange=name, routingKey="colour.red")
     assert sorted(one.body for one in drained(connection, f"{name}.red")) == [b"1", b"3", b"4"]
     assert [one.body for one in drained(connection, f"{name}.rest")] == [b"2"]
+
+
+def test_a_struct_becomes_avro(
+    spark: SparkSession, connection: blocking.Connection, uri: str, name: str
+) -> None:
+    connection.channel().declare_queue(name)
+    fields = [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}]
+    schema = {"type": "record", "name": "Order", "fields": fields}
+    frame = spark.sql("SELECT named_struct('id', 7L, 'note', CAST(NULL AS STRING)) AS value")
+    with fake_registry() as registry:
+        more = {"avroFraming": "registry", "schemaRegistry": registry.url}
+        more |= {"schemaSubject": "orders", "value": "avro", "valueSchema": json.dumps(schema)}
+        write(frame, uri, exchange="", routingKey=name, **more)
+        said = failure(
+            frame.selectExpr("named_struct('id', 7) AS value"), uri, **more, exchange=name
+        )
+    assert [one.body for one in drained(connection, name)] == [b"\0\0\0\0\1\x0e\0"]
+    assert "column 'value' must be of type struct<id:bigint,note:string>" in said
 
 
 def test_many_rows_of_many_partitions_all_arrive(

@@ -17,11 +17,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from headrace.spark.schema.observed import checked_rows, rejected_rows, warned_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -47,7 +49,9 @@ class Report:
     `rows_per_s` is how many arrived, and `processed_per_s` how many were done in a second.
     `durations_ms` are those that Spark tells, by the part of the work. `lag` is by stream: how many
     records were there and not read when the batch was done; `lost`: how many retention dropped
-    before they were read, over the life of the query. `watermark` is the query's, if any.
+    before they were read, over the life of the query. `rejected` are the rows that each rule of a
+    pipeline refused in this run of the query, `warned` those that a rule let through, `checked`
+    those that it was asked about. `watermark` is the query's, if any.
     `owners` are the names under which it has its groups at the broker.
     """
 
@@ -64,6 +68,9 @@ class Report:
     durations_ms: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    warned: Mapping[str, int] = field(default_factory=dict)
+    checked: Mapping[str, int] = field(default_factory=dict)
     watermark: str | None = None
     owners: tuple[str, ...] = ()
     error: str | None = None
@@ -137,6 +144,7 @@ class QueryListener(StreamingQueryListener):
         """A batch is done."""
         report = report_of(event.progress)
         with self._lock:
+            report = _after(self._latest.get(report.run), report)
             self._latest[report.run] = report
         self._tell(report)
 
@@ -217,9 +225,28 @@ def report_of(progress: StreamingQueryProgress) -> Report:
         durations_ms=dict(progress.durationMs),
         lag=lag,
         lost=lost,
+        rejected=rejected_rows(progress.observedMetrics),
+        warned=warned_rows(progress.observedMetrics),
+        checked=checked_rows(progress.observedMetrics),
         watermark=progress.eventTime.get("watermark"),
         owners=tuple(filter(None, (_owner(source.endOffset) for source in progress.sources))),
     )
+
+
+def _after(last: Report | None, report: Report) -> Report:
+    """Return the report of a batch with what rules found in the batches before it as well."""
+    if last is None:
+        return report
+    return replace(
+        report,
+        rejected=_added(last.rejected, report.rejected),
+        warned=_added(last.warned, report.warned),
+        checked=_added(last.checked, report.checked),
+    )
+
+
+def _added(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
+    return {rule: before.get(rule, 0) + rows.get(rule, 0) for rule in {**before, **rows}}
 
 
 def lag_of(source: SourceProgress) -> dict[str, int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a `QueryListener` for OpenMetrics; needs the package prometheus_client.
+"""The figures of a `QueryListener` for OpenMetrics.
 
 listener = QueryListener()
 spark.streams.addListener(listener)
@@ -41,6 +41,18 @@ class QueryMetrics(Collector):
             "Records that retention dropped before they were read",
             labels=("query", "stream"),
         )
+        of_rules = {
+            name: GaugeMetricFamily(
+                f"headrace_spark_{name}_rows",
+                f"Rows that a rule of a pipeline {what} in this run of the query",
+                labels=("query", "rule"),
+            )
+            for name, what in (
+                ("rejected", "refused"),
+                ("warned", "let through with a warning"),
+                ("checked", "was asked about"),
+            )
+        }
         batch = GaugeMetricFamily(
             "headrace_spark_batch", "Number of the newest batch", labels=_QUERY
         )
@@ -64,6 +76,10 @@ class QueryMetrics(Collector):
                 lag.add_metric((name, stream), records)
             for stream, records in report.lost.items():
                 lost.add_metric((name, stream), records)
+            found = {"rejected": report.rejected, "warned": report.warned}
+            for kind, rules in {**found, "checked": report.checked}.items():
+                for rule, counted in rules.items():
+                    of_rules[kind].add_metric((name, rule), counted)
             for part, ms in report.durations_ms.items():
                 busy.add_metric((name, part), ms / 1000)
-        return [lag, lost, batch, rows, rate, busy]
+        return [lag, lost, *of_rules.values(), batch, rows, rate, busy]

@@ -24,17 +24,19 @@ class AmqpSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        from headrace.spark.read_schema import read_schema
+        from headrace.columns.read_schema import read_schema
+        from headrace.spark.schema.types import struct_to_spark
 
-        return read_schema(self.options)
+        return struct_to_spark(read_schema(self.options))
 
     def reader(self, schema: StructType) -> StreamBatchReader | SnapshotReader:
+        from headrace.columns.options.options import read_options
+        from headrace.columns.schema.columns import wanted
         from headrace.spark.driver.batch import StreamBatchReader
-        from headrace.spark.options.options import read_options
-        from headrace.spark.schema.columns import wanted
+        from headrace.spark.schema.types import struct_from_spark
 
         options = read_options(self.options, streaming=False)
-        columns = wanted(schema, options.decoding)
+        columns = wanted(struct_from_spark(schema), options.decoding)
         if options.queue:
             from headrace.spark.queue.snapshot import SnapshotReader
 
@@ -42,12 +44,13 @@ class AmqpSource(DataSource):
         return StreamBatchReader(options, columns)
 
     def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
+        from headrace.columns.options.options import read_options
+        from headrace.columns.schema.columns import wanted
         from headrace.spark.driver.micro_batch import StreamReader
-        from headrace.spark.options.options import read_options
-        from headrace.spark.schema.columns import wanted
+        from headrace.spark.schema.types import struct_from_spark
 
         options = read_options(self.options, streaming=True)
-        columns = wanted(schema, options.decoding)
+        columns = wanted(struct_from_spark(schema), options.decoding)
         if options.queue:
             from headrace.spark.queue.micro_batch import QueueReader
 

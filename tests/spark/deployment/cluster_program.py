@@ -71,8 +71,9 @@ def main(master: str, uri: str, stream: str, directory: str, records: str) -> No
         .start()
         .awaitTermination()
     )
-    for row in spark.read.parquet(str(home / "out")).collect():
-        print("ROW", row.offset, row.body, row.worker, row.executor)
+    rows = spark.read.parquet(str(home / "out")).collect()
+    lines = [f"{row.offset} {row.body} {row.worker} {row.executor}\n" for row in rows]
+    (home / "rows").write_text("".join(lines))  # The output has lines of logs between its own.
     spark.stop()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from threading import Event
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark.listener import QueryListener, Report
 
@@ -46,6 +46,20 @@ def main(remote: str, uri: str, stream: str, queue: str, directory: str) -> None
     assert query.awaitTermination(WAIT_S)  # type: ignore[arg-type]
     assert over.wait(WAIT_S)
     print("STREAM", sum(rows))
+
+    # The function runs in another process with a clone of the session. It has the views.
+    spark.createDataFrame([(3, "three")], "n INT, word STRING").createOrReplaceTempView("words")
+
+    def batch(rows: DataFrame, number: int) -> None:
+        rows.createOrReplaceTempView("numbers")
+        named = rows.sparkSession.sql("SELECT word AS body FROM numbers JOIN words USING (n)")
+        to = named.write.format("amqp").options(uri=uri, exchange="", routingKey=queue)
+        to.options(sinkId=f"{queue}.words", batchId=number).mode("append").save()
+
+    numbers = spark.readStream.format("amqp").options(**options).load().select("value.n")
+    writer = numbers.writeStream.foreachBatch(batch).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", f"{directory}-words").start()
+    assert query.awaitTermination(WAIT_S)  # type: ignore[arg-type]
 
     frame.selectExpr("concat('w', value.n) AS body").write.format("amqp").options(
         uri=uri, exchange="", routingKey=queue

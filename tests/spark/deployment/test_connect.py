@@ -59,5 +59,9 @@ def test_connect_reads_and_writes(
     while (message := channel.get(queue, no_ack=True)) is not None:
         bodies.append(message.text())
     assert sorted(bodies) == sorted(
-        [*(str(number) for number in range(10)), *(f"w{number}" for number in range(10))]
+        [
+            *(str(number) for number in range(10)),
+            "three",  # From `foreachBatch`, joined with a static table.
+            *(f"w{number}" for number in range(10)),
+        ]
     )

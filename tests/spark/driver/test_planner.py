@@ -6,19 +6,22 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from headrace.spark.driver.batch_limits import Measured
-from headrace.spark.driver.planner import Place, Planner
-from headrace.spark.errors import DataLossError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.options.options import read_options
-from headrace.spark.schema.offsets import Offset, OffsetError, first_of
+from headrace.columns.archive.border import Border
+from headrace.columns.archive.index import Archive
+from headrace.columns.errors import ArchiveError, DataLossError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.options import read_options
+from headrace.columns.positions import Measured, Place
+from headrace.columns.schema.offsets import Offset, OffsetError, Range, first_of
+from headrace.spark.driver.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from headrace.spark.schema.offsets import Range
+    from pathlib import Path
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -222,3 +225,79 @@ def test_a_number_beyond_the_end_is_refused() -> None:
     plan = planner(Streams(a=Place(0, 5, 1)), streams="a", startingOffsets='{"a": 6}')
     with pytest.raises(OptionError, match=r"gives offset 6 for stream 'a', which ends at 5"):
         plan.initial()
+
+
+def archive_of(home: Path, *offsets: int) -> Archive:
+    """An archive of the stream `a` with these offsets."""
+    count = len(offsets)
+    columns = {
+        "stream": ["a"] * count,
+        "offset": list(offsets),
+        **{name: [b""] * count for name in ("body", "exchange", "routing_key", "content_header")},
+    }
+    home.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), home / f"{min(offsets)}.parquet")
+    return Archive(str(home))
+
+
+def cold(archive: Archive, streams: Streams, **options: str) -> Planner:
+    """A planner of a query of the stream `a` from its beginning, with an archive."""
+    texts = {"uri": "amqp://h", "stream": "a", "startingOffsets": "earliest"}
+    read = read_options({**texts, "archive": archive.where, **options}, streaming=True)
+    return Planner(read, streams, Clock(), None, archive)
+
+
+def test_the_border_is_in_the_end_of_the_batch(tmp_path: Path) -> None:
+    streams = Streams(a=Place(40, 100, 1))
+    planner = cold(archive_of(tmp_path, *range(60)), streams, maxRecordsPerTrigger="50")
+    start = planner.initial()
+    assert start.positions == {"a": 0}
+    end = planner.following(start)
+    assert end is not None
+    assert (end.positions, end.archived) == ({"a": 50}, {"a": 40})
+    streams.known["a"] = Place(90, 100, 1)  # What retention does then is nothing to that batch.
+    again = Offset.from_json(end.to_json())
+    assert Border.of(again).cut([Range("a", 0, 50)]) == [Range("a", 0, 40), Range("a", 40, 50)]
+    with pytest.raises(ArchiveError, match="no records of stream 'a' from offset 60 to 89"):
+        planner.following(end)
+
+
+def test_a_batch_of_what_the_broker_has_forgets_the_border(tmp_path: Path) -> None:
+    streams = Streams(a=Place(5, 10, 1))
+    planner = cold(archive_of(tmp_path, *range(10)), streams)
+    end = planner.following(planner.initial())
+    assert end is not None
+    assert end.archived == {"a": 5}
+    streams.known["a"] = Place(5, 12, 1)
+    after = planner.following(end)
+    assert after is not None
+    assert not after.archived
+
+
+def test_holes_are_counted_and_left_out_again_when_the_archive_has_them_later(
+    tmp_path: Path,
+) -> None:
+    streams = Streams(a=Place(20, 30, 1))
+    archive = archive_of(tmp_path, *range(5), *range(8, 15))
+    planner = cold(archive, streams, failOnDataLoss="false")
+    end = planner.following(planner.initial())
+    assert end is not None
+    assert end.lost == {"a": 8}
+    assert end.gaps == {"a": [[5, 8], [15, 20]]}
+    archive_of(tmp_path, 6, 7)
+    kept = Border.of(Offset.from_json(end.to_json())).cut([Range("a", 0, 30)])
+    assert [(one.first, one.last) for one in kept] == [(0, 5), (8, 15), (20, 30)]
+
+
+def test_an_archive_of_another_stream_is_refused(tmp_path: Path) -> None:
+    planner = cold(archive_of(tmp_path, *range(50)), Streams(a=Place(3, 30, 1)))
+    with pytest.raises(OffsetError, match="has offset 49 of stream 'a', which ends at 30"):
+        planner.initial()
+
+
+def test_an_archive_needs_a_broker_that_tells_who_it_is(tmp_path: Path) -> None:
+    streams = Streams(a=Place(0, 30))
+    streams.name = ""
+    planner = cold(archive_of(tmp_path, *range(5)), streams)
+    with pytest.raises(OptionError, match="'archive' needs Headrace"):
+        planner.initial()

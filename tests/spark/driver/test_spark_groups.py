@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking_pipeline import Requests
-from headrace.spark.errors import GroupInUseError
+from headrace.columns.errors import GroupInUseError
 from support.spark.spark_micro_batches import Checkpoint, Query
 
 if TYPE_CHECKING:

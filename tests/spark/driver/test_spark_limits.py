@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.driver.batch_limits import Measured, limited, limited_octets
+from headrace.columns.positions import Measured
+from headrace.spark.driver.batch_limits import limited, limited_octets
 
 if TYPE_CHECKING:
-    from headrace.spark.schema.offsets import Range
+    from headrace.columns.schema.offsets import Range
 
 SIZES = st.dictionaries(
     st.sampled_from("abcd"), st.lists(st.integers(1, 500), max_size=60), min_size=1

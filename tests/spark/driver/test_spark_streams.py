@@ -11,10 +11,10 @@ import pytest
 
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
+from headrace.columns.errors import DataLossError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.schema.offsets import OffsetError
 from headrace.spark.driver.micro_batch import StreamReader
-from headrace.spark.errors import DataLossError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.schema.offsets import OffsetError
 from headrace.testing.broker import LocalBroker
 from support.spark.spark_micro_batches import Checkpoint, Query
 

@@ -13,9 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Requests
 from headrace.client.requests import RequestRefused
-from headrace.spark.errors import DataLossError, GroupInUseError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.schema.offsets import OffsetError
+from headrace.columns.errors import DataLossError, GroupInUseError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.schema.offsets import OffsetError
 from headrace.testing.broker import LocalBroker
 from support.spark.spark_micro_batches import Checkpoint, Query
 

@@ -11,13 +11,14 @@ import pytest
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType
 
 from headrace.client import blocking
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.options.options import read_options
-from headrace.spark.queue.snapshot import SnapshotReader, parts
+from headrace.columns.browse import parts
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.options import read_options
+from headrace.spark.queue.snapshot import SnapshotReader
 from pyspark_amqp import DefaultSource
 
 if TYPE_CHECKING:
-    from headrace.spark.options.options import ReadOptions
+    from headrace.columns.options.options import ReadOptions
     from headrace.testing.broker import LocalBroker
 
 SCHEMA = StructType(

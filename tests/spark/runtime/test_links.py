@@ -17,9 +17,9 @@ from headrace.client import blocking
 from headrace.client.errors import AuthenticationFailed, ConnectFailed
 from headrace.client.requests import RequestRefused
 from headrace.client.url import Secret
-from headrace.spark.options.options import read_options, write_options
+from headrace.columns.options.options import read_options, write_options
+from headrace.columns.runtime import connections
 from headrace.spark.queue.leased import Leased
-from headrace.spark.runtime import connections
 from headrace.spark.write.publish import publish
 from headrace.testing.broker import LocalBroker
 from support.spark.spark_micro_batches import Checkpoint, Query

@@ -22,6 +22,7 @@ PROGRESS = {
     "timestamp": "2026-01-31T12:00:00.000Z",
     "batchId": 3,
     "batchDuration": 200,
+    "observedMetrics": {"headrace.rejected.odd": {"rows": 2}},
     "durationMs": {"addBatch": 120, "triggerExecution": 200},
     "eventTime": {"watermark": "2026-01-31T11:00:00.000Z"},
     "stateOperators": [],
@@ -54,6 +55,7 @@ def test_the_lag_is_what_is_there_and_was_not_read(tmp_path: Path) -> None:
     (report,) = listener.latest.values()
     assert report.lag == {"a": 40, "b": 0, "new": 5}
     assert report.lost == {"a": 7}
+    assert report.rejected == {"odd": 2}
     assert report.rows_per_s == 0.0
     assert report.written is None
     line = json.loads((tmp_path / "lines").read_text())
@@ -92,4 +94,5 @@ def test_open_metrics_are_of_the_newest_batch() -> None:
     text = generate_latest(registry).decode()
     assert 'headrace_spark_lag_records{query="orders",stream="a"} 40.0' in text
     assert 'headrace_spark_lost_records{query="orders",stream="a"} 7.0' in text
+    assert 'headrace_spark_rejected_rows{query="orders",rule="odd"} 2.0' in text
     assert 'headrace_spark_duration_seconds{part="addBatch",query="orders"} 0.12' in text

@@ -13,8 +13,8 @@ import pytest
 from headrace.client.bulk.publisher import publishes_in
 from headrace.client.message import decode_properties, encode_header
 from headrace.client.url import Secret
-from headrace.spark.options.options import WriteOptions
-from headrace.spark.schema.columns import HEADERS, PROPERTIES, PROPERTIES_TYPE
+from headrace.columns.options.options import WriteOptions
+from headrace.columns.schema.columns import HEADERS, PROPERTIES, PROPERTIES_TYPE
 from headrace.spark.write.encode import encode
 from headrace.spark.write.rows import Row, RowError, rows
 

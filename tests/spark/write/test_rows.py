@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.spark.options.options import OptionError, WriteOptions, write_options
-from headrace.spark.schema.columns import HEADERS, MOMENT, SchemaError
+from headrace.columns.options.options import OptionError, WriteOptions, write_options
+from headrace.columns.schema.columns import HEADERS, MOMENT, SchemaError
 from headrace.spark.write.rows import Row, RowError, check_columns, rows
 
 

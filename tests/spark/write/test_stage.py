@@ -13,9 +13,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.client import blocking
 from headrace.client.url import Secret
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.options.options import WriteOptions, write_options
-from headrace.spark.runtime.connections import forget as disconnect
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.options.options import WriteOptions, write_options
+from headrace.columns.runtime.connections import forget as disconnect
 from headrace.spark.runtime.task import Task
 from headrace.spark.write.exactly_once import Part, SinkTakenError, abort, commit, forget, stage
 from headrace.spark.write.publish import PublishError

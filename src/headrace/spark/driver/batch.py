@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.spark.options.options import (
-    OptionError,
-    ReadOptions,
-    partitions_default,
-)
-from headrace.spark.schema.offsets import Range, split
+from headrace.columns.options.options import partitions_default
+from headrace.columns.schema.offsets import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.schema.columns import Wanted
+    from headrace.columns.archive.border import Border
+    from headrace.columns.archive.index import Archive, Run
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.schema.columns import Wanted
+    from headrace.columns.schema.offsets import Range
     from headrace.spark.task.rejects import Rejects
 
 PARTITION_RECORDS_MIN: Final = 1000  # Below this a task costs more than it brings.
@@ -31,6 +31,7 @@ class RangePartition(InputPartition):
         super().__init__(piece)
         self.piece = piece
         self.owner = ""  # The query, as the broker knows it, if it does.
+        self.runs: tuple[Run, ...] = ()  # Of an archive, which has it then.
         self.judged = False  # Something of that lease is rejected in advance.
 
 
@@ -43,39 +44,45 @@ class StreamBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, cut into partitions."""
-        from headrace.spark.driver.broker_queries import Survey
-        from headrace.spark.driver.planner import positions
+        from headrace.columns.survey import archived_ranges, stream_ranges
 
-        options = self.options
-        broker = Survey(options)
-        places = broker.places()
-        start = positions(broker, options.starting, places)
-        end = positions(broker, options.ending, places)
-        found = []
-        for stream in sorted(places):
-            if end[stream] < start[stream]:
-                raise OptionError(
-                    f"option {options.ending.option!r} gives offset {end[stream]} for stream "
-                    f"{stream!r}, before {start[stream]} of option {options.starting.option!r}"
-                )
-            if end[stream] > start[stream]:
-                found.append(Range(stream, start[stream], end[stream]))
+        options, archive, border = self.options, None, None
+        if options.archive:
+            from headrace.columns.archive.index import Archive
+
+            archive = Archive(options.archive)
+            found, border = archived_ranges(options, archive)
+        else:
+            found = stream_ranges(options)
         # Spark reads one partition even of nothing.
-        return list(plan(options, found) or [RangePartition(None)])
+        return list(plan(options, found, archive, border) or [RangePartition(None)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches."""
         return read_partition(self.options, self.wanted, partition)
 
 
-def plan(options: ReadOptions, found: list[Range]) -> list[RangePartition]:
-    """The partitions of some ranges; the same for the same ranges."""
+def plan(
+    options: ReadOptions,
+    found: list[Range],
+    archive: Archive | None = None,
+    border: Border | None = None,
+) -> list[RangePartition]:
+    """The partitions of some ranges; the same for the same ranges and border."""
+    if border is not None:
+        found = border.cut(found)
     most = options.partition_records_max
     if options.partitions_min is not None:
         pieces = split(found, options.partitions_min, size_max=most)
     else:
         pieces = split(found, partitions_default(), PARTITION_RECORDS_MIN, most)
-    return [RangePartition(piece) for piece in pieces]
+    partitions = [RangePartition(piece) for piece in pieces]
+    for partition, piece in zip(partitions, pieces, strict=True):
+        if archive is not None and border is not None and border.has(piece):
+            from headrace.columns.archive.border import runs_of
+
+            partition.runs = tuple(runs_of(archive, piece))
+    return partitions
 
 
 def read_partition(
@@ -90,22 +97,12 @@ def read_partition(
 
     `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
     """
-    from headrace.spark.task import records
+    from headrace.columns.read.piece import read_piece
 
     assert isinstance(partition, RangePartition), partition
-    if partition.piece is None:
-        return iter(())
-    reading = records.Reading(
-        uri=options.uri,
-        fail_on_data_loss=options.fail_on_data_loss,
-        filters=options.filters,
-        match_unfiltered=options.match_unfiltered,
-        reconnect_timeout_s=options.reconnect_timeout_s,
-        browse=browse,
-        reader=partition.owner,
-        spooled=bool(options.spool_directory),
-    )
     piece = partition.piece
+    if piece is None:
+        return iter(())
     rejects: Rejects | None = None
     rejecting = options.decoding is not None and options.decoding.rejects
     if rejecting or partition.judged:
@@ -115,9 +112,13 @@ def read_partition(
         if not rejecting:
             rejects.clear()
             rejects = None
-    if options.decoding is None:
-        return records.read(reading, piece, columns.names, source)
-    from headrace.spark.task.decoded_rows import Decoding
-
-    decoding = Decoding(options.decoding, columns, source or piece.stream, options.uri, rejects)
-    return decoding.run(records.read(reading, piece, decoding.raw, source))
+    return read_piece(
+        options,
+        columns,
+        piece,
+        source,
+        browse=browse,
+        reader=partition.owner,
+        rejects=rejects,
+        runs=partition.runs,
+    )

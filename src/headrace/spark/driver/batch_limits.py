@@ -7,19 +7,13 @@ Every stream with a backlog advances while there is anything to give, so that no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from headrace.spark.schema.offsets import ranges
+from headrace.columns.schema.offsets import ranges
 
 if TYPE_CHECKING:
-    from headrace.spark.schema.offsets import Range
-
-
-class Measured(NamedTuple):
-    """The octets of the records before offset `next`, from where the measuring began."""
-
-    octets: int
-    next: int
+    from headrace.columns.positions import Measured
+    from headrace.columns.schema.offsets import Range
 
 
 class Measure(Protocol):

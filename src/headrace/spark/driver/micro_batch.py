@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,15 +21,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace.columns.schema.offsets import Offset, first_of, ranges
 from headrace.spark.driver.batch import plan, read_partition
-from headrace.spark.schema.offsets import Offset, first_of, ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.schema.columns import Wanted
     from headrace.spark.driver.planner import Planner
-    from headrace.spark.options.options import ReadOptions
-    from headrace.spark.schema.columns import Wanted
 
 
 class Planning(Protocol):
@@ -121,7 +121,7 @@ class StreamReader(MicroBatchReader):
 
     def make_planner(self) -> Planner:
         """Make the planner."""
-        from headrace.spark.driver.broker_queries import Survey
+        from headrace.columns.survey import Survey
         from headrace.spark.driver.planner import Planner
 
         survey = Survey(self.options)
@@ -130,13 +130,25 @@ class StreamReader(MicroBatchReader):
             from headrace.spark.driver.stream_group import StreamGroup
 
             keeper = StreamGroup(self.options, survey)
-        return Planner(self.options, survey, time.monotonic, keeper)
+        archive = None
+        if self.options.archive:
+            from headrace.columns.archive.index import Archive
+
+            archive = Archive(self.options.archive)
+        return Planner(self.options, survey, time.monotonic, keeper, archive)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
-        planned = plan(self.options, ranges(first, last.positions))
+        found = ranges(first, last.positions)
+        if last.archived:
+            from headrace.columns.archive.border import Border
+
+            archive = cast("Planner", self.planner).archive
+            planned = plan(self.options, found, archive, Border.of(last))
+        else:
+            planned = plan(self.options, found)
         for partition in planned:
             partition.owner = last.owner
         return list(planned)

@@ -10,54 +10,24 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from headrace.spark.driver.batch_limits import Measured, limited, limited_octets
-from headrace.spark.errors import DataLossError
-from headrace.spark.options.kinds import Edge, OptionError
-from headrace.spark.schema.offsets import Offset, OffsetError, first_of, ranges
+from headrace.columns.archive.border import border_of
+from headrace.columns.archived_broker import ArchivedBroker
+from headrace.columns.errors import DataLossError
+from headrace.columns.options.kinds import Edge
+from headrace.columns.positions import positions
+from headrace.columns.schema.offsets import Offset, OffsetError, first_of, ranges
+from headrace.spark.driver.batch_limits import limited, limited_octets
 
 if TYPE_CHECKING:
-    from headrace.spark.options.options import Bound, ReadOptions
-    from headrace.spark.schema.offsets import Range
+    from headrace.columns.archive.index import Archive
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.positions import Broker, Place
 
 log = logging.getLogger(__name__)
-
-
-class Place(NamedTuple):
-    """The first offset of a stream, and the offset of its next record.
-
-    `first` is 0 and `id` is 0 from a broker that does not tell them cheaply.
-    """
-
-    first: int
-    next: int
-    id: int = 0
-
-
-class Broker(Protocol):
-    """The questions of a planner about its streams."""
-
-    def identity(self) -> str:
-        """Return the broker's identity; "" if it tells none."""
-
-    def places(self) -> dict[str, Place]:
-        """The streams that are to be read now, and where they are."""
-
-    def offset_at(self, stream: str, moment: datetime) -> int:
-        """The offset of the first record that arrived at `moment` or later; the end if none did."""
-
-    def first_offset(self, stream: str) -> int:
-        """The offset of the oldest record."""
-
-    def measure(self, piece: Range, octets_max: int | None) -> Measured:
-        """As `batch_limits.Measure`."""
-
-    def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
-        """Return the number of records of streams that tasks found lost."""
 
 
 class Keeper(Protocol):
@@ -78,40 +48,6 @@ class Keeper(Protocol):
         """The query is done up to these positions; return how far the group is then."""
 
 
-def positions(broker: Broker, bound: Bound, places: Mapping[str, Place]) -> dict[str, int]:
-    """The offsets that a bound means now. A number outside of a stream is refused."""
-    wanted = bound.of(tuple(places))
-    return {
-        stream: _position(broker, bound, stream, at, places[stream])
-        for stream, at in wanted.items()
-    }
-
-
-def _position(
-    broker: Broker, bound: Bound, stream: str, at: Edge | int | datetime, place: Place
-) -> int:
-    if at is Edge.LATEST:
-        return place.next
-    if at is Edge.EARLIEST:
-        return broker.first_offset(stream)
-    if isinstance(at, datetime):
-        found = broker.offset_at(stream, at)
-        if bound.strict and found >= place.next:
-            raise OptionError(
-                f"option {bound.option!r}: nothing arrived in stream {stream!r} at "
-                f"{at.isoformat()} or later; with option 'startingOffsetsByTimestampStrategy' "
-                "'latest' reading begins at the end then"
-            )
-        return found
-    assert isinstance(at, int)
-    if at > place.next:
-        raise OptionError(
-            f"option {bound.option!r} gives offset {at} for stream {stream!r}, which ends at "
-            f"{place.next}"
-        )
-    return at
-
-
 class Planner:
     """Decides what each micro-batch of one query covers."""
 
@@ -121,10 +57,15 @@ class Planner:
         broker: Broker,
         clock: Callable[[], float],
         keeper: Keeper | None = None,
+        archive: Archive | None = None,
     ) -> None:
-        """`clock` tells seconds and never goes back; a query without a group has no `keeper`."""
+        """`clock` tells seconds and never goes back; a query without a group has no `keeper`.
+
+        `archive` has what retention dropped.
+        """
         self.options = options
-        self._broker = broker
+        self.archive = archive
+        self._broker = broker if archive is None else ArchivedBroker(broker, archive)
         self._clock = clock
         self._keeper = keeper
         self._owner = ""  # As which this process has the group,
@@ -177,6 +118,7 @@ class Planner:
         told = before.skipped
         if not self.options.fail_on_data_loss:
             before = self._with_skipped(before, places)
+        before = replace(before, archived={}, gaps={})  # Those of the batch before.
         end = self._end(before, places, unlimited=unlimited)
         if end is None and before.skipped != told:
             return replace(before, epoch=before.epoch + 1, origin=before.begun())
@@ -233,6 +175,8 @@ class Planner:
             end = self._limited(first, end)
         if end == before.positions:
             return None
+        if self.archive is not None:
+            start, end = self._with_archived(start, end, first, places, self.archive)
         self._waiting_since = None
         self._begun, self._counted = first, False
         origin = {stream: at for stream, at in start.origin.items() if stream in end}
@@ -263,7 +207,7 @@ class Planner:
                 origin[stream] = self._broker.first_offset(stream)
                 continue
             at = before.positions[stream]
-            if place.first > at:
+            if place.first > at and self.archive is None:
                 self._lose(
                     f"stream {stream!r} no longer has the records from offset {at} to "
                     f"{place.first - 1}: they were dropped by its retention before the query "
@@ -275,6 +219,27 @@ class Planner:
         if gone and not (self.options.streams and self.options.streams.names):
             self._lose(f"stream {gone[0]!r} is gone: it was deleted, or is no longer chosen")
         return replace(before, origin=origin, lost=lost, broker=self._broker.identity())
+
+    def _with_archived(
+        self,
+        start: Offset,
+        end: dict[str, int],
+        first: Mapping[str, int],
+        places: Mapping[str, Place],
+        archive: Archive,
+    ) -> tuple[Offset, dict[str, int]]:
+        """Return the border and the gaps of a batch, and its end: before too many gaps."""
+        oldest = {stream: place.first for stream, place in places.items()}
+        fail = self.options.fail_on_data_loss
+        border = border_of(archive, oldest, ranges(first, end), fail=fail)
+        end = {
+            stream: border.archived[stream] if stream in border.cut_short else at
+            for stream, at in end.items()
+        }
+        lost = dict(start.lost)
+        for stream, records in border.lost().items():
+            lost[stream] = lost.get(stream, 0) + records
+        return replace(start, lost=lost, archived=border.archived, gaps=border.gaps), end
 
     def _lose(self, what: str) -> None:
         if self.options.fail_on_data_loss:

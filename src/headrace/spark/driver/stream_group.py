@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.requests import RequestRefused
-from headrace.spark.errors import GroupInUseError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.schema.offsets import OffsetError
+from headrace.columns.errors import GroupInUseError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.schema.offsets import OffsetError
 
 if TYPE_CHECKING:
-    from headrace.spark.driver.broker_queries import Survey
-    from headrace.spark.options.options import ReadOptions
+    from headrace.columns.options.options import ReadOptions
+    from headrace.columns.survey import Survey
     from headrace.untyped import Json, JsonObject
 
 CLAIM_PAUSE_S: Final = 0.25

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from headrace.client.requests import RequestRefused
-from headrace.spark.errors import DataLossError, GroupInUseError
-from headrace.spark.options.kinds import OptionError
+from headrace.columns.errors import DataLossError, GroupInUseError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.runtime.connections import Purpose, patiently, requests
+from headrace.columns.schema.offsets import OffsetError
 from headrace.spark.queue.planner import LeaseState
-from headrace.spark.runtime.connections import Purpose, patiently, requests
-from headrace.spark.schema.offsets import OffsetError
 
 if TYPE_CHECKING:
     from headrace.client import blocking
-    from headrace.spark.options.options import ReadOptions
+    from headrace.columns.options.options import ReadOptions
     from headrace.untyped import Json, JsonObject
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
+from headrace.columns.schema.offsets import Offset, Range, first_of, ranges
 from headrace.spark.driver.batch import plan, read_partition
 from headrace.spark.driver.micro_batch import MicroBatchReader
-from headrace.spark.schema.offsets import Offset, Range, first_of, ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from headrace.spark.errors import DataLossError
-from headrace.spark.schema.offsets import Offset, OffsetError
+from headrace.columns.errors import DataLossError
+from headrace.columns.schema.offsets import Offset, OffsetError
 
 if TYPE_CHECKING:
-    from headrace.spark.options.options import ReadOptions
+    from headrace.columns.options.options import ReadOptions
 
 RECORDS_MAX: Final = 100_000  # Of a batch, by default.
 OCTETS_MAX: Final = 256 << 20

@@ -21,15 +21,15 @@ from headrace.client.errors import (
     ConsumerCancelled,
     NotFound,
 )
-from headrace.spark.errors import GroupInUseError
-from headrace.spark.options.kinds import OptionError
+from headrace.columns.errors import GroupInUseError
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.read.spool import Entry, Spool, SpoolError, digest
+from headrace.columns.runtime.connections import Purpose, patiently
 from headrace.spark.queue.planner import LeaseState
-from headrace.spark.runtime.connections import Purpose, patiently
-from headrace.spark.task.spool import Entry, Spool, SpoolError, digest
 
 if TYPE_CHECKING:
     from headrace.client import blocking
-    from headrace.spark.options.options import ReadOptions
+    from headrace.columns.options.options import ReadOptions
 
 BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
 TAKE_MAX: Final = 1000  # Messages that are appended between two looks at the limits.

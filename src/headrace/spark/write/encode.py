@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.bulk.encode import MANDATORY, Octets, encode_publishes
-from headrace.spark.schema.columns import OCTETS, PROPERTIES
+from headrace.columns.schema.columns import OCTETS, PROPERTIES
 from headrace.spark.write.rows import RowError, rows
 
 if TYPE_CHECKING:
-    from headrace.spark.options.options import WriteOptions
+    from headrace.columns.options.options import WriteOptions
     from headrace.untyped import Arrow
 
 SHORT_MAX: Final = 255  # Octets of a short string.

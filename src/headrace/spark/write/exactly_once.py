@@ -18,8 +18,8 @@ from headrace.client.blocking_pipeline import Sink, Stage
 from headrace.client.errors import ClientError, ConnectFailed, ConnectionClosed, ConnectionLost
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import StageError
-from headrace.spark.options.kinds import OptionError
-from headrace.spark.runtime.connections import Purpose, patiently, requests
+from headrace.columns.options.kinds import OptionError
+from headrace.columns.runtime.connections import Purpose, patiently, requests
 from headrace.spark.write.publish import Rows
 from headrace.spark.write.rows import RowError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.client import blocking
-    from headrace.spark.options.options import WriteOptions
+    from headrace.columns.options.options import WriteOptions
     from headrace.spark.runtime.task import Task
     from headrace.spark.write.encode import Encoded
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.url import parse_url
-from headrace.spark.options.uri import urls
+from headrace.columns.options.uri import urls
 from headrace.spark.write.rows import RowError
 from headrace.spec.tables import V0_9_1
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.client import Channel, blocking
-    from headrace.spark.options.options import WriteOptions
+    from headrace.columns.options.options import WriteOptions
     from headrace.spark.write.encode import Encoded
     from headrace.spark.write.rows import Row
 
@@ -103,7 +103,7 @@ def _publish_in_bulk(
     options: WriteOptions, batches: Iterator[pa.RecordBatch], rows: Rows, ids: str | None
 ) -> None:
     from headrace.client.blocking.bulk import BulkPublisher
-    from headrace.spark.runtime.connections import Purpose, patiently
+    from headrace.columns.runtime.connections import Purpose, patiently
     from headrace.spark.write.encode import encode
 
     last: Encoded | None = None

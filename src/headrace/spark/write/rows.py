@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.message import Message, encode_header
-from headrace.spark.options.kinds import NAME_BYTES_MAX, OptionError
-from headrace.spark.schema.columns import OCTETS, PROPERTIES, STRINGS, SchemaError
+from headrace.columns.options.kinds import NAME_BYTES_MAX, OptionError
+from headrace.columns.schema.columns import OCTETS, PROPERTIES, STRINGS, SchemaError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.spark.options.options import WriteOptions
+    from headrace.columns.options.options import WriteOptions
     from headrace.untyped import Cell
 
 BODIES: Final = ("body", "value")

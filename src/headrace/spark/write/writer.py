@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from headrace.spark.options.options import OptionError, WriteOptions, write_options
+from headrace.columns.options.options import OptionError, WriteOptions, write_options
 from headrace.spark.runtime.task import Task
 from headrace.spark.write.publish import publish
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from headrace.spark.write.avro_bodies import Encoder
     from headrace.spark.write.exactly_once import Part
 
 
@@ -49,7 +50,7 @@ class BatchWriter(DataSourceArrowWriter):
                 "format 'amqp' publishes messages and overwrites nothing: use mode('append')"
             )
         self.options = write_options(options)
-        _check_columns(self.options, schema)
+        self.encoder = _check_columns(self.options, schema)
         self.run = uuid.uuid4().hex
         self.batch = self.options.batch_id or 0
         self.sink = self.options.sink_id or f"write-{self.run}"  # All of it or nothing.
@@ -57,6 +58,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish or stage the rows of one partition."""
         task = Task.current()
+        if self.encoder is not None:
+            iterator = self.encoder.batches(iterator)
         if not self.options.exactly_once:
             return Published(publish(self.options, iterator, task.partition))
         from headrace.spark.write.exactly_once import stage
@@ -97,11 +100,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self.options = write_options(options, streaming=True)
-        _check_columns(self.options, schema)
+        self.encoder = _check_columns(self.options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish or stage the rows of one partition."""
         task = Task.current()
+        if self.encoder is not None:
+            iterator = self.encoder.batches(iterator)
         if not self.options.exactly_once:
             return Published(publish(self.options, iterator, task.partition, task.ids()))
         from headrace.spark.write.exactly_once import stage
@@ -146,7 +151,15 @@ def _parts(messages: list[WriterCommitMessage | None]) -> list[Part]:
     ]
 
 
-def _check_columns(options: WriteOptions, schema: StructType) -> None:
+def _check_columns(options: WriteOptions, schema: StructType) -> Encoder | None:
+    """Refuse columns that no message has; return the encoder of the column `value`."""
     from headrace.spark.write.rows import check_columns
 
-    check_columns(options, [(field.name, field.dataType.simpleString()) for field in schema.fields])
+    columns = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if options.encoding is None:
+        check_columns(options, list(columns.items()))
+        return None
+    from headrace.spark.write.avro_bodies import Encoder
+
+    check_columns(options, list({**columns, "value": "binary"}.items()))
+    return Encoder(options.encoding, schema)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A start of Spark in half the time: what it does anew at each start is kept in a directory.
+
+Two things cost it the most. Its Python workers import PySpark out of a zip without bytecode, so
+each compiles it; a home of Spark without that zip lets them import the installed package. Its Java
+machine loads and checks 20,000 classes; an archive of class data has them ready. The archive is
+made by `prepare`; without it only the first is gained.
+
+The directory belongs to one PySpark, one Java and its options: its name tells them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+CACHE: Final = "HEADRACE_SPARK_CACHE"
+HOME: Final = "SPARK_HOME"
+OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # Of the Java machine that a session starts.
+JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
+ARCHIVE: Final = "classes.jsa"
+LINKED: Final = ("bin", "data", "jars", "licenses", "sbin")
+PREPARE_MAX_S: Final = 600
+
+
+class NotPrepared(Exception):
+    """The archive of class data could not be made; the text tells why."""
+
+
+def cache() -> Path:
+    """Return the directory of all that is kept: HEADRACE_SPARK_CACHE, or of the user's cache."""
+    if named := os.environ.get(CACHE):
+        return Path(named).absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "headrace" / "spark"
+
+
+def use() -> bool:
+    """Let the next session of this process start quickly; return True if an archive helps it.
+
+    A SPARK_HOME that is set stays, and nothing is changed. A cache that cannot be written costs
+    the gain alone.
+    """
+    if HOME in os.environ:
+        return False
+    try:
+        place = _place()
+        home = _home(place)
+    except (OSError, RuntimeError):
+        return False
+    os.environ[HOME] = str(home)
+    archive = place / ARCHIVE
+    if not archive.is_file():
+        return False
+    quick = f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+    os.environ[OPTIONS] = f"{os.environ.get(OPTIONS, '')} {quick}".strip()
+    return True
+
+
+def prepare() -> tuple[Path, bool]:
+    """Make the archive of class data; return its path and True if it was not there before.
+
+    A session of Spark runs for it in a process of its own, for half a minute.
+
+    Raises:
+        NotPrepared: SPARK_HOME names another Spark, or the session failed.
+    """
+    if HOME in os.environ:
+        raise NotPrepared(f"{HOME} is set: Spark is that one, not the installed package")
+    try:
+        place = _place()
+        home = _home(place)
+        archive = place / ARCHIVE
+        if archive.is_file():
+            return archive, False
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=place) as scratch:
+            made = Path(scratch) / ARCHIVE
+            _run(home, made, Path(scratch))
+            made.replace(archive)
+    except (OSError, RuntimeError) as error:
+        raise NotPrepared(str(error)) from error
+    return archive, True
+
+
+def _run(home: Path, archive: Path, scratch: Path) -> None:
+    options = f"{os.environ.get(OPTIONS, '')} -XX:ArchiveClassesAtExit={archive}".strip()
+    python = {"PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **python, HOME: str(home), OPTIONS: options}
+    program = Path(__file__).with_name("quick_start_session.py")
+    try:
+        ended = subprocess.run(  # noqa: S603
+            [sys.executable, str(program), str(scratch)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PREPARE_MAX_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotPrepared(f"the session did not end within {PREPARE_MAX_S} s") from None
+    if ended.returncode or not archive.is_file():
+        lines = (ended.stderr or ended.stdout).strip().splitlines()
+        raise NotPrepared(f"the session failed: {lines[-1] if lines else ended.returncode}")
+
+
+def _place() -> Path:
+    """Return the directory of this PySpark, this Java and its options."""
+    options = os.environ.get(JAVA_OPTIONS, "")
+    what = "\n".join((str(_package()), version("pyspark"), _java(), options))
+    return cache() / hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def _package() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("pyspark is not installed")
+    return Path(spec.origin).resolve().parent
+
+
+def _java() -> str:
+    """Return the path of Java, with what changes when another takes its place."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None:
+        raise RuntimeError("there is no java in the PATH")
+    real = Path(found).resolve(strict=True)
+    return f"{real} {real.stat().st_mtime_ns}"
+
+
+def _home(place: Path) -> Path:
+    """Return a home of Spark: links to the installed package's parts, without its zip."""
+    home, package = place / "home", _package()
+    if home.is_dir():
+        return home
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".home-", dir=place))
+    for name in LINKED:
+        if (package / name).exists():
+            (made / name).symlink_to(package / name)
+    library = made / "python" / "lib"
+    library.mkdir(parents=True)
+    for py4j in (package / "python" / "lib").glob("py4j-*.zip"):
+        (library / py4j.name).symlink_to(py4j)
+    try:
+        made.rename(home)
+    except OSError:  # Another process was first.
+        shutil.rmtree(made)
+        if not home.is_dir():
+            raise
+    return home

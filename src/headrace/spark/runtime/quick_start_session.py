@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of Spark that loads the classes that queries of ours use; `quick_start` runs it.
+
+It reads by a data source in Python, as a batch and as a stream, since what those load is what an
+archive of classes has to hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+ROWS = 10
+
+
+class Batch(DataSourceReader):
+    """Ten numbers."""
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
+        """Return rows of the source's schema."""
+        return ((number, b"{}") for number in range(ROWS))
+
+
+class Stream(DataSourceStreamReader):
+    """Ten numbers once."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name.
+        """Return where the stream begins."""
+        return {"offset": 0}
+
+    def latestOffset(  # noqa: N802  Spark's name.
+        self, start: dict[str, int], limit: ReadLimit
+    ) -> dict[str, int]:
+        """Return where the stream ends."""
+        return {"offset": ROWS}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Return one range."""
+        return [InputPartition((start["offset"], end["offset"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, bytes]]:
+        """Return rows of the source's schema."""
+        return ((number, b"{}") for number in range(*partition.value))
+
+
+class Numbers(DataSource):
+    """The source of both."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "quick_start"
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return "number bigint, body binary"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        """Return the reader of a batch."""
+        return Batch()
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: N802  Spark's name.
+        """Return the reader of a stream."""
+        return Stream()
+
+
+def main(scratch: Path) -> None:
+    """Run queries whose files are below `scratch`."""
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.local.dir", str(scratch / "local"))
+    spark = builder.config("spark.sql.warehouse.dir", str(scratch / "tables")).getOrCreate()
+    spark.dataSource.register(Numbers)
+    read = spark.read.format("quick_start").load()
+    text = read.selectExpr("number", "cast(body as string) as text", "current_timestamp() as at")
+    parsed = text.withColumn("value", f.from_json("text", "a int, b array<string>"))
+    sums = parsed.groupBy("number").agg(f.sum("number").alias("sum"), f.count("*").alias("count"))
+    sums.join(text, "number").orderBy("number").collect()
+    text.write.partitionBy("number").parquet(str(scratch / "rows"))
+    spark.read.parquet(str(scratch / "rows")).count()
+    stream = spark.readStream.format("quick_start").load()
+    counted = stream.withColumn("at", f.current_timestamp()).withWatermark("at", "1 minute")
+    counted = counted.groupBy(f.window("at", "1 minute"), "number").count()
+
+    for name, one in {"append": stream, "update": counted}.items():
+
+        def keep(batch: DataFrame, number: int, name: str = name) -> None:
+            batch.write.parquet(str(scratch / f"{name}-{number}"))
+
+        writer = one.writeStream.foreachBatch(keep).outputMode(name)
+        writer = writer.option("checkpointLocation", str(scratch / f"checkpoint-{name}"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
