@@ -88,6 +88,29 @@ def test_differences_are_those_of_routes() -> None:
     assert all(text.partition(":")[0] in ("part", "no") for text in DIFFERENCES.values())
 
 
+def test_the_document_tells_answers_with_columns_and_failed_checks(console: LocalConsole) -> None:
+    """A validator of the document finds no fault with either."""
+    document = console.get("/api/openapi.json")
+    for path, status, template in (
+        ("/api/whoami?columns=none", 200, "/api/whoami"),
+        ("/api/queues?columns=name", 200, "/api/queues"),
+        ("/api/queues?columns=name&page=1", 200, "/api/queues"),
+        ("/api/health/checks/port-listener/0", 503, "/api/health/checks/port-listener/{port}"),
+        ("/api/health/checks/is-in-service", 200, "/api/health/checks/is-in-service"),
+    ):
+        answer = console.ask("GET", path)
+        assert answer.status == status, path
+        told = document["paths"][template]["get"]["responses"][str(status)]
+        schema = told["content"]["application/json"]["schema"]
+        whole = {**schema, "components": document["components"]}
+        jsonschema.Draft202012Validator(whole).validate(answer.json)
+        parameters = document["paths"][template]["get"]["parameters"]
+        names = [one["schema"] for one in parameters if one["in"] == "path"]
+        assert all(schema["minLength"] == 1 for schema in names)  # An empty one is another path.
+        for wrong in (7, "text", None):
+            assert not jsonschema.Draft202012Validator(whole).is_valid(wrong)
+
+
 def test_the_document_has_every_route(console: LocalConsole) -> None:
     found = console.get("/api/openapi.json")
     assert found["openapi"].startswith("3.1.")

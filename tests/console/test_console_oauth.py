@@ -216,6 +216,45 @@ def test_codes_do_not_cross_the_network_in_clear(tmp_path: Path, endpoint: str) 
         asyncio.run(Console(settings).start())
 
 
+def test_behind_a_proxy_the_address_is_the_outer_one(
+    server: AuthorizationServer, tmp_path: Path
+) -> None:
+    outer = "https://mq.example:8443"
+    headers = {"Host": "mq.example:8443"}
+    with LocalConsole(tmp_path, broker=server.trust, oauth=server.client, url=outer) as console:
+        answer = console.ask("GET", "/login/oauth", user=None, headers=headers)
+        query = parse_qs(urlsplit(answer.headers["Location"]).query)
+        assert query["redirect_uri"] == [f"{outer}/login/oauth/return"]
+        attempt = answer.headers["Set-Cookie"]
+        assert attempt.startswith("__Host-headrace-login=")
+        assert "; Secure" in attempt
+        back = come_back(answer.headers["Location"])
+        cookie = attempt.partition(";")[0]
+        answer = console.ask("GET", back, user=None, headers={**headers, "Cookie": cookie})
+        assert answer.status == 200, answer.body
+        given = answer.headers["Set-Cookie"]
+        assert given.startswith("__Host-headrace=")
+        assert "; Secure" in given
+        session = {**headers, "Cookie": given.partition(";")[0]}
+        assert console.ask("GET", "/queues", user=None, headers=session).status == 200
+        html = console.ask("GET", "/", user=None, headers=session).body.decode()
+        token = html.partition('name="csrf" value="')[2].partition('"')[0].encode()
+        for origin, status in ((f"http://127.0.0.1:{console.port}", 403), (outer, 303)):
+            form = {"Content-Type": "application/x-www-form-urlencoded", "Origin": origin}
+            sent = {**session, **form}
+            answer = console.ask("POST", "/logout", b"csrf=" + token, user=None, headers=sent)
+            assert answer.status == status, origin
+
+
+@pytest.mark.parametrize(
+    "url", ["mq.example", "ftp://mq.example", "https://mq.example/console", "https://a@b"]
+)
+def test_an_outer_address_that_browsers_cannot_have_is_refused(tmp_path: Path, url: str) -> None:
+    settings = ConsoleSettings(socket=tmp_path / "none", port=0, metrics_port=None, url=url)
+    with pytest.raises(ConsoleError, match="console_url"):
+        asyncio.run(Console(settings).start())
+
+
 def test_without_settings_there_is_no_such_login(tmp_path: Path) -> None:
     with LocalConsole(tmp_path) as console:
         assert visit(console, "/login/oauth").status == 404

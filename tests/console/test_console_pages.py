@@ -17,11 +17,13 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from headrace.client import Message, blocking
+from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
 from headrace.console.pages import assets
 from headrace.console.pages.listings import field_of
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import duration, rate, shown, size
+from headrace.console.pages.texts import duration, moment, rate, shown, size
 from support.console_browser import FORM, OWN, Browser, fields_of
 from support.console_objects import SECRET, populate
 
@@ -179,6 +181,13 @@ def test_a_viewer_is_offered_no_action(sessions: Mapping[str, Browser]) -> None:
     html = sessions[VIEWER].text("/queues/%2F/many.01")
     assert "/purge" not in html
     assert "/purge" in sessions["management"].text("/queues/%2F/many.01")
+
+
+def test_a_user_without_a_virtual_host_has_a_first_page(console: LocalConsole) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    console.run(link.ask("put user", name="nowhere", password=SECRET, tags=["management"]))
+    assert "Overview" in Browser(console, "nowhere", SECRET).text("/")
+    console.run(link.ask("delete user", name="nowhere"))
 
 
 def test_errors_are_pages(browser: Browser) -> None:
@@ -340,6 +349,17 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
     assert answer.status == 303, answer.body
     assert browser.get("/vhosts/from-page").status == 200
+    shovel = {"component": "shovel", "vhost": "from-page", "name": "s", "value": {}}
+    body = body.replace(
+        document, json.dumps({"parameters": [shovel], "vhosts": [{"name": "more"}]})
+    )
+    answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
+    assert (answer.status, b"$.parameters[0]" in answer.body) == (400, True)
+    assert b"definitions import --known FILE" in answer.body
+    body = '--M\r\nContent-Disposition: form-data; name="lenient"\r\n\r\ntrue\r\n' + body
+    answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
+    assert answer.status == 303, answer.body
+    assert browser.get("/vhosts/more").status == 200
 
 
 def test_a_connection_is_closed(browser: Browser) -> None:
@@ -352,13 +372,6 @@ def test_a_connection_is_closed(browser: Browser) -> None:
     assert browser.send(path).status == 303
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         client.channel()
-
-
-def test_every_action_shows_a_command_or_is_known_to_have_none() -> None:
-    """Topic permissions have no command, and Ctrl-C of its own one cancels an errand."""
-    without = {one.path for one in ACTIONS if one.command is None}
-    topics = {"/topic-permissions/new", "/topic-permissions/{vhost}/{user}/{exchange}"}
-    assert without == {*topics, "/errands/{vhost}/{id}/cancel"}
 
 
 def test_every_dangerous_action_is_confirmed_by_typing() -> None:
@@ -396,6 +409,119 @@ def test_charts_have_numbers(browser: Browser, path: str, line: str, span: str) 
     assert all(len(values) == len(found["times"]) for values in series.values())
     if span == "1h" and line not in ("in", "journal syncs"):  # Steps of a minute end now.
         assert series[line][-1], series
+
+
+@pytest.mark.parametrize("path", ["vhost/%2F", "queue/%2F/many.01"])
+def test_depths_and_rates_have_charts_of_their_own(browser: Browser, path: str) -> None:
+    def labels(of: str) -> list[str]:
+        return [one["label"] for one in browser.get(f"/charts/{path}?of={of}").json["series"]]
+
+    assert labels("amounts") == ["ready", "unacked"]
+    assert labels("rates") == ["in", "out", "acked", "redelivered"]
+    assert labels("") == labels("amounts") + labels("rates")
+    assert browser.get(f"/charts/{path}?of=all").status == 400
+    kind, _, name = path.partition("/")
+    html = browser.text(f"/{kind}s/{name}")
+    assert all(f'data-chart="/charts/{path}?of={of}"' in html for of in ("amounts", "rates"))
+
+
+def test_a_channel_has_a_chart(console: LocalConsole, browser: Browser) -> None:
+    (row, *_) = console.get("/api/channels")
+    found = browser.get(f"/charts/channel/{quote(row['name'], safe='')}?span=1h").json
+    assert [one["label"] for one in found["series"]] == ["unacked", "in", "out", "acked"]
+    assert (
+        f"/charts/channel/{quote(row['name'], safe='')}"
+        in browser.get(f"/channels/{quote(row['name'], safe='')}").body.decode()
+    )
+    assert browser.get("/charts/channel/none").status == 404
+
+
+def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser: Browser) -> None:
+    console.get("/api/queues")  # The sample before: what is counted is what follows.
+    for _ in range(2):  # One after the other: what an ended connection did stays.
+        with blocking.connect(console.broker.url) as connection:
+            channel = connection.channel()
+            channel.publish_many([Message(b"m")] * 50, routing_key="many.02")
+            console.get("/api/queues")
+    sums = console.console.state.users  # type: ignore[union-attr]
+    slot = sums.table.find("guest")
+    assert slot is not None
+    assert sums.table.number(slot, "publish") >= 100
+    assert sums.table.number(slot, "bytes_received") > 100
+    for what, labels in (
+        ("rates", ["in", "out", "acked", "redelivered"]),
+        ("bytes", ["from client", "to client"]),
+    ):
+        found = browser.get(f"/charts/user/guest/{what}?span=1h").json
+        assert [one["label"] for one in found["series"]] == labels
+        assert any(found["series"][0]["values"]), found
+        assert f"/charts/user/guest/{what}" in browser.text("/users/guest")
+    idle = browser.get("/charts/user/management/rates").json
+    assert [one["label"] for one in idle["series"]] == ["in", "out", "acked", "redelivered"]
+    assert browser.get("/charts/user/none/rates").status == 404
+    assert browser.get("/charts/user/guest/none").status == 404
+
+
+def test_a_connection_has_charts_of_messages_and_bytes(
+    console: LocalConsole, browser: Browser
+) -> None:
+    (row, *_) = console.get("/api/connections")
+    name = quote(row["name"], safe="")
+    for what, label in (("rates", "in"), ("bytes", "from client")):
+        found = browser.get(f"/charts/connection/{name}/{what}?span=1h").json
+        assert found["series"][0]["label"] == label
+        assert f"/charts/connection/{name}/{what}" in browser.text(f"/connections/{name}")
+
+
+def test_a_consumer_has_the_chart_of_its_channel(console: LocalConsole, browser: Browser) -> None:
+    (row, *_) = [one for one in console.get("/api/consumers") if one["queue"]["name"] == "many.00"]
+    channel = quote(row["channel_details"]["name"], safe="")
+    at = f"/consumers/{channel}/{quote(row['consumer_tag'], safe='')}"
+    assert at in browser.text("/consumers")
+    html = browser.text(at)
+    assert f'data-chart="/charts/channel/{channel}?of=rates"' in html
+    assert "by channel, not by consumer" in html
+    assert 'href="/queues/%2F/many.00"' in html
+    assert browser.get(f"/consumers/{channel}/none").status == 404
+    assert browser.get("/consumers/none/none").status == 404
+
+
+def test_a_table_within_a_page_is_sorted_filtered_and_a_file(browser: Browser) -> None:
+    path = "/exchanges/%2F/amq.topic"
+    query = "format=json&part=1&sort_1=routing_key"
+    names = [row["routing_key"] for row in browser.get(f"{path}?{query}").json]
+    assert len(set(names)) > 1
+    assert names == sorted(names)
+    turned = browser.get(f"{path}?{query}&sort_reverse_1=true").json
+    assert [row["routing_key"] for row in turned] == sorted(names, reverse=True)
+    (*_, last) = sorted(names, key=len)
+    kept = browser.get(f"{path}?{query}&{urlencode({'has_1': last.upper()})}").json
+    assert [row["routing_key"] for row in kept] == [last]
+    assert browser.get(f"{path}?{query}&has_1=no-such-key").json == []
+    page = browser.get(f"{path}?sort_1=routing_key")
+    assert 'aria-sort="ascending"' in page.body.decode()
+    text = browser.get(f"{path}?format=csv&part=1").body.decode()
+    assert len(list(csv.reader(io.StringIO(text)))) == len(names) + 1
+    assert browser.get(f"{path}?format=csv&part=9").status == 404
+    assert browser.get(f"{path}?format=xml&part=1").status == 400
+
+
+def test_bindings_are_searched_by_source_destination_and_key(browser: Browser) -> None:
+    rows = browser.get("/bindings?format=json&name=many.01").json
+    assert {(row["source"], row["destination"]) for row in rows} == {("", "many.01")}
+    rows = browser.get("/bindings?format=json&name=amq.topic").json
+    assert rows
+    assert {row["source"] for row in rows} == {"amq.topic"}
+    assert "each queue bound by its name" in browser.text("/exchanges/%2F/amq.default")
+
+
+def test_the_listeners_of_the_overview_are_a_table_as_others(browser: Browser) -> None:
+    protocols = [row["protocol"] for row in browser.get("/?format=json&part=1").json]
+    turned = browser.get("/?format=json&part=1&sort_1=protocol&sort_reverse_1=true").json
+    assert [row["protocol"] for row in turned] == sorted(protocols, reverse=True)
+    assert len(browser.get("/?format=json&part=1&has_1=amqp").json) == 1
+    assert browser.get("/?format=csv&part=1").body.startswith(b"Protocol,Address,Port")
+    assert 'aria-sort="ascending"' in browser.text("/?sort_1=port")
 
 
 def test_a_chart_of_no_span_or_object_is_refused(browser: Browser) -> None:
@@ -436,6 +562,9 @@ def test_characters_that_hide_are_shown() -> None:
 def test_numbers_are_for_people() -> None:
     assert (size(0), size(1536), size(5 << 30)) == ("0 B", "1.5 KiB", "5.0 GiB")
     assert (rate(0), rate(0.25), rate(12345)) == ("0/s", "0.2/s", "12\u202f345/s")
+    assert '<time datetime="1970-01-01T00:00:01Z" title=' in moment(1000)
+    assert "2026-01-31 11:00:00 UTC" in moment("2026-01-31T12:00:00+01:00")
+    assert moment("soon") == "<bdi>soon</bdi>"
     assert (duration(5000), duration(7_200_000)) == ("5 s", "2 h")
 
 
@@ -448,3 +577,83 @@ def test_scripts_can_be_parsed(name: str) -> None:
     path = Path(assets.__file__).parent / "assets" / name
     done = subprocess.run([node, "--check", path], capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_every_action_shows_the_command_line_that_does_the_same() -> None:
+    assert len(ACTIONS) > 30
+    assert [action.path for action in ACTIONS if action.command is None] == []
+
+
+# --- What rows lead to ---------------------------------------------------------------------------
+
+
+def test_a_stream_has_its_offsets_groups_and_segments(
+    console: LocalConsole, browser: Browser
+) -> None:
+    with blocking.connect(console.broker.url) as connection, Requests(connection) as requests:
+        connection.channel().publish_many([b"m"] * 5, "events")
+        Groups(requests, "readers").begin({"events": 2})
+    assert 'href="/streams/%2F/events"' in browser.text("/streams")
+    assert 'href="/streams/%2F/events"' in browser.text("/queues?name=events")
+    html = browser.text("/streams/%2F/events")
+    assert 'href="/groups/%2F/events/readers"' in html
+    assert 'data-label="Lag">3<' in html
+    for title in ("First offset", "Next offset", "Segments"):
+        assert title in html
+    assert "/purge" not in html, "a stream is not purged"
+    assert "/dead-letters" not in html
+    assert 'href="/streams/%2F/events"' in browser.text("/groups")
+    assert browser.get("/streams/%2F/many.01").status == 404
+    assert browser.get("/streams/%2F/none").status == 404
+
+
+def test_bindings_lead_to_both_ends_and_to_their_removal(browser: Browser) -> None:
+    html = browser.text("/bindings?name=many.01")
+    assert 'href="/exchanges/%2F/amq.default"><bdi>(default)</bdi></a>' in html
+    assert 'href="/queues/%2F/many.01"' in html
+    assert 'href="/bindings/%2F/amq.default' not in html, "those of the default one stay"
+    html = browser.text("/bindings?name=amq.topic")
+    assert 'href="/exchanges/%2F/amq.topic"' in html
+    assert 'href="/bindings/%2F/amq.topic/q/' in html
+    assert "<bdi>(default)</bdi>" in browser.text("/exchanges?vhost=%2F")
+
+
+def test_the_oldest_ready_message_is_found(console: LocalConsole, browser: Browser) -> None:
+    rows = console.get("/api/queues?sort=headrace.oldest_ready_age_ms&sort_reverse=true")
+    ages = [one["headrace"]["oldest_ready_age_ms"] for one in rows]
+    waits = [age for age in ages if age is not None]
+    assert waits
+    assert waits == sorted(waits, reverse=True)
+    assert ages[: len(waits)] == waits, "queues without messages are behind"
+    assert 'href="/queues?sort=headrace.oldest_ready_age_ms&amp;sort_reverse=true"' in browser.text(
+        "/"
+    )
+    html = browser.text("/queues/%2F/many.01")
+    assert "Oldest ready message" in html
+    assert "Died: rejected" in html
+
+
+def test_permissions_are_searched_by_what_they_are_for(browser: Browser) -> None:
+    assert "1 of" in browser.text("/permissions?name=gues")
+    assert "0 of" in browser.text("/permissions?name=nobody")
+    assert "1 of" in browser.text("/topic-permissions?name=amq.topic")
+    assert browser.get("/errands?name=x").status == 200
+
+
+def test_staged_batches_are_listed(console: LocalConsole, browser: Browser) -> None:
+    with blocking.connect(console.broker.url) as connection, Sink(connection, "lake-1") as sink:
+        sink.begin("query", "run")
+        with Stage(connection, "lake-1", 4, 0, 1, epoch=sink.epoch) as stage:
+            stage.publish_many([b"row"] * 3, "many.07")
+            stage.prepare()
+        html = browser.text("/batches?name=lake")
+        assert 'data-label="Messages">3<' in html
+        assert "prepared" in browser.text("/transactions")
+        assert sink.abort(4) == 1
+
+
+def test_what_says_nothing_is_marked_for_phones(browser: Browser) -> None:
+    html = browser.text("/queues?name=many.02")
+    assert '<td class="number" data-label="Consumers">0</td>' in html
+    assert '<td class="number nil" data-label="Acked">0/s</td>' in html
+    assert '<td class="nil" data-label="Policy">' in html

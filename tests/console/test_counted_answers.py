@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.client import Message, blocking
 from support.brokers.broker_process import until
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +117,78 @@ def test_logins_are_told_by_protocol_and_source(console: LocalConsole) -> None:
     (wrong,) = [one for one in sources if one["auth_attempts_failed"]]
     assert (wrong["remote_address"], wrong["username"]) == ("127.0.0.1", "guest")
     assert console.ask("GET", "/api/auth/attempts/other").status == 404
+
+
+def test_dead_letters_are_told_by_reason_and_strategy(console: LocalConsole) -> None:
+    """Of the queue where they died, of its virtual host and of the broker."""
+    with blocking.connect(console.broker.url) as connection:
+        channel = connection.channel()
+        short: dict[str, Any] = {"x-max-length": 1, "x-dead-letter-exchange": "amq.fanout"}
+        channel.declare_queue("dying", arguments=short)
+        channel.declare_queue("dropping", arguments={"x-message-ttl": 0})
+        for _ in range(3):
+            channel.publish(b"m", routing_key="dying")
+        first = channel.get("dying")
+        assert first is not None
+        first.reject()
+        channel.publish(b"m", routing_key="dropping")
+        until(lambda: own(console, "vhosts/%2F")["dead_lettered"]["expired"], "it is counted")
+        none = {"expired": 0, "rejected": 0, "maxlen": 0, "delivery_limit": 0}
+        died = {**none, "rejected": 1, "maxlen": 2}
+        assert own(console, "queues/%2F/dying")["dead_lettered"] == died
+        assert own(console, "queues/%2F/dropping")["dead_lettered"] == {**none, "expired": 1}
+        assert own(console, "vhosts/%2F")["dead_lettered"] == {**died, "expired": 1}
+        found = own(console, "overview")
+        assert found["dead_lettered"] == {**died, "expired": 1}
+        ways = {"disabled": 0, "at_most_once": 0, "at_least_once": 0}
+        assert found["dead_letter_strategies"] == {
+            "expired": {**ways, "disabled": 1},
+            "rejected": {**ways, "at_most_once": 1},
+            "maxlen": {**ways, "at_most_once": 2},
+            "delivery_limit": ways,
+        }
+        worst = console.get("/api/queues?sort=headrace.dead_lettered.maxlen&sort_reverse=true")
+        assert worst[0]["name"] == "dying"
+        for name in ("dying", "dropping"):
+            channel.delete_queue(name)
+
+
+def own(console: LocalConsole, path: str) -> dict[str, Any]:
+    """Return the numbers of an object that RabbitMQ does not have."""
+    found: dict[str, Any] = console.get(f"/api/{path}")["headrace"]
+    return found
+
+
+def test_a_queue_tells_when_its_oldest_message_came(console: LocalConsole) -> None:
+    queue = console.get("/api/queues/%2F/counted")
+    oldest_ms = queue["headrace"]["oldest_ready_ms"]
+    assert 0 < time.time() * 1000 - oldest_ms < PATIENCE_S * 1000
+    assert queue["head_message_timestamp"] == oldest_ms // 1000
+
+
+def test_the_sizes_of_what_was_published_are_told(console: LocalConsole) -> None:
+    found = own(console, "overview")
+    assert sum(found["received_sizes"].values()) == found["received"] >= 5
+    assert found["received_sizes"]["100"] == found["received"]
+    assert found["received_bytes"] >= 20
+
+
+def test_who_sees_some_virtual_hosts_gets_their_dead_letters_only(console: LocalConsole) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    tags = ["management"]
+    console.run(link.ask("put user", name="some", password="sees-little", tags=tags))
+    answer = console.ask("GET", "/api/overview", user=("some", "sees-little"))
+    none = {"expired": 0, "rejected": 0, "maxlen": 0, "delivery_limit": 0}
+    assert answer.json["headrace"] == {"dead_lettered": none}
+    console.run(link.ask("delete user", name="some"))
+
+
+def test_a_connection_counts_its_messages(console: LocalConsole) -> None:
+    (connection,) = console.get("/api/connections")
+    found = connection["message_stats"]
+    counted = {name: found[name] for name in ("publish", "confirm", "get", "ack")}
+    assert counted == {"publish": 5, "confirm": 5, "get": 2, "ack": 1}
+    assert found["publish_details"].keys() == {"rate"}
 
 
 def test_a_queue_tells_its_policies(console: LocalConsole) -> None:

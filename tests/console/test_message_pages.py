@@ -175,8 +175,16 @@ def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Brow
     console.ask("POST", "/api/queues/%2F/mortal%27s/get", wanted)
     html = browser.text("/queues/%2F/others/dead-letters")
     assert "rejected" in html
-    (form,) = re.findall(r'href="([^"]+)">requeue these', html)
+    (form,) = re.findall(r'href="([^"]+)">Requeue these', html)
     form = form.replace("&amp;", "&")
+    at = "/queues/%2F/others/dead-letters"
+    (group,) = browser.get(f"{at}?format=json&part=1").json
+    assert (group["reason"], group["count"]) == ("rejected", 2)
+    assert f'<time datetime="{group["last"][:19]}Z"' in html, "the exact time, for a script"
+    (hour,) = browser.get(f"{at}?format=json&part=2&sort_2=count").json
+    assert (hour["count"], hour["share"]) == (2, 1.0)
+    assert browser.get(f"{at}?format=json&part=1&has_1=no-such").json == []
+    assert b"Reason,Queue,Exchange" in browser.get(f"{at}?format=csv&part=1").body
     html = browser.text(form)
     assert 'value="requeue" selected' in html
     path, _, query = form.partition("?")

@@ -206,6 +206,35 @@ def test_a_wrong_errand_changes_nothing(console: LocalConsole, body, status) -> 
     assert console.ask("GET", "/api/headrace/errands/%2F/none").status == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "missing"),
+    [
+        ("POST", "queues/%2F/full/errands", {"do": "move", "to": "absent"}, "absent"),
+        ("POST", "queues/%2F/absent/errands", {"do": "move", "to": "full"}, "absent"),
+        ("GET", "queues/%2F/absent/messages", None, "absent"),
+        ("GET", "errands/%2F/no-such", None, "no-such"),
+        ("GET", "queues/absent/full/messages", None, "absent"),
+    ],
+)
+def test_what_is_missing_is_named(console: LocalConsole, method, path, body, missing) -> None:
+    answer = console.ask(method, f"/api/headrace/{path}", body)
+    assert (answer.status, f"'{missing}'" in answer.json["reason"]) == (404, True), answer.json
+
+
+def test_a_virtual_host_that_a_user_does_not_see_is_as_one_that_is_absent(console) -> None:
+    link: Any = console.console.link
+    console.run(link.ask("put vhost", name="unseen"))
+    console.run(link.ask("put user", name="outside", password=SECRET, tags=["management"]))
+    told = []
+    for vhost in ("unseen", "absent"):
+        for path in (f"queues/{vhost}/q/messages", f"errands/{vhost}/e", f"streams/{vhost}/s"):
+            answer = console.ask("GET", f"/api/headrace/{path}", user=("outside", SECRET))
+            assert answer.status == 404
+            told.append(answer.json["reason"].replace(vhost, "VHOST"))
+    assert told[:3] == told[3:]
+    console.run(link.ask("delete vhost", name="unseen"))
+
+
 # --- Dead letters --------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.console.pages.pipelines.drawing import draw, levels_of
 from support.console import LocalConsole
+from support.console_browser import Browser
 from support.console_objects import HOSTILE
 from support.console_pipelines import claim_groups, places, run_pipeline
 
@@ -56,6 +57,22 @@ def test_queries_of_listeners_are_told_once_and_by_their_last_state(console: Loc
     assert (failed["state"], failed["error"], failed["lag"]) == ("failed", HOSTILE[3], None)
 
 
+def test_rejected_rows_are_counted_by_query_and_rule(console: LocalConsole) -> None:
+    found = queries(console)
+    assert (found["lake"]["rejected"], found["lake"]["rejected_by"]) == (42, {"not_empty": 42})
+    assert (found["clicks"]["rejected"], found["large"]["rejected"]) == (7, 0)
+    (rule,) = console.get("/api/headrace/pipelines/orders")["rules"]
+    assert (rule["name"], rule["rejected"]) == ("not_empty", 42)
+    (row,) = console.get("/api/headrace/pipelines")
+    assert row["rejected"] == 42
+    browser = Browser(console)
+    (shown,) = browser.get("/pipelines/orders?format=json&part=1&has_1=42").json
+    assert shown["name"] == "lake"
+    html = browser.text("/pipelines/orders")
+    assert "Rejected</a></th>" in html, "of queries"
+    assert "Rejected rows</a></th>" in html, "of rules"
+
+
 def test_a_pipeline_tells_its_parts_and_no_secret(console: LocalConsole) -> None:
     answer = console.ask("GET", "/api/headrace/pipelines/orders")
     found = answer.json
@@ -69,6 +86,23 @@ def test_a_pipeline_tells_its_parts_and_no_secret(console: LocalConsole) -> None
     assert console.ask("GET", "/api/headrace/pipelines/none").status == 404
     (row,) = console.get("/api/headrace/pipelines")
     assert (row["queries"], row["lag"], row["pid"]) == (3, 120, os.getpid())
+
+
+def test_the_tables_of_a_pipelines_page_are_sorted_filtered_and_files(
+    console: LocalConsole,
+) -> None:
+    browser = Browser(console)
+    at = "/pipelines/orders"
+    names = [row["name"] for row in browser.get(f"{at}?format=json&part=1&sort_1=name").json]
+    assert names == ["bad", "lake", "large"]
+    (row,) = browser.get(f"{at}?format=json&part=1&has_1=running").json
+    assert row["name"] == "lake"
+    (rule,) = browser.get(f"{at}?format=json&part=2&has_2=not_empty").json
+    assert rule["to"] == "bad"
+    assert b"Rule,View" in browser.get(f"{at}?format=csv&part=2").body
+    html = browser.text(f"{at}?sort_1=lag&sort_reverse_1=true")
+    assert 'aria-sort="descending"' in html
+    assert '<time datetime="' in html
 
 
 def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> None:

@@ -101,3 +101,24 @@ def test_order_and_columns(console: LocalConsole) -> None:
     assert console.get("/api/queues?sort=&columns=name") == console.get("/api/queues?columns=name")
     assert console.get("/api/queues?sort=no.such&columns=vhost,none") == [{"vhost": "/"}] * 7
     assert console.get("/api/queues/%2F/a%2Fb?columns=name") == {"name": "a/b"}
+    assert console.get("/api/queues/%2F/a%2Fb?columns=none,,.,name.x,a.b") == {"name": "a/b"}
+
+
+def test_columns_lead_into_objects_and_lists(console: LocalConsole) -> None:
+    found = console.get("/api/overview?columns=listeners.port,listeners.none,queue_totals.messages")
+    assert set(found) == {"listeners", "queue_totals"}
+    assert {frozenset(one) for one in found["listeners"]} == {frozenset(["port"])}
+    assert set(found["queue_totals"]) == {"messages"}
+    found = console.get("/api/overview?columns=queue_totals.messages,queue_totals")
+    assert len(found["queue_totals"]) > 1
+    assert console.get("/api/overview?columns=none") == {}
+
+
+def test_an_exchange_tells_its_policy(console: LocalConsole) -> None:
+    definition = {"alternate-exchange": "amq.fanout"}
+    policy = {"pattern": "^amq.match$", "definition": definition, "apply-to": "exchanges"}
+    assert console.get("/api/exchanges/%2F/amq.match")["policy"] is None
+    assert console.ask("PUT", "/api/policies/%2F/astray", policy).status == 201
+    rows = {row["name"]: row["policy"] for row in console.get("/api/exchanges/%2F")}
+    assert (rows["amq.match"], rows["amq.topic"]) == ("astray", None)
+    assert console.ask("DELETE", "/api/policies/%2F/astray").status == 204

@@ -64,7 +64,7 @@ RABBIT_HOLE = (
     *made("/api/users/ada", {"name": "ada", "tags": ["management"], "password": "of-terraform"}),
     Step("PUT", "/api/users/ada", {"name": "ada", "tags": "management,monitoring"}, (204,)),
     *made("/api/permissions/of%2Fgo/ada", EVERY),
-    *made("/api/permissions/of%2Fgo/guest", EVERY),
+    Step("PUT", "/api/permissions/of%2Fgo/guest", EVERY, (204,)),  # It added the virtual host.
     Step(
         "PUT",
         "/api/topic-permissions/of%2Fgo/ada",

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.own import streams
+from headrace.console.api.own_schemas import STREAM, STREAM_DETAILS
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
 def test_a_stream_tells_offsets_limits_and_consumers(console: LocalConsole) -> None:
     (row,) = console.get(STREAMS)
     assert console.get(f"{STREAMS}/%2F") == [row]
-    jsonschema.validate(row, streams.ROW)
+    jsonschema.validate(row, STREAM)
     assert (row["name"], row["first_offset"], row["next_offset"]) == ("log", 0, 3)
     assert row["max_bytes"] == 1 << 20
     with blocking.connect(console.broker.url) as connection:
@@ -51,9 +51,14 @@ def test_a_stream_tells_offsets_limits_and_consumers(console: LocalConsole) -> N
         channel.qos(1)
         with channel.consume("log", tag="reader"):
             found = console.get(f"{STREAMS}/%2F/log")
-    jsonschema.validate(found, streams.DETAILS)
+    jsonschema.validate(found, STREAM_DETAILS)
     assert [one["tag"] for one in found["consumer_list"]] == ["reader"]
     assert (found["next_offset"], found["groups"]) == (3, [])
+    (reader,) = found["consumer_list"]
+    assert (reader["position"] + reader["lag"], reader["lag"] <= 3) == (3, True)
+    assert found["segment_count"] == len(found["segments"]) == 1
+    (segment,) = found["segments"]
+    assert (segment["first_offset"], segment["bytes"] > 0) == (0, True)
 
 
 @pytest.mark.parametrize("path", ["%2F/plain", "%2F/none", "none/log", "none"])

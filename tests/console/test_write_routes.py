@@ -145,6 +145,12 @@ def test_an_exchange_is_created_once_and_deleted_once(console: LocalConsole) -> 
     assert refused(console, "DELETE", "exchanges/%2F/amq.direct")[0] in (400, 401)
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_the_default_exchange_stays_as_it_is(console: LocalConsole, method: str) -> None:
+    status, reason = refused(console, method, "exchanges/%2F/amq.default")
+    assert (status, reason) == (401, "operation not permitted on the default exchange")
+
+
 @pytest.mark.parametrize(
     ("key", "arguments", "last"),
     [("", {}, "~"), ("a.b/c ~", {}, "a.b%2Fc%20%7E"), ("k", {"x-match": "all", "n": 1}, None)],
@@ -340,6 +346,17 @@ def test_a_virtual_host_is_created_protected_and_deleted(console: LocalConsole) 
     assert refused(console, "DELETE", "vhosts/made") == (404, "Object Not Found")
 
 
+def test_who_adds_a_virtual_host_may_use_it(console: LocalConsole) -> None:
+    assert write(console, "PUT", "vhosts/own") == 201
+    rights = {"user": "guest", "vhost": "own", "configure": ".*", "write": ".*", "read": ".*"}
+    assert console.get("/api/vhosts/own/permissions") == [rights]
+    assert write(console, "PUT", "queues/own/first", {"durable": True}) == 201
+    assert write(console, "DELETE", "permissions/own/guest") == 204
+    assert write(console, "PUT", "vhosts/own", {"description": "changed"}) == 204
+    assert console.get("/api/vhosts/own/permissions") == []
+    assert write(console, "DELETE", "vhosts/own") == 204
+
+
 @pytest.mark.parametrize("kind", ["policies", "operator-policies"])
 def test_a_policy_is_set_and_removed(console: LocalConsole, kind) -> None:
     path = f"{kind}/%2F/short"
@@ -426,6 +443,31 @@ def test_wrong_definitions_change_nothing(console: LocalConsole, document, reaso
     status, told = refused(console, "POST", "definitions", document)
     assert (status, reason in told) == (400, True), told
     assert console.get("/api/definitions") == before
+
+
+SHOVEL = {"component": "shovel", "vhost": "/", "name": "s", "value": {"src-queue": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("element", "reason"),
+    [
+        ({"parameters": [SHOVEL]}, "$.parameters[0]: no equivalent: parameters of component"),
+        (
+            {"exchanges": [{"name": "x", "vhost": "/", "type": "x-jms-topic"}]},
+            "$.exchanges[0]: no equivalent: ",
+        ),
+    ],
+)
+def test_definitions_without_equivalent_are_refused_or_left_out(console, element, reason) -> None:
+    document = {**DOCUMENT, **element}
+    before = console.get("/api/definitions")
+    status, told = refused(console, "POST", "definitions", document)
+    assert (status, told.startswith(reason)) == (400, True), told
+    assert "nothing was changed; lenient=true imports the rest" in told
+    assert console.get("/api/definitions") == before
+    assert write(console, "POST", "definitions?lenient=true", document) == 204
+    assert len(console.get("/api/queues/imported")) == 3
+    assert write(console, "DELETE", "vhosts/imported") == 204
 
 
 @pytest.mark.parametrize("path", ["definitions", "definitions/%2F", "all-configuration"])

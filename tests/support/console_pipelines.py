@@ -76,6 +76,7 @@ def run_pipeline(folder: Path, *, is_hostile: bool = True) -> Iterator[State]:
         status = state.begin(pipeline.head.name, str(folder / "orders.toml"))
         state.draw(graph_of(pipeline))
         lake = QueryStatus("lake", ["lake"], "running", 17, 812_345, 8100.5, 8090.0, lag=120)
+        lake.rejected = {"not_empty": 42}
         bad = QueryStatus("bad", ["bad"], "failed", error=f"{words} at {SECRET_URI}")
         status.queries += [lake, QueryStatus("large", ["large"], "idle", 17, lag=0), bad]
         status.state = "running"
@@ -97,7 +98,14 @@ def reports() -> Iterator[str]:
     failed = partial(report, query="q2", name=HOSTILE[1])
     for one in (
         clicks(event="started"),
-        clicks(event="progress", batch=3, lag={"c": 40}, rows_per_s=810.0, owners=(OTHER_OWNER,)),
+        clicks(
+            event="progress",
+            batch=3,
+            lag={"c": 40},
+            rows_per_s=810.0,
+            owners=(OTHER_OWNER,),
+            rejected={"late": 3, "odd": 4},
+        ),
         clicks(event="idle"),
         failed(event="started"),
         failed(event="terminated", error=HOSTILE[3]),

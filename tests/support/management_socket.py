@@ -50,10 +50,14 @@ class ManagementClient:
 
     def send(self, do: str, **fields: object) -> None:
         """Send a request."""
+        self.end.sendall(self.request(do, **fields))
+
+    def request(self, do: str, **fields: object) -> bytes:
+        """Return the line of a request."""
         request = {"do": do, **fields}
         if self.ticket is not None:
             request = {"as": self.ticket, "peer": PEER, "agent": "pytest", **request}
-        self.end.sendall(json.dumps(request).encode() + b"\n")
+        return json.dumps(request).encode() + b"\n"
 
     def line(self) -> dict[str, Any]:
         """Return the next line of an answer."""

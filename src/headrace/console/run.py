@@ -10,6 +10,7 @@ import logging
 import resource
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api import table
@@ -21,12 +22,14 @@ from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
 from headrace.console.pages import table as pages
 from headrace.console.pages.rendering import error_page
 from headrace.console.sessions.authorization import check
+from headrace.console.sessions.origin import check_url
 from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
 
 if TYPE_CHECKING:
     import ssl
 
+    from headrace.console.http.errors import HttpError
     from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
 
@@ -62,6 +65,11 @@ class Console:
             ConsoleError: a port, or a file of TLS, cannot be used.
         """
         settings = self.settings
+        if settings.url:
+            try:
+                settings = self.settings = replace(settings, url=check_url(settings.url))
+            except ValueError as error:
+                raise ConsoleError(str(error)) from None
         self._certificate = certificate_of(settings)
         context = None if self._certificate is None else self._certificate.context
         if settings.oauth is not None:
@@ -74,7 +82,9 @@ class Console:
                 check_loopback(host)
         scheme = "http" if context is None else "https"
         try:
-            api = await self._listen((*table.ROUTES, *pages.ROUTES), settings.port, context)
+            api = await self._listen(
+                (*table.ROUTES, *pages.ROUTES), settings.port, context, error_page
+            )
             found = {"http": f"{scheme}://{api}"}
             if settings.metrics_port is not None:
                 metrics = await self._listen(METRICS_ROUTES, settings.metrics_port, context)
@@ -89,9 +99,16 @@ class Console:
         return found
 
     async def _listen(
-        self, routes: tuple[Route, ...], number: int, context: ssl.SSLContext | None
+        self,
+        routes: tuple[Route, ...],
+        number: int,
+        context: ssl.SSLContext | None,
+        error_page: Callable[[HttpError], bytes] | None = None,
     ) -> str:
-        """Open one port on every host; return the first address."""
+        """Open one port on every host; return the first address.
+
+        ``error_page`` makes the HTML of errors; None where there are no pages.
+        """
         port = Port(
             routes,
             link=self.link,
@@ -104,6 +121,7 @@ class Console:
         self._ports.append(port)
         loop = asyncio.get_running_loop()
         first = ""
+        protocol = "http" if error_page is not None else "http/prometheus"
         for host in self.settings.hosts:
             server = await loop.create_server(
                 port.server, host, number, ssl=context, backlog=BACKLOG, reuse_address=True
@@ -112,6 +130,8 @@ class Console:
             address, number = server.sockets[0].getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
             first = first or f"{shown}:{number}"
+            told = protocol if context is None else protocol.replace("http", "https", 1)
+            self.state.console_listens.append((told, f"{shown}:{number}"))
         return first
 
     async def _look_after(self) -> None:

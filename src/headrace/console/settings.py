@@ -34,6 +34,7 @@ class ConsoleSettings:
     port: int = HTTP_PORT
     metrics_port: int | None = METRICS_PORT  # None: no metrics.
     names: tuple[str, ...] = ()  # Host names that requests may be for, beside addresses.
+    url: str = ""  # The address that browsers have behind a proxy; empty: that of their requests.
     tls_cert: Path | None = None
     tls_key: Path | None = None
     plain_ok: bool = False  # Serve HTTP without TLS on other addresses than loopback.

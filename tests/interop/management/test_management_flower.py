@@ -21,8 +21,6 @@ def test_reads_the_depth_of_queues(console: LocalConsole, vhost: str) -> None:
     name = vhost or "/"
     if vhost:
         assert console.ask("PUT", f"/api/vhosts/{vhost}").status == 201
-        every = {"configure": ".*", "write": ".*", "read": ".*"}
-        assert console.ask("PUT", f"/api/permissions/{vhost}/guest", every).status == 201
     with blocking.connect(console.broker.url_of(vhost=name)) as connection:
         channel = connection.channel()
         channel.declare_queue("a/b")

@@ -39,13 +39,14 @@ def test_a_virtual_host(client: api.Client) -> None:
     assert len(client.get_all_vhosts()) == 2
     client.create_user("ada", "a-long-password", "monitoring,policymaker")
     client.set_vhost_permissions("pyrabbit", "ada", "^a", ".*", "")
-    (given,) = client.get_vhost_permissions("pyrabbit")
+    given, maker = client.get_vhost_permissions("pyrabbit")
+    assert maker["user"] == "guest"  # It made the virtual host.
     assert client.get_user_permissions("ada") == [given]
     assert client.get_permission("pyrabbit", "ada") == given
     assert (given["configure"], given["write"], given["read"]) == ("^a", "", ".*")
     assert given in client.get_permissions()
     client.delete_permission("pyrabbit", "ada")
-    assert not client.get_vhost_permissions("pyrabbit")
+    assert client.get_vhost_permissions("pyrabbit") == [maker]
     client.delete_user("ada")
     client.delete_vhost("pyrabbit")
     with pytest.raises(http.HTTPError, match="404"):

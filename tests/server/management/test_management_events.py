@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 PASSWORD = "secret"
 
 
-def begin(client: ManagementClient) -> Iterator[dict[str, Any]]:
+def begin(client: ManagementClient, **fields: object) -> Iterator[dict[str, Any]]:
     """Start the stream; yield its items."""
-    client.send("events")
+    client.send("events", **fields)
     assert client.line() == {"busy": True}
     return told(client)
 
@@ -70,6 +70,26 @@ def test_a_user_is_told_what_it_may_see(operator: ManagementClient) -> None:
     ]
     for client in (ada, mon, root):
         client.close()
+
+
+def test_kinds_and_virtual_host_choose(operator: ManagementClient, data: Path) -> None:
+    operator.ask("put vhost", name="mine")
+    client = ManagementClient(data / "management.sock")
+    items = begin(client, kinds=["queue.deleted", "exchange"], vhost="mine")
+    for vhost in ("/", "mine"):
+        operator.ask("declare queue", vhost=vhost, name="q")
+        operator.ask("declare exchange", vhost=vhost, name="x")
+        operator.ask("delete queue", vhost=vhost, name="q")
+    told = [next(items) for _ in range(2)]
+    assert [item["kind"] for item in told] == ["exchange.created", "queue.deleted"]
+    assert {item["facts"]["vhost"] for item in told} == {"mine"}
+    client.close()
+
+
+@pytest.mark.parametrize("kinds", [[], "queue", [5], [""], ["q" * 256], ["queue"] * 33])
+def test_wrong_kinds_are_refused(operator: ManagementClient, kinds: object) -> None:
+    assert refusal(operator, "events", kinds=kinds) == "bad-request"
+    assert refusal(operator, "events", vhost="none") == "not-found"
 
 
 def test_a_stream_ends_with_its_ticket(operator: ManagementClient) -> None:

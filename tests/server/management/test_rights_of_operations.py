@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from headrace.server.management.access.rules import (
     RULES,
     USE,
 )
+from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.operations import OPERATIONS
 from headrace.store.catalog.users import UserDirectory
@@ -193,14 +195,19 @@ class Clock:
 
 
 @pytest.fixture
-def access() -> Iterator[Access]:
-    directory = UserDirectory()
-    directory.add_user(Account("ada", "!", ("management",)))
-    directory.add_user(Account("bob", "!", ("management",)))
+def directory() -> Iterator[UserDirectory]:
+    found = UserDirectory()
+    found.add_user(Account("ada", "!", ("management",)))
+    found.add_user(Account("bob", "!", ("management",)))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def access(directory: UserDirectory) -> Iterator[Access]:
     found = Access(directory)
     yield found
     found.close()
-    directory.close()
 
 
 def test_a_ticket_ends_when_it_is_idle_and_after_its_time(access: Access) -> None:
@@ -234,6 +241,43 @@ def test_tickets_are_bounded_for_a_user_and_for_all(
     assert len(held) == 5
 
 
+def test_tickets_of_accounts_outlive_the_broker(
+    access: Access, directory: UserDirectory, tmp_path: Path
+) -> None:
+    clock = Clock()
+    file = TicketFile(tmp_path)
+    with ThreadPoolExecutor(1) as writer:
+
+        def broker() -> Tickets:
+            return Tickets(access, lambda user: False, clock=clock, file=file, writer=writer)
+
+        first = broker()
+        peer = RemotePeer("203.0.113.9", 4711, False)
+        ada, bob, gone = (first.issue(access.admit(n, peer)) for n in ("ada", "bob", "ada"))
+        ended = first.end(gone)
+        assert ended is not None
+        ended.result()  # As a logout waits, and then the process is killed.
+        text = file.path.read_text()
+        assert ada not in text
+        assert bob not in text
+        assert file.path.stat().st_mode & 0o777 == 0o600
+        directory.set_password("bob", "another")
+        access.take(directory.snapshot())
+        second = broker()
+        found = second.user_of(ada, peer)
+        assert found is not None
+        assert found.name == "ada"
+        assert second.user_of(ada, RemotePeer("203.0.113.10", 4711, False)) is None
+        assert second.user_of(bob) is None
+        assert second.user_of(gone) is None
+        clock.now_s += tickets.IDLE_S - 1
+        second.user_of(ada)
+        second.close()
+        assert broker().user_of(ada) is not None
+        file.path.write_bytes(b"{damaged")
+        assert len(broker()) == 0
+
+
 def test_addresses_of_peers() -> None:
     assert peer_of("203.0.113.9:4711") == RemotePeer("203.0.113.9", 4711, False)
     assert peer_of("[::1]:80", encrypted=True) == RemotePeer("::1", 80, True, True)
@@ -264,8 +308,9 @@ LOOKING = {
     *(f"list {kind}" for kind in ("errands", "leases", "groups", "vhosts", "policies", "limits")),
     *(f"list {kind}" for kind in ("connections", "channels", "consumers", "permissions")),
     *("list topic permissions", "list global parameters", "list alarms", "list certificates"),
+    *("cluster status", "list brokers", "list owners"),
     *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
-    *("route", "show topology"),
+    *("route", "show topology", "list batches", "list deduplication"),
 }
 
 
@@ -342,7 +387,9 @@ REQUESTS: dict[str, dict[str, object]] = {
     "delete group": {"stream": "mine.none", "group": "g"},
     "drain": {"grace_s": -1},
     "reload": {},
-    "back up": {"to": "relative"},
+    "back up": {"directory": "relative"},
+    "move vhost": {"vhost": "missing", "broker": "none"},
+    "accept loss": {"vhost": "missing"},
     "set alarm": {"vhost": "missing"},
     "clear alarm": {},
     "import definitions": {"vhost": "missing"},
@@ -417,9 +464,10 @@ def check_logins(matrix: dict[str, Any], operation: str, tag: str) -> None:
 
 def test_lines_behind_a_refused_request_are_no_requests(operator: ManagementClient) -> None:
     ada = add_user(operator, "ada", "management", {"/": ".*"})
-    ada.send("import definitions")
     inner = {"do": "put user", "name": "eve", "password": PASSWORD, "tags": "administrator"}
-    ada.end.sendall(json.dumps(inner).encode() + b"\n" + b'{"end": true}\n')
+    lines = json.dumps(inner).encode() + b"\n" + b'{"end": true}\n'
+    # At once: the broker closes the socket when it refuses.
+    ada.end.sendall(ada.request("import definitions") + lines)
     with pytest.raises(OperationRefused, match="none of the tags administrator"):
         ada.line()
     with contextlib.suppress(ConnectionResetError):

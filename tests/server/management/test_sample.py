@@ -146,6 +146,23 @@ def test_what_was_counted_between_two_looks_stays_in_the_sums(operator: Manageme
     assert seen.look().named("totals")["totals"]["published"] == before + 3
 
 
+def test_an_exchange_is_told_again_when_its_policies_change(operator: ManagementClient) -> None:
+    operator.ask("declare exchange", name="orders")
+    seen = Mirror(operator, "exchange").look()
+    number = seen.number("exchange", "orders")
+    assert seen.static["exchange"][number]["policy"] == ""
+    definition = {"alternate-exchange": "amq.fanout"}
+    given = {"pattern": "^orders$", "definition": definition, "apply-to": "exchanges"}
+    operator.ask("put policy", vhost="/", name="astray", **given)
+    seen.look()
+    assert seen.changed == {("exchange", "orders")}
+    assert seen.static["exchange"][number]["policy"] == "astray"
+    operator.ask("delete policy", vhost="/", name="astray")
+    assert seen.look().static["exchange"][number]["policy"] == ""
+    operator.ask("declare exchange", name="orders.new")
+    assert seen.look().changed == {("exchange", "orders.new")}
+
+
 def test_a_queue_is_told_again_when_its_policies_change(operator: ManagementClient) -> None:
     operator.ask("declare queue", name="orders")
     operator.ask("declare queue", name="other")

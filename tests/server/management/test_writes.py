@@ -63,6 +63,15 @@ def test_bindings_are_made_and_undone(operator: ManagementClient) -> None:
     to_exchange = {"source": "amq.fanout", "destination": "amq.topic", "kind": "exchange"}
     assert operator.ask("bind", **to_exchange)["created"] is True
     assert operator.items("list bindings")[0]["destination"] == "amq.topic"
+    for fields, count in (
+        ({"source": "amq.fanout"}, 1),
+        ({"source": "amq.direct"}, 0),
+        ({"destination": "amq.topic"}, 1),
+        ({"destination": "q"}, 0),
+        ({"source": "amq.fanout", "destination": "amq.topic"}, 1),
+    ):
+        assert len(operator.items("list bindings", **fields)) == count, fields
+    assert refusal(operator, "list bindings", source=5) == "bad-request"
     assert refusal(operator, "bind", source="none", destination="q") == "not-found"
     assert refusal(operator, "bind", source="amq.topic", destination="none") == "not-found"
     assert refusal(operator, "bind", source="amq.topic", destination="q", kind="x") == "bad-request"

@@ -49,6 +49,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     default="",
     help="Host names that requests may be for, separated by commas.",
 )
+@click.option(
+    "--console-url",
+    "url",
+    default="",
+    help="Address of the console for browsers behind a proxy, such as https://mq.example.",
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
 @click.option(
@@ -92,6 +98,7 @@ def console(
     port: int,
     metrics_port: int,
     names: str,
+    url: str,
     tls_cert: Path | None,
     tls_key: Path | None,
     plain_ok: bool,
@@ -124,6 +131,7 @@ def console(
         port=port,
         metrics_port=None if metrics_port < 0 else metrics_port,
         names=tuple(one.strip() for one in names.split(",") if one.strip()),
+        url=url,
         tls_cert=tls_cert,
         tls_key=tls_key,
         plain_ok=plain_ok,

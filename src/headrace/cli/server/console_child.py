@@ -51,8 +51,11 @@ class ConsoleChild:
     async def _keep(self) -> None:
         pause_s = PAUSE_S
         while True:
-            if await self._run_once():
-                pause_s = PAUSE_S
+            try:
+                if await self._run_once():
+                    pause_s = PAUSE_S
+            except (OSError, ValueError) as error:  # No room for a process, or a line that is none.
+                log.error("the console: %s", error)
             log.error("the console has ended; it is started again in %.1f s", pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -102,6 +105,7 @@ class ConsoleChild:
             f"--console-port={port}",
             f"--metrics-port={self._ports.get('metrics', metrics)}",
             f"--console-names={settings.console_names}",
+            f"--console-url={settings.console_url}",
             f"--console-history={settings.console_history}",
             f"--console-pipelines={settings.console_pipelines}",
             f"--rabbitmq-version={settings.rabbitmq_version}",

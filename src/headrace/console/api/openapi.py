@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from headrace import __version__
+from headrace.console.api.own_schemas import OWN_SCHEMAS
 from headrace.console.api.schemas import SCHEMAS
+from headrace.console.http.answers import Text
 from headrace.console.http.openapi import document
 from headrace.console.http.routes import MANAGEMENT, Route
 
@@ -20,6 +24,8 @@ DIFFERENCES: dict[str, str] = {
     "GET /api/nodes/{node}/memory": "part: messages, and all else",
     "GET /api/nodes/{node}/memory/relative": "part: messages, and all else",
     "GET /api/channels": "part: no uncommitted messages",
+    "GET /api/connections": "part: frames are not counted",
+    "GET /api/connections/{name}": "part: frames are not counted",
     "GET /api/connections/{name}/sessions": "no: there is no AMQP 1.0",
     "GET /api/feature-flags": "part: those that clients ask about",
     "DELETE /api/auth/attempts/{node}": "no: counters are never reset",
@@ -34,7 +40,7 @@ DIFFERENCES: dict[str, str] = {
     "PUT /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "DELETE /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "POST /api/login": "part: the cookie is of a session, and has no password",
-    "POST /api/definitions": "part: refuses what this broker does not have, and then all",
+    "POST /api/definitions": "part: refuses shovels and the like, and then all",
     "POST /api/definitions/{vhost}": "part: likewise",
     **{
         f"GET {path}": "no: an empty list"
@@ -62,15 +68,45 @@ NOT_SERVED = (
     ("GET `/cli/rabbitmqadmin`", "the script is part of RabbitMQ; Debian has it"),
 )
 
+#: The schemas of answers, by method and path.
+ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_SCHEMAS}
+
+
+def page_of(routes: tuple[Route, ...]) -> bytes:
+    """Return the table of routes as a page for people."""
+    row = Markup("<tr><td>{}</td><td><code>{}</code></td><td>{}</td></tr>\n")
+    rows = Markup("").join(row.format(one.method, one.path, one.summary) for one in routes)
+    page = Markup(
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+        "<title>HTTP API · Headrace</title>\n"
+        '<h1>HTTP API</h1>\n<p><a href="/api/openapi.json">As OpenAPI 3.1</a></p>\n'
+        "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th></tr></thead><tbody>\n"
+        "{}</tbody></table></html>\n"
+    )
+    return page.format(rows).encode()
+
 
 def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
     """Return a table and the route of its document."""
 
     async def show(call: HttpCall) -> object:
-        return document(whole, SCHEMAS, __version__)
+        return document(whole, ANSWERS, __version__)
+
+    async def read(call: HttpCall) -> object:
+        return Text(page_of(whole), "text/html; charset=utf-8")
 
     whole = (
         *routes,
+        Route(
+            "GET",
+            "/api",
+            read,
+            MANAGEMENT,
+            "",
+            "This table, as a page.",
+            media="text/html",
+            aliases=("/api/index.html",),
+        ),
         Route("GET", "/api/openapi.json", show, MANAGEMENT, "", "This table, as OpenAPI 3.1."),
     )
     return whole

@@ -48,6 +48,7 @@ COUNTS = {
     for name, schema in ((counter, WHOLE), (f"{counter}_details", DETAILS))
 }
 LISTENER = record(node=TEXT, protocol=TEXT, port=SHORT, ip_address=TEXT)
+DEAD_LETTERED = record(expired=WHOLE, rejected=WHOLE, maxlen=WHOLE, delivery_limit=WHOLE)
 OVERVIEW = record(
     cluster_name=TEXT,
     node=TEXT,
@@ -74,6 +75,7 @@ OVERVIEW = record(
         "additionalProperties": {"type": "array", "items": WHOLE},
         "required": ["global", "basic", "detailed"],
     },
+    headrace={"type": "object", "properties": {"dead_lettered": DEAD_LETTERED}},
 )
 NODE = record(
     name={"type": "string", "pattern": "^[^@]+@[^@]+$"},
@@ -123,6 +125,11 @@ QUEUE = record(
     consumers=WHOLE,
     message_bytes=WHOLE,
     message_stats=OBJECT,
+    headrace=record(
+        oldest_ready_ms={"type": ["integer", "null"]},
+        oldest_ready_age_ms={"type": ["integer", "null"]},
+        dead_lettered=DEAD_LETTERED,
+    ),
     **COUNTS,
 )
 EXCHANGE = record(
@@ -133,6 +140,7 @@ EXCHANGE = record(
     auto_delete=FLAG,
     internal=FLAG,
     arguments=OBJECT,
+    policy=TEXT_OR_NONE,
     message_stats=OBJECT,
 )
 BINDING = record(
@@ -160,6 +168,7 @@ CONNECTION = record(
     recv_oct_details=DETAILS,
     send_oct=WHOLE,
     send_oct_details=DETAILS,
+    message_stats=OBJECT,
 )
 CHANNEL = record(
     number=SHORT,
@@ -197,6 +206,7 @@ VHOST = record(
     cluster_state=OBJECT,
     messages=WHOLE,
     message_stats=OBJECT,
+    headrace=record(dead_lettered=DEAD_LETTERED),
 )
 USER = record(name=TEXT, tags=TEXTS, password_hash=TEXT, hashing_algorithm=TEXT, limits=OBJECT)
 WHOAMI = record(name=TEXT, tags=TEXTS, is_internal_user=FLAG)

@@ -4,9 +4,11 @@
 from headrace.console.api import login, openapi
 from headrace.console.api.own import (
     around,
+    backups,
     browse,
     dead_letters,
     errands,
+    events,
     pipelines,
     records,
     streams,
@@ -59,9 +61,11 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *imports.ROUTES,
         *browse.ROUTES,
         *errands.ROUTES,
+        *events.ROUTES,
         *dead_letters.ROUTES,
         *around.ROUTES,
         *records.ROUTES,
+        *backups.ROUTES,
         *streams.ROUTES,
         *pipelines.ROUTES,
     )

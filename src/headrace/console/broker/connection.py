@@ -96,8 +96,7 @@ class SocketConnection:
                     self._end()
                     yield line
                     return
-                if "item" in line:
-                    yield line
+                yield line
         except TimeoutError:
             raise BrokerGone(f"the broker is silent for {SILENT_S:.0f} s") from None
         except OSError as error:

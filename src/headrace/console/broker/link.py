@@ -58,7 +58,7 @@ class BrokerLink:
     async def lines(
         self, do: str, *, ticket: str | None = None, **fields: object
     ) -> AsyncGenerator[JsonObject, None]:
-        """Run an operation; yield its items and its last line. Raises as :meth:`ask`."""
+        """Run an operation; yield its items, busy lines and last line. Raises as :meth:`ask`."""
         async with contextlib.aclosing(self._lines(do, ticket, None, fields)) as lines:
             async for line in lines:
                 yield line

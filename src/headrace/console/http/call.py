@@ -95,6 +95,14 @@ class HttpCall:
         """Run an operation as the user; yield its items."""
         return self.link.items(do, **self._acting(fields))
 
+    async def answer(self, do: str, **fields: object) -> tuple[list[JsonObject], JsonObject]:
+        """Run an operation as the user; return its items and its last line."""
+        return await self.link.answer(do, **self._acting(fields))
+
+    def lines(self, do: str, **fields: object) -> AsyncGenerator[JsonObject, None]:
+        """Run an operation as the user; yield its lines."""
+        return self.link.lines(do, **self._acting(fields))
+
     async def rows(self, do: str, **fields: object) -> list[JsonObject]:
         """Run an operation as the user; return its items."""
         return (await self.link.answer(do, **self._acting(fields)))[0]

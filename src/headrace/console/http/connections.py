@@ -8,7 +8,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from aiohttp.web_protocol import RequestHandler
-from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
@@ -20,6 +19,7 @@ from headrace.console.http.limits import (
     WAIT_S,
 )
 from headrace.console.http.respond import error_body
+from headrace.console.sessions.origin import OuterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
+    from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ NO_ACCESS_LOG = logging.getLogger(f"{__name__}.access")  # The broker audits wha
 NO_ACCESS_LOG.setLevel(logging.CRITICAL)  # paths have names, and queries may have secrets.
 
 
-class SecuredRequest(BaseRequest):
+class SecuredRequest(OuterRequest):
     """A request whose answer gets the security headers, also when no handler makes it."""
 
     async def _prepare_hook(self, response: StreamResponse) -> None:
@@ -47,7 +48,7 @@ class SecuredRequest(BaseRequest):
 class HttpConnection(RequestHandler):
     """The connection of one client."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ("_owner", "_tell_gone")
 
     def __init__(self, owner: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -63,6 +64,11 @@ class HttpConnection(RequestHandler):
             access_log=NO_ACCESS_LOG,
         )
         self._owner = owner
+        self._tell_gone: Callable[[], None] | None = None
+
+    def when_gone(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` when the client disconnects: the answer may have nothing to write."""
+        self._tell_gone = tell
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -71,6 +77,8 @@ class HttpConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._owner.forget(self)
         super().connection_lost(exc)
+        if self._tell_gone is not None:
+            self._tell_gone()
 
     def handle_error(
         self,
@@ -80,7 +88,7 @@ class HttpConnection(RequestHandler):
         message: str | None = None,
     ) -> StreamResponse:
         """Answer a request that is no HTTP, or whose handler failed."""
-        if status >= 500:
+        if status >= 500 and not isinstance(exc, ConnectionError):  # The client has gone.
             log.error("a request from %s failed", request.remote, exc_info=exc)
         reason = "internal error; the console's log says more" if status >= 500 else "not HTTP"
         answer = Response(
@@ -98,8 +106,12 @@ class HttpConnection(RequestHandler):
 class HttpServer(Server):
     """Makes a connection for each client, and closes those that wait for too long."""
 
-    def __init__(self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]]) -> None:
+    def __init__(
+        self, handle: Callable[[BaseRequest], Awaitable[StreamResponse]], outer: str = ""
+    ) -> None:
+        """``outer`` is the address that browsers have behind a proxy; empty without one."""
         super().__init__(handle, request_factory=self._secured)
+        self._outer = outer
         self._waiting: dict[HttpConnection, float] = {}  # Since when, longest first.
         self._leaving: set[HttpConnection] = set()  # Hung up, and not gone yet.
 
@@ -114,7 +126,9 @@ class HttpServer(Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> BaseRequest:
-        return SecuredRequest(message, payload, protocol, writer, task, self._loop)
+        request = SecuredRequest(message, payload, protocol, writer, task, self._loop)
+        request.outer = self._outer
+        return request
 
     def wait(self, connection: HttpConnection) -> None:
         """Note that a connection has no whole request from now on; make room for it."""

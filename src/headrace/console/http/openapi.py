@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.console.http.routes import NOBODY, Parameter, Route
+from headrace.console.http.routes import JSON, NOBODY, Parameter, Route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +19,26 @@ ERROR: JsonObject = {
     "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
     "required": ["error", "reason"],
 }
+#: What answers are with the parameter ``columns``: objects with some of their fields.
+CHOSEN: JsonObject = {
+    "description": "With `columns`: only these fields, as far as there are such.",
+    "type": "object",
+}
+CHOSEN_ROWS: JsonObject = {
+    "description": "A list with `columns`, or a page of it.",
+    "anyOf": [
+        {"type": "array", "items": {"$ref": "#/components/schemas/Chosen"}},
+        {
+            "type": "object",
+            "properties": {
+                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Chosen"}}
+            },
+            "required": ["items"],
+        },
+    ],
+}
+BYTES: JsonObject = {"type": "string"}
+NAME: JsonObject = {"type": "string", "minLength": 1}  # An empty segment does not count.
 OF_LISTS = (
     Parameter("page", "The page, from 1; without it the whole list.", "integer"),
     Parameter("page_size", "Rows of a page, 100 by default, 500 at most.", "integer"),
@@ -35,7 +55,7 @@ RIGHTS = {NOBODY: "no login"}
 def document(
     routes: Iterable[Route], schemas: Mapping[str, JsonObject], version: str
 ) -> JsonObject:
-    """Return the OpenAPI document of a table; ``schemas`` has those of answers, by path."""
+    """Return the OpenAPI document of a table; ``schemas``: of answers, by method and path."""
     paths: JsonObject = {}
     for route in routes:
         for path in (route.path, *route.aliases):
@@ -50,7 +70,7 @@ def document(
         },
         "paths": paths,
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": {"Error": ERROR, "Chosen": CHOSEN, "ChosenRows": CHOSEN_ROWS},
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -62,15 +82,15 @@ def document(
 
 def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> JsonObject:
     """Return one method of a path."""
-    schema = route.answer or schemas.get(route.path) or {}
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    schema = route.answer or schemas.get(f"{route.method} {route.path}")
+    error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
     found: JsonObject = {
         "operationId": identifier(route.method, path),
         "summary": route.summary,
         "description": rights(route),
         "parameters": [
             *(
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                {"name": name, "in": "path", "required": True, "schema": NAME}
                 for name in PLACE.findall(path)
             ),
             *(
@@ -85,23 +105,37 @@ def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> Jso
         ],
         "responses": {
             "default": {"description": "An error.", "content": error},
-            **(
-                {
-                    "200": {
-                        "description": "The answer.",
-                        "content": {"application/json": {"schema": schema}},
-                    }
-                }
-                if route.method == "GET" or route.answer is not None
-                else {"2XX": {"description": "Done."}}
-            ),
+            "200" if route.method == "GET" else "2XX": answer_of(route, schema),
         },
     }
+    if route.failure is not None:
+        either = {"anyOf": [route.failure, {"$ref": "#/components/schemas/Error"}]}
+        found["responses"]["503"] = {
+            "description": "The check failed.",
+            "content": {JSON: {"schema": either}},
+        }
     if route.body is not None:
-        found["requestBody"] = {"content": {"application/json": {"schema": route.body}}}
+        found["requestBody"] = {"content": {JSON: {"schema": route.body}}}
     if route.tag == NOBODY:
         found["security"] = []
     return found
+
+
+def answer_of(route: Route, schema: JsonObject | None) -> JsonObject:
+    """Return the answer of a route, with the schema of its JSON."""
+    if route.media != JSON:
+        return {"description": "The answer.", "content": {route.media: {"schema": BYTES}}}
+    if schema is None and route.method != "GET":
+        return {"description": "Done."}
+    if schema and OF_ALL[0] in parameters(route):
+        schema = {"anyOf": [schema, {"$ref": f"#/components/schemas/{chosen_of(schema)}"}]}
+    return {"description": "The answer.", "content": {JSON: {"schema": schema or {}}}}
+
+
+def chosen_of(schema: JsonObject) -> str:
+    """Return the name of the schema of what an answer is with the parameter ``columns``."""
+    kinds = {one.get("type") for one in schema.get("anyOf", [schema])}
+    return "ChosenRows" if "array" in kinds else "Chosen"
 
 
 def identifier(method: str, path: str) -> str:
@@ -134,6 +168,15 @@ Names in a path are percent-encoded: `%2F` stands for the virtual host `/`. HEAD
 without a body, OPTIONS with the methods of a path. An error is `{"error": …, "reason": …}`.
 Lists take `page`, `page_size`, `name`, `use_regex`, `sort` and `sort_reverse`; objects and lists
 take `columns`.
+
+Objects have numbers that RabbitMQ does not count under the key `headrace`: a queue when its oldest
+ready message came (`oldest_ready_ms`, Unix milliseconds, null without one), how long it waits
+(`oldest_ready_age_ms`) and how many messages died there (`dead_lettered`, by reason); a virtual
+host and the overview the dead letters of all their queues. For users that see everything the
+overview has the dead letters by what became of them (`dead_letter_strategies`), and the sizes of
+published bodies (`received_sizes`): how many had at most so many bytes, and more than the entry
+before. Such numbers are columns like others,
+as in `sort=headrace.dead_lettered.rejected`. Connections have `message_stats`, as channels do.
 
 The last column tells whether a path does what RabbitMQ's does; `own` is not of RabbitMQ.
 

@@ -21,6 +21,7 @@ PATTERN_MEMORY = 1 << 20  # and what its automaton may take.
 NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
 
 Query = Mapping[str, str]
+Columns = dict[str, "Columns"]
 
 
 def paged(listed: Listed | Described[Item], query: Query) -> object:
@@ -133,6 +134,7 @@ def matcher(
     options = re2.Options()
     options.case_sensitive = not ignore_case
     options.log_errors = False
+    options.never_capture = True  # Whether it matches is all.
     options.max_mem = PATTERN_MEMORY
     try:
         pattern = re2.compile(name, options)
@@ -147,9 +149,9 @@ def said(error: Exception) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
 
 
-def searchable(text: str) -> str:
-    """Return a text that RE2 takes: without lone surrogates."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def searchable(text: str) -> bytes:
+    """Return a text that RE2 takes: without lone surrogates, and as bytes, which are faster."""
+    return text.encode("utf-8", "replace")
 
 
 def in_order(rows: list[JsonObject], query: Query, order: Sequence[str]) -> list[JsonObject]:
@@ -183,32 +185,37 @@ def comparable(value: object) -> tuple[int, float | str]:
 # --- Columns -------------------------------------------------------------------------------------
 
 
-def columns_of(query: Query) -> list[list[str]]:
-    """Return the columns of a query as paths of keys; none for all."""
-    return [one.split(".") for one in query.get("columns", "").split(",") if one]
+def columns_of(query: Query) -> Columns:
+    """Return the columns of a query, each with those below it; none for all."""
+    found: Columns = {}
+    asked = [one.split(".") for one in query.get("columns", "").split(",")]
+    paths = [[key for key in one if key] for one in asked]
+    for path in sorted(filter(None, paths), key=len, reverse=True):
+        into = found
+        for key in path[:-1]:
+            into = into.setdefault(key, {})
+        into[path[-1]] = {}  # The whole of it, also where some of it is asked for as well.
+    return found
 
 
-def chosen(row: JsonObject, columns: Sequence[Sequence[str]]) -> JsonObject:
-    """Return the columns of a row that are asked for; without any the row."""
+def chosen(row: JsonObject, columns: Columns) -> JsonObject:
+    """Return the columns of a row that are asked for; without any the row.
+
+    As RabbitMQ does it: a column that the row does not have is left out, columns of a list are
+    those of its objects, and what has no columns is there as it is.
+    """
     if not columns:
         return row
-    result: JsonObject = {}
-    for path in columns:
-        value: object = row
-        for key in path:
-            if not isinstance(value, Mapping) or key not in value:
-                break
-            value = value[key]
-        else:
-            into = result
-            for key in path[:-1]:
-                inner = into.setdefault(key, {})
-                if not isinstance(inner, dict) or inner is row.get(key):
-                    break  # The whole object is there already.
-                into = inner
-            else:
-                into[path[-1]] = value
-    return result
+    return {key: below(row[key], deeper) for key, deeper in columns.items() if key in row}
+
+
+def below(value: object, columns: Columns) -> object:
+    """Return the columns of what a column has."""
+    if isinstance(value, dict):
+        return chosen(value, columns)
+    if isinstance(value, list) and columns:
+        return [below(one, columns) for one in value]
+    return value
 
 
 def is_true(text: str | None) -> bool:

@@ -12,11 +12,11 @@ from aiohttp.web_response import Response, StreamResponse
 from headrace.console.http.answers import Answer, Described, Item, Listed, Streamed, Text
 from headrace.console.http.errors import WORDS, HttpError
 from headrace.console.http.paging import Query, chosen, chosen_items, columns_of, cut, paged
+from headrace.console.http.routes import JSON
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
-JSON = "application/json"
 LONG = 1000  # Rows of a list that is sent in pieces,
 ROWS = 50  # of so many.
 SAMPLES = ("_age", "_incr")  # The ends of parameters that ask for samples.

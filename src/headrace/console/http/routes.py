@@ -29,6 +29,7 @@ MONITORING = "monitoring"
 ADMINISTRATOR = "administrator"
 VIEWER = "viewer"
 TAGS = (MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER)
+JSON = "application/json"
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The tags of which a user has one, by the tag of the route.
 ALLOWED = {
@@ -60,7 +61,9 @@ class Route:
     summary: str
     query: tuple[Parameter, ...] = ()
     body: JsonObject | None = None  # JSON Schema of the request's body.
-    answer: JsonObject | None = None  # JSON Schema of the answer.
+    answer: JsonObject | None = None  # JSON Schema of the answer,
+    failure: JsonObject | None = None  # and of one with status 503 that is no error.
+    media: str = JSON  # The type of the answer.
     body_max: int = BODY_BYTES_MAX
     paged: bool = False  # The answer is a list with filters, order and pages.
     aliases: tuple[str, ...] = ()

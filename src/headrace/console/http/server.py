@@ -18,7 +18,7 @@ from headrace.console.broker.logins import ENDED
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
 from headrace.console.http.errors import HttpError, of_operation
-from headrace.console.http.hosts import AllowedHosts
+from headrace.console.http.hosts import AllowedHosts, name_of
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
     REQUESTS_OF_PEER_MAX,
@@ -91,10 +91,11 @@ class Port:
         self._authentication = authentication
         self._sessions = sessions
         self._error_page = error_page
-        self._hosts = AllowedHosts((*settings.names, *settings.hosts))
+        outer = (name_of(settings.url.partition("://")[2]),) if settings.url else ()
+        self._hosts = AllowedHosts((*settings.names, *settings.hosts, *outer))
         self._of_peer = Running(REQUESTS_OF_PEER_MAX)
         self._of_user = Running(REQUESTS_OF_USER_MAX)
-        self.server = HttpServer(self.handle)
+        self.server = HttpServer(self.handle, settings.url)
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
         """Answer a request, whatever happens."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.own_counts import REASONS, STRATEGIES
+from headrace.console.api.own.pipelines import queries_at
 from headrace.console.http.answers import Text
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
@@ -19,6 +21,7 @@ from headrace.console.metrics.exposition import (
     one,
     several,
 )
+from headrace.console.metrics.store import of_store
 from headrace.console.state.machine import Machine
 
 if TYPE_CHECKING:
@@ -83,8 +86,6 @@ BY_PROTOCOL = {
     "acknowledged_total": (("ack",), "Messages acknowledged"),
 }
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-REASONS = ("maxlen", "expired", "rejected", "delivery_limit")
-STRATEGIES = ("disabled", "at_most_once", "at_least_once")
 # The ends of the buckets of sizes as RabbitMQ writes them, and the column of each.
 SIZES = {
     "100.0": "size_100",
@@ -97,6 +98,7 @@ SIZES = {
     "1e+08": "size_100000000",
     "+Inf": "size_inf",
 }
+FAILED = frozenset(("failed", "killed"))  # States of queries.
 ALARMS = {
     "memory_used_watermark": "memory",
     "free_disk_space_watermark": "disk",
@@ -124,7 +126,7 @@ async def text(call: HttpCall, endpoint: str, *, apart: bool = False) -> str:
     told += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
     if not apart:
         told += attempts(state.logins.table)
-    told += [oldest(state.queues.table), await readers(call)]
+    told += [oldest(state.queues.table), await readers(call), await queries(call)]
     return "".join(told)
 
 
@@ -191,8 +193,7 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     ]
     for column, (name, about) in CHURN.items():
         told.append(one(prefix + name, COUNTER, about, totals.number(first, column)))
-    groups = int(status["journal_groups"])
-    told.append(one("headrace_journal_syncs_total", COUNTER, "Groups synced to the disk", groups))
+    told += of_store(status)
     draining = int(status["draining"])
     told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
     return "".join(told)
@@ -298,6 +299,27 @@ async def readers(call: HttpCall) -> str:
                 "Messages that a lease holds",
                 [(labels(row, "queue"), row["leased"]) for row in leases],
             ),
+        )
+    )
+
+
+async def queries(call: HttpCall) -> str:
+    """Return the lag, the rates and the failures of Spark's queries, of the setting's files."""
+    found = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    rows = [
+        ({"pipeline": row["pipeline"], "query": row["name"], "id": row["id"]}, row) for row in found
+    ]
+
+    def told(name: str, about: str, field: str) -> str:
+        known = [(labels, row[field]) for labels, row in rows if row[field] is not None]
+        return several(f"headrace_query_{name}", GAUGE, about, known)
+
+    failed = [(labels, int(row["state"] in FAILED)) for labels, row in rows]
+    return "".join(
+        (
+            told("lag_rows", "Rows that the query has not read", "lag"),
+            told("rows_per_second", "Rows that it reads a second", "rows_per_s"),
+            several("headrace_query_failed", GAUGE, "1: it failed, or was killed", failed),
         )
     )
 

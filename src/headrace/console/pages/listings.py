@@ -30,6 +30,13 @@ if TYPE_CHECKING:
 ROWS = 50  # Of a page, unless the address says otherwise.
 DIGITS = 12  # Of a row's identity.
 CSV, JSON = "csv", "json"
+NOTHING: tuple[object, ...] = (None, "", {}, [])
+QUIET: Mapping[str, tuple[object, ...]] = {  # By the kind of a column; a count of 0 says much.
+    **dict.fromkeys(("number", "bytes", "duration"), (None,)),
+    **dict.fromkeys(("rate", "flag"), (None, 0)),
+}
+NAME = ("name",)
+ADDRESS = "address"  # The kind of a column of links, each with the column's title.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # What a spreadsheet would compute.
 QUERY = (
     Parameter("name", "Only rows whose name has this text."),
@@ -51,11 +58,17 @@ class Column:
     path: str  # Of the value in a row; dots lead into objects.
     kind: str = "text"  # A key of rendering.CELLS.
     sorts: bool = True
+    leads: Callable[[JsonObject], str] | None = None  # To the page of what it names; "" for none.
 
     @property
     def is_numeric(self) -> bool:
         """True where the values are set to the right."""
         return self.kind in NUMERIC
+
+    def looks(self, value: object) -> str:
+        """Return the classes of a cell: phones do not show what says nothing."""
+        says_nothing = value in QUIET.get(self.kind, NOTHING)
+        return " ".join(["number"] * self.is_numeric + ["nil"] * says_nothing)
 
     def value(self, row: Mapping[str, object]) -> object:
         """Return the value of a row; None where it has none."""
@@ -88,8 +101,7 @@ class Row:
     """A row as the template has it."""
 
     id: str
-    cells: list[tuple[Column, object]]
-    link: str  # Of the first cell; "" for none.
+    cells: list[tuple[Column, object, str]]  # With where the value leads; "" for nowhere.
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +117,8 @@ class ListPage:
     tag: str = MANAGEMENT
     about: str = ""
     command: str = ""  # The command line that shows the same.
-    searches: bool = True  # By name,
-    in_vhosts: bool = True  # and by virtual host.
+    searched: tuple[str, ...] = NAME  # Fields that a search for a name looks at.
+    in_vhosts: bool = True  # Rows can be limited to a virtual host.
     is_live: bool = True  # False for what the look itself would change, such as the audit log.
     empty: str = "There are none."
 
@@ -120,9 +132,17 @@ class ListPage:
             call.path = {**call.path, "vhost": call.query["vhost"]}
         listed = await self.rows(call)
         assert isinstance(listed, Listed | Described)
+        if isinstance(listed, Listed) and self.searched != NAME:
+            rows = [{**row, "name": joined(row, self.searched)} for row in listed.rows]
+            listed = Listed(rows, listed.order)
         if form := call.query.get("format"):
             return exported(self, listed, call.query, form)
         return table_page(call, self, listed)
+
+
+def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
+    """Return the texts of fields, which a search looks at together."""
+    return " ".join(str(row.get(name) or "") for name in fields)
 
 
 def table_page(call: HttpCall, listing: ListPage, listed: Listed | Described[Item]) -> Text:
@@ -159,19 +179,28 @@ def row_of(
     leads = "" if link is None else link(row)
     known = leads or json.dumps([column.value(row) for column in columns[:4]], sort_keys=True)
     mark = hashlib.sha256(known.encode(errors="backslashreplace")).hexdigest()[:DIGITS]
-    return Row(f"row-{mark}", [(column, column.value(row)) for column in columns], leads)
+    cells = [
+        (column, column.value(row), "" if column.leads is None else column.leads(row))
+        for column in columns
+    ]
+    if leads and columns[0].leads is None:
+        cells[0] = (*cells[0][:2], leads)
+    return Row(f"row-{mark}", cells)
 
 
-def head_of(call: HttpCall, column: Column) -> tuple[str, str]:
-    """Return where the head of a column leads, and the order it has now, for aria-sort."""
+def head_of(call: HttpCall, column: Column, of: str = "") -> tuple[str, str]:
+    """Return where the head of a column leads, and the order it has now, for aria-sort.
+
+    ``of`` ends the names of the parameters, where a page has several tables.
+    """
     if not column.sorts:
         return "", "none"
-    is_it = call.query.get("sort") == column.path
-    backwards = is_true(call.query.get("sort_reverse"))
+    is_it = call.query.get(f"sort{of}") == column.path
+    backwards = is_true(call.query.get(f"sort_reverse{of}"))
     order = "none" if not is_it else "descending" if backwards else "ascending"
     turned = not backwards if is_it else column.is_numeric
-    leads = address(call, sort=column.path, sort_reverse="true" if turned else "", page="")
-    return leads, order
+    order_by = {f"sort{of}": column.path, f"sort_reverse{of}": "true" if turned else ""}
+    return address(call, **order_by, page=""), order
 
 
 def address(call: HttpCall, **changed: str) -> str:
@@ -189,20 +218,29 @@ def exported(
     Raises:
         HttpError: the format is none of ours.
     """
-    if form not in (CSV, JSON):
-        raise HttpError(400, f"the format is {CSV} or {JSON}")
     wanted = {name: value for name, value in query.items() if name not in ("page", "columns")}
     rows = paged(listed, wanted)
     assert isinstance(rows, list)
     name = listing.path.strip("/").replace("/", "-") or "overview"
+    return file_of(name, listing.columns, rows, form)
+
+
+def file_of(name: str, columns: tuple[Column, ...], rows: list[JsonObject], form: str) -> Text:
+    """Return rows as a file.
+
+    Raises:
+        HttpError: the format is none of ours.
+    """
+    if form not in (CSV, JSON):
+        raise HttpError(400, f"the format is {CSV} or {JSON}")
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form == JSON:
         return Text(json.dumps(rows, indent=1).encode(), "application/json", headers=headers)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([column.title for column in listing.columns])
+    writer.writerow([column.title for column in columns])
     for row in rows:
-        writer.writerow([field_of(column.value(row)) for column in listing.columns])
+        writer.writerow([field_of(column.value(row)) for column in columns])
     body = text.getvalue().encode(errors="backslashreplace")
     return Text(body, "text/csv; charset=utf-8", headers=headers)
 

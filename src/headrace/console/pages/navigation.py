@@ -29,6 +29,7 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Groups", "/groups"),
             Entry("Leases", "/leases"),
             Entry("Transactions", "/transactions"),
+            Entry("Staged batches", "/batches"),
             Entry("Errands", "/errands"),
         ),
     ),

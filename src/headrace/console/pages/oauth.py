@@ -20,7 +20,7 @@ from headrace.console.sessions.authorization import (
     code_of,
     token_of,
 )
-from headrace.console.sessions.origin import local_path, set_cookie
+from headrace.console.sessions.origin import is_encrypted, local_path, outer_of, set_cookie
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -46,13 +46,12 @@ def client_of(call: HttpCall) -> OAuthClient:
 
 def name_of(request: BaseRequest) -> str:
     """Return the name of the cookie that keeps an attempt."""
-    return SECURE_COOKIE if request.secure else COOKIE
+    return SECURE_COOKIE if is_encrypted(request) else COOKIE
 
 
 def redirect_of(request: BaseRequest) -> str:
     """Return the address to which the authorization server sends the browser back."""
-    scheme = "https" if request.secure else "http"
-    return f"{scheme}://{request.headers.get('Host', '')}{RETURN}"
+    return f"{outer_of(request)}{RETURN}"
 
 
 async def start(call: HttpCall) -> object:
@@ -61,7 +60,7 @@ async def start(call: HttpCall) -> object:
     marks = call.sessions.authorizations
     mark = marks.begin(local_path(call.query.get("next", "/")))
     # Lax: the browser comes back from another site, and sends no cookie that is Strict.
-    secure = "; Secure" if request.secure else ""
+    secure = "; Secure" if is_encrypted(request) else ""
     ends = f"; Max-Age={ATTEMPT_S:.0f}; Path=/; HttpOnly; SameSite=Lax{secure}"
     headers = {
         "Location": address_of(client, marks, mark, redirect_of(request)),

@@ -31,6 +31,12 @@ CELLS: dict[str, Callable[[object], object]] = {
     "duration": texts.duration,
     "flag": texts.yes,
     "json": texts.compact_shown,
+    "address": texts.shown,
+    "bound": texts.bound,
+    "exchange": texts.exchange,
+    "span": texts.span,
+    "state": texts.state,
+    "share": texts.share,
 }
 NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds set to the right.
 
@@ -42,7 +48,12 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters.update(
-    shown=texts.shown, plain=texts.plain, segment=texts.segment, lines=texts.lines, **CELLS
+    shown=texts.shown,
+    plain=texts.plain,
+    segment=texts.segment,
+    lines=texts.lines,
+    type_of=texts.type_of,
+    **CELLS,
 )
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
 

@@ -15,12 +15,14 @@ from headrace.console.pages.objects import (
     queues,
     records,
     rules,
+    streams,
     topology,
 )
 from headrace.console.pages.pipelines import pages as pipelines
 
 LISTS = (
     *queues.LISTS,
+    *streams.LISTS,
     *exchanges.LISTS,
     *clients.LISTS,
     *rules.LISTS,
@@ -29,7 +31,7 @@ LISTS = (
     *errands.LISTS,
     *pipelines.LISTS,
 )
-PAGES = (*queues.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
+PAGES = (*queues.PAGES, *streams.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
 ACTIONS = (
     *queues.ACTIONS,
     *exchanges.ACTIONS,

@@ -16,6 +16,20 @@ BREAKS = frozenset("\n\t")
 KIB = 1024
 MS = 1000
 NONE = "\N{EN DASH}"
+DEFAULT_EXCHANGE = "(default)"
+TYPES: dict[type, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    type(None): "null",
+}
+STATES = {  # Of queries, pipelines, connections and transactions; others are as usual.
+    **dict.fromkeys(("running", "idle"), "good"),
+    **dict.fromkeys(("failed", "killed"), "bad"),
+    **dict.fromkeys(("blocked", "blocking", "flow", "prepared", "stopped"), "odd"),
+}
 
 
 def plain(text: str) -> str:
@@ -86,14 +100,30 @@ def size(value: object) -> str:
     return f"{amount:.0f} {UNITS[unit]}" if unit == 0 else f"{amount:.1f} {UNITS[unit]}"
 
 
-def moment(value: object) -> str:
-    """Return a time of Unix, in milliseconds."""
-    if not isinstance(value, int | float) or not value:
-        return NONE
+def moment(value: object) -> Markup | str:
+    """Return a time of Unix in milliseconds, or of ISO 8601; a script shows it as local time."""
     try:
-        return datetime.fromtimestamp(value / MS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if isinstance(value, str) and value:
+            found = datetime.fromisoformat(value)
+        elif isinstance(value, int | float) and value:
+            found = datetime.fromtimestamp(value / MS, UTC)
+        else:
+            return NONE
+        exact = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (OverflowError, ValueError, OSError):
-        return str(value)
+        return shown(value)
+    text = exact.isoformat(timespec="seconds").replace("+00:00", "Z")
+    said = exact.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(text, said)
+
+
+def share(value: object) -> Markup | str:
+    """Return a part of one as a bar."""
+    if not isinstance(value, int | float):
+        return NONE
+    said = f"{value:.0%}"
+    bar = Markup('<meter min="0" max="1" value="{0:.3f}" aria-label="{1}">{1}</meter>')
+    return bar.format(value, said)
 
 
 def duration(value: object) -> str:
@@ -107,6 +137,28 @@ def duration(value: object) -> str:
     return f"{seconds} s"
 
 
+def bound(value: object) -> str:
+    """Return a limit in bytes; a negative one is none."""
+    return size(value) if isinstance(value, int) and value >= 0 else NONE
+
+
+def span(value: object) -> str:
+    """Return a limit of time in milliseconds; a negative one is none."""
+    return duration(value) if isinstance(value, int) and value >= 0 else NONE
+
+
+def exchange(value: object) -> Markup:
+    """Return the name of an exchange; the default one has none."""
+    return shown(value or DEFAULT_EXCHANGE)
+
+
+def state(value: object) -> Markup:
+    """Return a state, set apart where it is a good or a bad one."""
+    mark = STATES.get(str(value))
+    text = shown(value)
+    return text if mark is None else Markup('<span class="state {}">{}</span>').format(mark, text)
+
+
 def compact(value: object) -> str:
     """Return an object on one line; empty ones as nothing."""
     if isinstance(value, bool):
@@ -118,6 +170,11 @@ def compact(value: object) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
+
+
+def type_of(value: object) -> str:
+    """Return the type of a header, in the words of JSON's schemas."""
+    return TYPES.get(type(value), "object")
 
 
 def compact_shown(value: object) -> Markup:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from aiohttp.web_request import BaseRequest
+from aiohttp.web_request import BaseRequest
 
 COOKIE = "headrace"
 SECURE_COOKIE = "__Host-headrace"  # Browsers take one of this name by TLS only, for all paths.
@@ -18,15 +16,49 @@ ATTRIBUTES = "Path=/; HttpOnly; SameSite=Strict"
 NEXT_MAX = 2000  # Characters of an address that a login leads to.
 
 
+class OuterRequest(BaseRequest):
+    """A request that may have come by a proxy."""
+
+    outer = ""  # The console's scheme and host before the proxy; empty: those of the request.
+
+
+def outer_of(request: BaseRequest) -> str:
+    """Return the scheme and host under which the browser of a request has the console."""
+    scheme = "https" if request.secure else "http"
+    outer = request.outer if isinstance(request, OuterRequest) else ""
+    return outer or f"{scheme}://{request.headers.get('Host', '')}"
+
+
+def is_encrypted(request: BaseRequest) -> bool:
+    """Return True if the browser speaks TLS, with the console or a proxy before it."""
+    return outer_of(request).startswith("https:")
+
+
+def check_url(url: str) -> str:
+    """Return an outer address as browsers send it in Origin: scheme and host, nothing more.
+
+    Raises:
+        ValueError: it is no address of http or https, or has a path.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError(
+            f"console_url is {url!r}: give scheme and host, such as https://mq.example"
+        )
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"console_url is {url!r}: the console needs a host of its own, no path")
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
 def cookie_of(request: BaseRequest) -> str | None:
     """Return the identifier of the session that a request names."""
-    return request.cookies.get(SECURE_COOKIE if request.secure else COOKIE)
+    return request.cookies.get(SECURE_COOKIE if is_encrypted(request) else COOKIE)
 
 
 def set_cookie(request: BaseRequest, mark: str) -> dict[str, str]:
     """Return the header that gives a browser an identifier; an empty one takes it back."""
-    secure = "; Secure" if request.secure else ""
-    name = SECURE_COOKIE if request.secure else COOKIE
+    secure = "; Secure" if is_encrypted(request) else ""
+    name = SECURE_COOKIE if is_encrypted(request) else COOKIE
     ends = "" if mark else "; Max-Age=0"
     return {"Set-Cookie": f"{name}={mark}; {ATTRIBUTES}{secure}{ends}"}
 
@@ -39,8 +71,7 @@ def is_own(request: BaseRequest) -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
         return False
-    scheme = "https" if request.secure else "http"
-    return origin == f"{scheme}://{request.headers.get('Host', '')}"
+    return origin == outer_of(request)
 
 
 def local_path(wanted: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of the past: five seconds for an hour in memory, minutes and more in a file.
 
-The file has the broker's totals, its virtual hosts, and the queues that moved, with a point for
-each minute of two days, and for ten minutes of 30 days. Without the file the rest works.
+The file has the broker's totals, its virtual hosts, and the queues and users that moved, with a
+point for each minute of two days, and for ten minutes of 30 days. Without it the rest works.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.console.state.history_file import (
     Point,
     together,
 )
-from headrace.console.state.sampling import NODE, QUEUE, TOTALS, VHOST
+from headrace.console.state.sampling import NODE, QUEUE, TOTALS, USER, VHOST
 from headrace.console.state.table import LATE_MS, key_of
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT = (TOTALS, NODE, VHOST, QUEUE)  # The kinds of which there is a history.
-MOVED_MAX = 1000  # Queues of a minute: those that moved the most messages.
+KEPT = (TOTALS, NODE, VHOST, QUEUE, USER)  # The kinds of which there is a history.
+MOVED = (QUEUE, USER)  # Those of which only what moved has a point.
+MOVED_MAX = 1000  # Of a kind in a minute: those that moved the most messages.
 
 Column = list[float | None]  # None: not known.
 Found = TypeVar("Found")
@@ -156,7 +157,7 @@ class History:
         """Return the points of what moved; totals and virtual hosts have one in any case."""
         table = self._tables[kind]
         places = {number: place for place, number in enumerate(frame.ids)}
-        if kind != QUEUE:
+        if kind not in MOVED:
             places = {number: places.get(number, -1) for number in table.slots}
         found = []
         for number, place in places.items():
@@ -183,9 +184,9 @@ class History:
         """Return columns over a span, "1m", "1h", "1d" or "30d".
 
         ``kind`` is "totals" with the key ("totals",), "node" with ("node",), "vhost" with its
-        name, or "queue" with virtual host and name. The times are the ends of the steps in Unix
-        seconds, the oldest first; the last step is that of now. Counters are told as the change a
-        second, other columns as they were; None where they are not known.
+        name, "queue" with virtual host and name, or "user" with its name. The times are the ends of
+        the steps in Unix seconds, the oldest first; the last step is that of now. Counters are told
+        as the change a second, other columns as they were; None where they are not known.
         """
         wanted = SPANS[span]
         table = self._tables.get(kind)

@@ -32,12 +32,13 @@ CREATE TABLE IF NOT EXISTS points (
 CREATE INDEX IF NOT EXISTS points_by_age ON points (step_s, at_s);
 """
 COUNT_OF_QUEUES = """
-SELECT count(*) FROM points JOIN series ON id = series WHERE kind = 'queue' AND step_s = ?
+SELECT count(*) FROM points JOIN series ON id = series
+    WHERE kind IN ('queue', 'user') AND step_s = ?
 """
 DROP_OF_QUEUES = """
 DELETE FROM points WHERE (series, step_s, at_s) IN (
     SELECT series, step_s, at_s FROM points JOIN series ON id = series
-    WHERE kind = 'queue' AND step_s = ? ORDER BY at_s LIMIT ?
+    WHERE kind IN ('queue', 'user') AND step_s = ? ORDER BY at_s LIMIT ?
 )
 """
 POINTS = """

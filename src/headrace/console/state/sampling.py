@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, Made, Steps, at_once
-from headrace.console.state.table import Changes, Part, Table
+from headrace.console.state.sums import COUNTERS, OCTETS, Sums
+from headrace.console.state.table import Part, Table
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
@@ -26,13 +27,13 @@ SLICE_S = 0.002  # Of work on a sample, then requests are served.
 TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
 PROTOCOL, LOGINS = "protocol", "logins"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
+USER = "user"  # What the console adds up of connections.
 NODE = "node"  # What the system knows of the broker's process, which the console asks itself.
-OCTETS = ("bytes_received", "bytes_sent")  # Columns of connections, and so of virtual hosts.
 Tables = Mapping[str, Table]
 
 
 def tables() -> dict[str, Table]:
-    """Return a table for each kind of objects; together their frames take 453 MiB at most."""
+    """Return a table for each kind of objects; together their frames take 469 MiB at most."""
     return {
         TOTALS: Table(("name",), GLOBAL, 16 * MIB),
         PROTOCOL: Table(("name",), DETAILED, MIB),
@@ -41,8 +42,14 @@ def tables() -> dict[str, Table]:
         QUEUE: Table(("vhost", "name"), BASIC, 256 * MIB),
         EXCHANGE: Table(("vhost", "name"), BASIC, 32 * MIB),
         CONNECTION: Table(("number",), BASIC, 48 * MIB),
+        USER: Table(("name",), GLOBAL, 16 * MIB),
         CHANNEL: Table(("connection", "number", "name"), DETAILED, 32 * MIB),
     }
+
+
+def sums() -> tuple[Sums, Sums]:
+    """Return the empty sums of virtual hosts and users."""
+    return Sums("vhost", OCTETS), Sums("user", COUNTERS)
 
 
 class Slices:
@@ -74,7 +81,7 @@ class Sample:
         self._link = link
         self._epoch = 0
         self.run = ""  # Of the broker; another after its restart.
-        self._octets: dict[str, list[int]] = {}  # Received and sent, by virtual host.
+        self._octets, self._users = sums()
         self.now_ms = 0  # When it was taken, in Unix time.
         self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
 
@@ -96,17 +103,19 @@ class Sample:
         now_ms = time.time_ns() // 1_000_000
         into = self.tables
         if done["everything"]:
-            self._octets = {}
+            self._octets, self._users = sums()
             into = {**tables(), NODE: self.tables[NODE]}
         for kind in into.keys() - {NODE}:
             into[kind].begin()
         for kind, part in parts:
-            if kind in into and kind != NODE:
+            if kind in into and kind not in (NODE, USER):
                 changes = into[kind].take(part, now_ms)
                 if kind == CONNECTION:
-                    self._count_octets(into[kind], part, changes)
+                    self._octets.count(into[kind], part, changes)
+                    self._users.count(into[kind], part, changes)
                 await slices.step()
-        self._tell_octets(into[VHOST], now_ms)
+        self._octets.add_to(into[VHOST], now_ms)
+        self._users.make(into[USER], now_ms)
         found: dict[str, Frame] = {}
         for kind in into.keys() - {NODE}:
             frame = await slices.run(into[kind].complete(now_ms))
@@ -115,26 +124,6 @@ class Sample:
         self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
         self.now_ms = now_ms
         return found
-
-    def _count_octets(self, connections: Table, part: Part, changes: Changes) -> None:
-        """Add up what connections received and sent; what ended ones had stays."""
-        for place, number in enumerate(part.ids):
-            vhost = connections.text("vhost", connections.slots[number])
-            octets = self._octets.setdefault(vhost, [0] * len(OCTETS))
-            for at, column in enumerate(OCTETS):
-                octets[at] += changes[column][place] if column in changes else 0
-
-    def _tell_octets(self, vhosts: Table, now_ms: int) -> None:
-        """Have the virtual hosts tell them."""
-        known = [(vhosts.find(name), octets) for name, octets in self._octets.items()]
-        found = [(vhosts.ids[slot], octets) for slot, octets in known if slot is not None]
-        if found:
-            ids = array("q", [number for number, _ in found])
-            columns = {
-                column: array("q", [octets[at] for _, octets in found])
-                for at, column in enumerate(OCTETS)
-            }
-            vhosts.take(Part(ids, columns, (), (), ()), now_ms, more=True)
 
     def take_node(self, machine: Machine) -> dict[str, Frame]:
         """Take the numbers of the broker's process as a sample of the node."""

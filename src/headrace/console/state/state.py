@@ -112,11 +112,13 @@ class State:
         self.queues = Kind(self, sampling.QUEUE)
         self.exchanges = Kind(self, sampling.EXCHANGE)
         self.connections = Kind(self, sampling.CONNECTION)
+        self.users = Kind(self, sampling.USER)
         self.channels = Kind(self, sampling.CHANNEL)
         self._reading = asyncio.Lock()
         self._begun = self._complete = 0  # Samples, by number,
         self._needed = 1  # of which requests need this one: something was changed before.
         self._read_s = 0.0  # When the last one was complete, by the monotonic clock.
+        self.console_listens: list[tuple[str, str]] = []  # Protocol and address, of the console.
         self._policies = Short(link, "list policies", SAMPLE_S)
         self._named = Short(link, "list global parameters", STATUS_S)
         self._status: JsonObject = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict, cast
@@ -17,7 +16,7 @@ from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
-from headrace.server.net.tls_transport import TlsTransport
+from headrace.server.relay.link import RelayedTransport
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
@@ -410,6 +409,8 @@ class Octets(TypedDict):
 
 def octets_of(transport: Transport) -> Octets:
     """Return the kernel's byte counts of a connection."""
+    if isinstance(transport, RelayedTransport):
+        return {"bytes_sent": transport.octets_out, "bytes_received": transport.octets_in}
     sent = received = 0
     with contextlib.suppress(OSError, struct.error, AttributeError):
         size = TCP_OCTETS_AT + TCP_OCTETS.size
@@ -420,10 +421,8 @@ def octets_of(transport: Transport) -> Octets:
 
 def tls_of(transport: Transport) -> str:
     """Return the version of TLS that a connection uses; empty without TLS."""
-    if not isinstance(transport, TlsTransport) or transport.stream is None:
-        return ""
-    found = transport.stream.get_extra_info("ssl_object")
-    return str(found.version()) if isinstance(found, ssl.SSLObject | ssl.SSLSocket) else ""
+    found = None if transport.stream is None else transport.stream.get_extra_info("ssl_object")
+    return "" if found is None else str(found.version())
 
 
 def text_of(value: object) -> str:

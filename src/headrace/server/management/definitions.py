@@ -13,7 +13,7 @@ from headrace.server.config.process import keep_what_lives
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
 from headrace.server.definitions.export import export
-from headrace.server.definitions.outcomes import DIFFERENT, MADE, NO_EQUIVALENT
+from headrace.server.definitions.outcomes import MADE, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 
@@ -65,7 +65,8 @@ async def import_definitions(call: Call) -> Answered:
     """
     began = time.monotonic()
     vhost = None if call.request.get("vhost") is None else call.vhost().name
-    dry_run, strict = call.flag("dry_run"), call.flag("strict")
+    dry_run = call.flag("dry_run")
+    outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
     plan, report = Plan(running(call), vhost), Report()
     try:
@@ -85,7 +86,8 @@ async def import_definitions(call: Call) -> Answered:
                 report.add(finding)
     except DocumentError as error:
         call.refuse("bad-request", f"{error}; nothing was changed")
-    refuse_if_strict(call, report, strict)
+    if refusal := report.refusal(outcomes):
+        call.refuse("precondition", refusal)
     if not dry_run:
         call.log(f"imports definitions: {report.total(MADE)} to be made")
         if plan.changes:
@@ -109,14 +111,6 @@ async def import_definitions(call: Call) -> Answered:
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - began, 3),
     }
-
-
-def refuse_if_strict(call: Call, report: Report, strict: bool) -> None:
-    """With ``strict``, refuse elements that cannot be imported unchanged."""
-    if strict and (report.total(DIFFERENT) or report.total(NO_EQUIVALENT)):
-        finding = next(line for line in report.lines if line.outcome in (DIFFERENT, NO_EQUIVALENT))
-        text = f"{finding.path}: {finding.outcome}: {finding.text}; nothing was changed"
-        call.refuse("precondition", text)
 
 
 def planned(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Finding]:

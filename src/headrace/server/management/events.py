@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from headrace.server.management.call import Answered, Call, Operation
 
 BACKLOG_MAX = 10_000
-STREAMS_MAX = 4  # At a time: a broker has room for few listeners.
+STREAMS_MAX = 8  # At a time: a broker has room for few listeners.
+KINDS_MAX = 32  # That a client names.
+KIND_CHARACTERS_MAX = 255
 BUSY_S = 10.0  # A busy line is sent after so long without an event.
 ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")  # Administrators' events.
 CLIENTS = ("connection.", "channel.", "consumer.")
@@ -32,19 +34,26 @@ class EventBacklog:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._kinds = kinds_of(call)
+        self._vhost = call.vhost().name if call.request.get("vhost") is not None else None
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._some = asyncio.Event()
 
     def hear(self, event: Event) -> None:
-        """Take an event that the user may see."""
-        if not sees(self._call, event):
+        """Take an event that is asked for, and that the user may see."""
+        if not self._is_wanted(event) or not sees(self._call, event):
             return
         if len(self._waiting) >= BACKLOG_MAX:
             self._lost += 1
         else:
             self._waiting.append(event)
         self._some.set()
+
+    def _is_wanted(self, event: Event) -> bool:
+        if self._vhost is not None and event.facts.get("vhost") != self._vhost:
+            return False
+        return not self._kinds or f"{event.kind}.".startswith(self._kinds)
 
     def wake(self) -> None:
         """End :meth:`wait`."""
@@ -69,8 +78,23 @@ class EventBacklog:
             await self._call.tell({"lost": lost})
 
 
+def kinds_of(call: Call) -> tuple[str, ...]:
+    """Return the beginnings of the kinds in ``kinds``; none for all.
+
+    "queue" stands for "queue.created" and "queue.deleted".
+    """
+    kinds = call.request.get("kinds")
+    if kinds is None:
+        return ()
+    if not isinstance(kinds, list) or not 0 < len(kinds) <= KINDS_MAX:
+        call.refuse("bad-request", f"'kinds' is a list of 1 to {KINDS_MAX} kinds")
+    if not all(isinstance(kind, str) and 0 < len(kind) <= KIND_CHARACTERS_MAX for kind in kinds):
+        call.refuse("bad-request", f"a kind has 1 to {KIND_CHARACTERS_MAX} characters")
+    return tuple(f"{kind}." for kind in kinds)
+
+
 async def stream_events(call: Call) -> Answered:
-    """Send each event as an item, from now on."""
+    """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
         call.refuse("limit", f"{STREAMS_MAX} clients are told of events already")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.model.events import Events
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.cluster.node import ClusterNode
     from headrace.server.config.logs import Logs
     from headrace.server.config.settings import Settings
     from headrace.server.data.storage import Storage
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.server.net.transport import Reactor, Transport
     from headrace.server.observe.alarms import Alarms
     from headrace.server.observe.audit_log import AuditLog
+    from headrace.server.observe.loop_delay import LoopDelay
     from headrace.server.reload import Reloaded
 
 
@@ -53,6 +55,8 @@ class ManagedBroker:
     logs: Logs | None  # None: the broker has no process of its own.
     trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
     reload: Callable[[], Reloaded | None]  # None: the settings have no source to read again.
+    loop_delay: LoopDelay
+    node: ClusterNode | None = None  # In a cluster.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.
     backing_up: bool = False
     sampler: Sampler | None = None  # Made when the first client asks for samples.

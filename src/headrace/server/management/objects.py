@@ -19,19 +19,23 @@ from headrace.server.config.identity import node_name
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.export import hash_fields
 from headrace.server.management.clients import consumers_of, describe_consumer
+from headrace.store.stream.log import DiskStreamLog
 
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.lease.lease import Lease
     from headrace.model.operations.jobs import Running
+    from headrace.model.queue.destination import Consumer
     from headrace.model.stream.consumer_groups import ConsumerGroup
+    from headrace.model.stream.log import StreamLog
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
+SEGMENTS_SHOWN_MAX = 1000  # Of a stream, likewise.
 Thing = TypeVar("Thing")
 Row = Mapping[str, object]
 
@@ -150,7 +154,7 @@ def show_queue(call: Call) -> Answered:
         "effective_arguments": as_json(vhost.effective(queue)),
         "used_at": moment(queue.used_ms),
         "consumer_list": [
-            describe_consumer(call, vhost.name, queue, consumer)
+            {**describe_consumer(call, vhost.name, queue, consumer), **place_of(queue, consumer)}
             for consumer in consumers_of(queue)
             if not isinstance(consumer, Service)
         ][:BINDINGS_SHOWN_MAX],
@@ -158,7 +162,9 @@ def show_queue(call: Call) -> Answered:
             :BINDINGS_SHOWN_MAX
         ],
     }
-    return {**answer, **stream_facts(queue)} if isinstance(queue, Stream) else answer
+    if not isinstance(queue, Stream):
+        return answer
+    return {**answer, **stream_facts(queue), **segments_of(queue.log)}
 
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
@@ -185,6 +191,32 @@ def stream_facts(stream: Stream) -> Row:
         "bytes": log.octets,
         "max_bytes": log.max_length_bytes,
         "max_age_ms": log.max_age_ms,
+    }
+
+
+def place_of(queue: Queue, consumer: Consumer) -> Row:
+    """Return the offset that a reader of a stream reads next, and how many records are after it."""
+    if not isinstance(queue, Stream):
+        return {}
+    position = queue.position_of(consumer)
+    lag = None if position is None else max(0, queue.log.committed_offset - position)
+    return {"position": position, "lag": lag}
+
+
+def segments_of(log: StreamLog) -> Row:
+    """Return the segments of a stream, the latest ones; in memory there are none."""
+    segments = log.segments if isinstance(log, DiskStreamLog) else []
+    return {
+        "segment_count": len(segments),
+        "segments": [
+            {
+                "number": segment.number,
+                "first_offset": segment.first_offset,
+                "begun": moment(segment.begun_ms),
+                "bytes": segment.written,
+            }
+            for segment in segments[-SEGMENTS_SHOWN_MAX:]
+        ],
     }
 
 
@@ -228,13 +260,17 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
 
 
 def list_bindings(call: Call) -> Steps:
-    """List the bindings, without those of the default exchange."""
+    """List the bindings, without those of the default exchange; of one source or destination."""
+    source, destination = call.text("source", ""), call.text("destination", "")
     count = 0
     for vhost in call.vhosts():
         for exchange in list(vhost.exchanges.values()):
-            for binding in list(exchange.bindings):
-                count += 1
-                yield describe_binding(vhost, binding)
+            for binding in list(exchange.bindings) if source in ("", exchange.name) else ():
+                if destination in ("", binding.destination.name):
+                    count += 1
+                    yield describe_binding(vhost, binding)
+                else:
+                    yield None
             yield None
     return {"items": count}
 
@@ -313,6 +349,7 @@ def list_vhosts(call: Call) -> Steps:
             yield None
         yield {
             "name": vhost.name,
+            "frozen": vhost.frozen,
             "queues": counted,
             "ready": ready,
             "unacked": unacked,

@@ -5,6 +5,7 @@ from headrace.server.management import (
     alarms,
     backups,
     clients,
+    cluster,
     definitions,
     events,
     objects,
@@ -14,7 +15,14 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
-from headrace.server.management.reads import certificates, logs, routes, settings
+from headrace.server.management.reads import (
+    audit_search,
+    certificates,
+    exactly_once,
+    logs,
+    routes,
+    settings,
+)
 from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import (
     accounts,
@@ -28,13 +36,16 @@ from headrace.server.management.writes import (
 OPERATIONS: dict[str, Operation] = {
     **accounts.OPERATIONS,
     **alarms.OPERATIONS,
+    **audit_search.OPERATIONS,
     **backups.OPERATIONS,
     **certificates.OPERATIONS,
     **clients.OPERATIONS,
+    **cluster.OPERATIONS,
     **decisions.OPERATIONS,
     **definitions.OPERATIONS,
     **errands.OPERATIONS,
     **events.OPERATIONS,
+    **exactly_once.OPERATIONS,
     **logins.OPERATIONS,
     **logs.OPERATIONS,
     **messages.OPERATIONS,

@@ -10,10 +10,10 @@ from headrace import __version__
 from headrace.server.config.errors import StartError
 from headrace.server.config.logs import KEPT_MAX, LogError
 from headrace.server.config.settings import SettingError
+from headrace.server.data.journal_sums import sizes
 from headrace.server.management.objects import moment
 from headrace.server.net.drain import CLOSE_S
 from headrace.server.net.tls import TlsError
-from headrace.store.journal.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REASON = "the broker goes out of service for maintenance"
 GRACE_S_MAX = 3600
+GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
 NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
@@ -46,6 +47,7 @@ def status(call: Call) -> Steps:
         "since": moment(broker.started_ms),
         "identity": broker.storage.identity,
         "listens": dict(broker.addresses),
+        "mechanisms": broker.context.mechanisms.decode().split(),
         "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
         "draining": broker.drain.active,
         "connections": len(broker.drain.left()),
@@ -53,7 +55,10 @@ def status(call: Call) -> Steps:
         "vhosts": len(broker.vhosts),
         "memory_used": counters.memory_used,
         "memory_max": counters.memory_max,
-        "journal_groups": groups_written(broker),
+        **journals_of(broker),
+        "loop_delays": broker.loop_delay.by_bound(),
+        "loop_delay_sum_s": round(broker.loop_delay.sum_s, 6),
+        "loop_delay_longest_s": round(broker.loop_delay.longest_s, 6),
         "disk_free_min": broker.settings.disk_free_min,
         "published": counters.published,
         "delivered": delivered,
@@ -61,10 +66,18 @@ def status(call: Call) -> Steps:
     }
 
 
-def groups_written(broker: ManagedBroker) -> int:
-    """Return how many groups of records were written to the journals, each with one sync."""
-    journals = [one for one in broker.storage.stores.values() if isinstance(one, Journal)]
-    return sum(one.group_number for one in journals)
+def journals_of(broker: ManagedBroker) -> Answered:
+    """Return what the journals have written, and how large they are; each group has one sync."""
+    stores = list(broker.storage.stores.values())
+    counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
+    return {
+        "journal_groups": counts.groups,
+        "journal_copied_bytes": counts.copied_bytes,
+        "journal_bytes": size.bytes,
+        "journal_segments": size.segments,
+        "paged_out": counts.paged_out,
+        "paged_in": counts.paged_in,
+    }
 
 
 # --- Health ------------------------------------------------------------------------------------
@@ -99,20 +112,45 @@ def ready_ok(broker: ManagedBroker) -> str:
     return "draining" if broker.drain.active else "" if broker.started_ms else "starting"
 
 
+def cluster_ok(broker: ManagedBroker) -> str:
+    """Return what keeps virtual hosts of the cluster from being served; empty for nothing."""
+    node = broker.node
+    if node is None:
+        return ""
+    troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
+    troubles += node.warnings.active.values()
+    troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
+    return "; ".join(troubles)
+
+
 CHECKS = {
     "ready": ready_ok,
     "listeners": listeners_ok,
     "alarms": alarms_ok,
     "store": store_ok,
+    "cluster": cluster_ok,
 }
 
 
+def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
+    """Return who else serves a virtual host; empty if it is this broker."""
+    if broker.context.serves(vhost):
+        return ""
+    owner = broker.node.serving(vhost) if broker.node is not None else None
+    return f"'{vhost}' is served by {f'broker {owner.name!r}' if owner else 'no broker'}"
+
+
 def health(call: Call) -> Answered:
-    """Run ``checks``, or all; return the problem each finds, empty for none."""
+    """Run ``checks``, or all; return the problem each finds, empty for none.
+
+    With ``vhost`` it is also checked whether this broker serves that virtual host.
+    """
     wanted = call.request.get("checks", list(CHECKS))
     if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
         call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
     found = {name: CHECKS[name](call.broker) for name in wanted}
+    if "vhost" in call.request:
+        found["vhost"] = vhost_ok(call.broker, call.text("vhost"))
     return {"healthy": not any(found.values()), "checks": found}
 
 
@@ -127,6 +165,8 @@ async def drain(call: Call) -> Answered:
     if not reason.isprintable():
         call.refuse("bad-request", "'reason' has characters that cannot be printed")
     call.log("drains the broker")
+    if broker.node is not None:
+        await broker.node.give_all(GIVE_S)
     draining = broker.drain
     draining.begin()
     before = len(draining.left())
@@ -149,6 +189,8 @@ def resume(call: Call) -> Answered:
         call.refuse("precondition", "the broker is not drained")
     call.log("resumes the broker")
     call.broker.drain.end()
+    if call.broker.node is not None:
+        call.broker.node.resume()
     return {"listens": dict(call.broker.addresses)}
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common import own_counts
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.samples import (
     DEPTHS,
@@ -42,6 +43,7 @@ FIELDS: Mapping[str, object] = {
     **dict.fromkeys(("policy", "operator_policy")),
 }
 RATE = "_details.rate"
+STREAM = "stream"
 WHOLE = 1000  # Per mille.
 
 
@@ -56,6 +58,7 @@ class QueueRows:
         self._numbers = Counted(table, NUMBERS)
         self._depths = Counted(table, DEPTHS, window(query, LENGTHS))
         self._stats = Counted(table, self._counters, window(query, MESSAGE_RATES))
+        self._own = own_counts.OwnCounts(table)
         self._is_short = query.get("disable_stats") == "true"
         node = node_name()
         self._same: JsonObject = {
@@ -93,7 +96,10 @@ class QueueRows:
         row["idle_since"] = idle_since(one)
         self._numbers.put(row, one)
         self._put_shares(row, slot)
+        if row["type"] == STREAM:
+            row["message_bytes_ram"] = 0  # They are on disk.
         row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
+        row[own_counts.KEY] = self._own.of(one)
         self._depths.put(row, one)
         if not self._is_short:
             self._depths.put_details(row, one)
@@ -116,6 +122,8 @@ class QueueRows:
         if column in FIELDS:
             values, none = self._column(column), FIELDS[column]
             return values.__getitem__ if none is not None else lambda slot: values[slot] or ""
+        if column == own_counts.AGE_PATH:
+            return own_counts.ages_of(table)
         if column == "idle_since":
             return table.moved_ms.__getitem__
         if first == "arguments":
@@ -138,6 +146,7 @@ SAME_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "consumer_utilisation": ("utilisation",),
     "head_message_timestamp": ("oldest_ms",),
     "message_bytes_persistent": ("ready_bytes", "unacked_bytes"),
+    **own_counts.PATHS,
 }
 
 

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def absent() -> Iterator[None]:
-    """Answer with RabbitMQ's 404 where the broker does not find an object."""
+def absent(*, says_what: bool = False) -> Iterator[None]:
+    """Answer with RabbitMQ's 404 where the broker does not find an object.
+
+    ``says_what``: the reason is the broker's, which names the object.
+    """
     try:
         yield
     except OperationRefused as error:
         if error.code == "not-found":
-            raise not_found() from None
+            raise (not_found(error.text) if says_what else not_found()) from None
         raise
 
 

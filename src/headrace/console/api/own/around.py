@@ -41,7 +41,7 @@ async def route(call: HttpCall) -> JsonObject:
         raise bad_request("the headers are no JSON object, such as {}")
     name = call.path[EXCHANGE]
     exchange = "" if name == DEFAULT else name
-    with absent():
+    with absent(says_what=True):
         return await call.ask(
             "route",
             vhost=call.path["vhost"],
@@ -69,7 +69,7 @@ async def around(call: HttpCall, kind: str, name: str) -> JsonObject:
         HttpError: there is no such object.
     """
     count = whole(call.query, "count", OBJECTS)
-    with absent():
+    with absent(says_what=True):
         return await call.ask(
             "show topology", vhost=call.path["vhost"], kind=kind, name=name, count=count
         )

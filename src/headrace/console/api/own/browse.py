@@ -20,6 +20,7 @@ READ = "read on the queue"
 COUNT, COUNT_MAX = 20, 500  # Messages of an answer.
 SHOWN, SHOWN_MAX = 4096, 1 << 20  # Bytes of each body.
 SELECTOR_MAX = 4096  # Characters.
+OCTETS = "application/octet-stream"
 DOWNLOAD = {
     "Content-Disposition": 'attachment; filename="message"',
     "Content-Security-Policy": "sandbox",
@@ -48,7 +49,7 @@ async def page_of_messages(call: HttpCall, query: dict[str, str]) -> JsonObject:
     selector = query.get("selector", "")
     if len(selector) > SELECTOR_MAX:
         raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
-    with absent():
+    with absent(says_what=True):
         rows = await call.rows(
             "peek",
             vhost=call.path["vhost"],
@@ -69,7 +70,7 @@ async def download(call: HttpCall) -> object:
     position = call.path["position"]
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
-    with absent():
+    with absent(says_what=True):
         rows = await call.rows(
             "peek",
             vhost=call.path["vhost"],
@@ -83,7 +84,7 @@ async def download(call: HttpCall) -> object:
     row = rows[0]
     if row.get("cut"):
         raise bad_request(f"the body has more than {SHOWN_MAX} bytes: {row['bytes']}")
-    return Text(body_of(row), "application/octet-stream", headers=DOWNLOAD)
+    return Text(body_of(row), OCTETS, headers=DOWNLOAD)
 
 
 def body_of(row: JsonObject) -> bytes:
@@ -132,6 +133,7 @@ ROUTES = (
         MANAGEMENT,
         READ,
         "The body of one message, as a file of 1 MiB at most.",
+        media=OCTETS,
         payloads=True,
     ),
 )

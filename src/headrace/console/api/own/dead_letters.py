@@ -51,7 +51,7 @@ async def groups_of(call: HttpCall) -> JsonObject:
     groups: dict[Key, Group] = {}
     hours: dict[str, int] = {}
     looked = others = 0
-    with absent():
+    with absent(says_what=True):
         async for row in call.items(
             "peek",
             vhost=call.path["vhost"],
@@ -90,10 +90,10 @@ async def groups_of(call: HttpCall) -> JsonObject:
 
 
 def time_of_death(headers: JsonObject) -> str:
-    """Return when a message died last; empty if it does not say."""
+    """Return when a message died last, in ISO 8601; empty if it does not say."""
     deaths = headers.get("x-death")
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
-        return str(deaths[0].get("time") or "")
+        return str(deaths[0].get("time") or "").replace(" ", "T", 1)
     return ""
 
 

@@ -51,7 +51,7 @@ async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
         "id": body.text("id") or secrets.token_hex(8),
         "wait": wait,
     }
-    with absent():
+    with absent(says_what=True):
         return await call.ask(f"{do} messages", **fields)
 
 
@@ -62,13 +62,13 @@ async def list_errands(call: HttpCall) -> object:
 
 async def show(call: HttpCall) -> object:
     """Return the progress of an errand, or its result."""
-    with absent():
+    with absent(says_what=True):
         return await call.ask("show errand", vhost=call.path["vhost"], id=call.path["id"])
 
 
 async def cancel(call: HttpCall) -> object:
     """Cancel an errand, unless it is decided."""
-    with absent():
+    with absent(says_what=True):
         await call.ask("cancel errand", vhost=call.path["vhost"], id=call.path["id"])
     return no_content()
 

@@ -60,7 +60,8 @@ def pipeline_at(home: Path) -> JsonObject | None:
     state = str(status.get("state", ""))
     if state in ACTIVE and not is_held(home / "lock"):
         state = "killed"
-    queries = [one for one in objects(status.get("queries")) if "name" in one]
+    told = [one for one in objects(status.get("queries")) if "name" in one]
+    queries = [query_of(home, one, state) for one in told[:QUERIES_MAX]]
     graph = object_in(home / "graph.json") or {}
     return {
         "name": str(status.get("pipeline") or home.name),
@@ -71,11 +72,19 @@ def pipeline_at(home: Path) -> JsonObject | None:
         "updated": str(status.get("updated", "")),
         "pid": status.get("pid"),
         "error": without_passwords(status.get("error")),
-        "queries": [query_of(home, one, state) for one in queries[:QUERIES_MAX]],
+        "queries": queries,
         "nodes": objects(graph.get("nodes")),
         "edges": objects(graph.get("edges")),
-        "rules": objects(graph.get("rules")),
+        "rules": [
+            {**rule, "rejected": most_rejected(queries, rule.get("name"))}
+            for rule in objects(graph.get("rules"))
+        ],
     }
+
+
+def most_rejected(queries: list[JsonObject], rule: object) -> int:
+    """Return the rows that a rule refused: each query that it is before counts the same rows."""
+    return max((one["rejected_by"].get(str(rule), 0) for one in queries), default=0)
 
 
 def query_of(home: Path, told: JsonObject, state: str) -> JsonObject:
@@ -89,11 +98,20 @@ def query_of(home: Path, told: JsonObject, state: str) -> JsonObject:
         "state": "killed" if state == "killed" and own in (*ACTIVE, "idle") else own,
         **{name: told.get(name) for name in FIGURES},
         "rows": told.get("rows"),
+        **rejected_in(told),
         "sinks": texts(told.get("sinks")),
         "checkpoint": str(checkpoint) if checkpoint.name == name and checkpoint.is_dir() else "",
         "owners": owners_in(checkpoint / "offsets"),
         "error": without_passwords(told.get("error")),
     }
+
+
+def rejected_in(told: JsonObject) -> JsonObject:
+    """Return the rows that rules refused, by rule and in all."""
+    found = told.get("rejected")
+    rules = found if isinstance(found, dict) else {}
+    rows = {str(name): rows for name, rows in rules.items() if isinstance(rows, int)}
+    return {"rejected_by": rows, "rejected": sum(rows.values())}
 
 
 def owners_in(folder: Path) -> list[str]:
@@ -103,7 +121,8 @@ def owners_in(folder: Path) -> list[str]:
         lines = (folder / str(number)).read_bytes()[:FILE_MAX].splitlines()[2:]
     except (OSError, ValueError):
         return []
-    offsets = [parsed(line) for line in lines]
+    # Version 2 of Spark's log has the name of the source before its offset.
+    offsets = [parsed(line[max(0, line.find(b"{")) :]) for line in lines]
     return [str(one["owner"]) for one in offsets if one is not None and one.get("owner")]
 
 
@@ -130,6 +149,7 @@ def listened(query: str, report: JsonObject) -> JsonObject:
         "lag": report.get("lag_records", 0 if "batch" in report else None),
         "updated": str(report.get("moment", "")),
         "owners": texts(report.get("owners")),
+        **rejected_in(report),
         "error": error,
     }
 

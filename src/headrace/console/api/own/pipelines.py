@@ -12,6 +12,8 @@ from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MONITORING, Route
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -28,6 +30,7 @@ async def list_pipelines(call: HttpCall) -> object:
                 "queries": len(one["queries"]),
                 "lag": total(one["queries"], "lag"),
                 "rows_per_s": total(one["queries"], "rows_per_s"),
+                "rejected": sum(rule["rejected"] for rule in one["rules"]),
             }
             for one in found
         ]
@@ -53,16 +56,21 @@ async def pipeline_of(call: HttpCall) -> JsonObject:
 
 async def list_queries(call: HttpCall) -> object:
     """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
-    places = call.settings.pipelines
+    found = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    return Listed(await with_groups(call, found))
+
+
+def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
+    """Return the queries of pipelines and those that listeners tell of, each once."""
     found: list[JsonObject] = []
-    for one in await asyncio.to_thread(pipelines_at, places):
+    for one in pipelines_at(places):
         of = {"pipeline": one["name"], "updated": one["updated"]}
         found += [{**query, **of} for query in one["queries"]]
     known = {query["id"] for query in found}
-    for query in await asyncio.to_thread(listened_at, places):
+    for query in listened_at(places):
         if query["id"] not in known:
             found.append({"pipeline": "", "checkpoint": "", **query})
-    return Listed(await with_groups(call, found))
+    return found
 
 
 async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:

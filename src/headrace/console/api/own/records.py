@@ -5,36 +5,33 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, rows_of
 from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.errors import bad_request
+from headrace.console.http.paging import is_true
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Parameter, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
 LINES = 1000  # Of a log.
 WORDS = ("first", "last", "next")  # Of positions.
-BROKER, AUDIT = "broker", "audit"
 NO_LOG = "precondition"  # The code of a log that has no file.
 TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
 AUDITED = ("time", "what", "allowed", "who", "from", "vhost", "reason")
-CHOSEN = (("user", "who"), ("vhost", "vhost"), ("what", "what"))  # Parameters, and their fields.
+CHOSEN = ("user", "vhost", "what", "since", "until")  # Parameters of the audit log.
 AUDIT_QUERY = (
     Parameter("user", "Only lines about this user."),
     Parameter("vhost", "Only lines about this virtual host."),
     Parameter("what", "Only lines about this, such as `queue.deleted`."),
     Parameter("since", "Only lines from this time on, in ISO 8601."),
     Parameter("until", "Only lines before this time, in ISO 8601."),
+    Parameter("before", "Only lines before this one: the `at` of the last line of an answer."),
 )
 
 
@@ -46,6 +43,16 @@ async def list_leases(call: HttpCall) -> object:
 async def list_groups(call: HttpCall) -> object:
     """Return the groups of stream readers with their lag."""
     return await named(call, "list groups", "group")
+
+
+async def list_batches(call: HttpCall) -> object:
+    """Return the sinks of staged batches, with what is staged and not decided."""
+    return await named(call, "list batches", "sink")
+
+
+async def list_deduplication(call: HttpCall) -> object:
+    """Return the queues and exchanges that drop duplicates, with the ids that they remember."""
+    return Listed(await rows_of(call, "list deduplication"), ("vhost", "kind", "name"))
 
 
 async def list_transactions(call: HttpCall) -> object:
@@ -91,7 +98,7 @@ async def delete_group(call: HttpCall) -> object:
 
 async def done(call: HttpCall, do: str, **fields: object) -> Answer:
     """Run an operation in the virtual host of the path; return its answer."""
-    with absent():
+    with absent(says_what=True):
         answer = await call.ask(do, None, vhost=call.path["vhost"], **fields)
     return Answer(200, answer)
 
@@ -102,72 +109,46 @@ async def list_settings(call: HttpCall) -> object:
 
 
 async def broker_log(call: HttpCall) -> object:
-    """Return the last lines of the broker's log, the newest first."""
-    return await lines_of(call, BROKER)
-
-
-async def audit_log(call: HttpCall) -> object:
-    """Return the last lines of the audit log, the newest first, that the query chooses.
-
-    Raises:
-        HttpError: a time of the query is none.
-    """
-    since, until = (time_of(call.query, name) for name in ("since", "until"))
-    wanted = {field: call.query[name] for name, field in CHOSEN if call.query.get(name)}
-    listed = await lines_of(call, AUDIT)
-    rows = [
-        row
-        for row in listed.rows
-        if all(row[field] == value for field, value in wanted.items())
-        and is_between(row["time"], since, until)
-    ]
-    return Listed(rows, listed.order)
-
-
-def time_of(query: Mapping[str, str], name: str) -> datetime | None:
-    """Return a time of a query, in UTC unless it says otherwise; None without it.
-
-    Raises:
-        HttpError: it is no time in ISO 8601.
-    """
-    text = query.get(name)
-    if not text:
-        return None
+    """Return the last lines of the broker's log, the newest first; none where it has no file."""
     try:
-        return utc(text)
-    except (ValueError, OverflowError):
-        raise bad_request(f"'{name}' is no time such as 2026-11-23T07:00:00Z") from None
-
-
-def is_between(text: object, since: datetime | None, until: datetime | None) -> bool:
-    """Return True if a line's time is at or after ``since`` and before ``until``."""
-    if since is None and until is None:
-        return True
-    try:
-        when = utc(str(text))
-    except (ValueError, OverflowError):
-        return False  # A torn line has no time.
-    return (since is None or since <= when) and (until is None or when < until)
-
-
-def utc(text: str) -> datetime:
-    """Return a time in ISO 8601, in UTC where it names no zone."""
-    when = datetime.fromisoformat(text)
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
-
-
-async def lines_of(call: HttpCall, which: str) -> Listed:
-    """Return the lines of a log, ``number`` 1 for the last; none where it has no file."""
-    try:
-        found = await call.rows("show log", of=which, count=LINES)
+        found = await call.rows("show log", of="broker", count=LINES)
     except OperationRefused as error:
         if error.code != NO_LOG:
             raise
         found = []
-    read = audit_line if which == AUDIT else log_line
     rows = [
-        {"number": number, "name": row["line"], **read(row["line"])}
+        {"number": number, "name": row["line"], **log_line(row["line"])}
         for number, row in enumerate(reversed(found), 1)
+    ]
+    return Listed(rows, ("number",))
+
+
+async def audit_log(call: HttpCall) -> object:
+    """Return lines of the audit log that the query chooses, the newest first.
+
+    Raises:
+        HttpError: a parameter is wrong, or the file of ``before`` was renamed.
+    """
+    chosen = {name: call.query.get(name) or None for name in CHOSEN}
+    if not is_true(call.query.get("use_regex")):
+        chosen["text"] = call.query.get("name") or None
+    found: list[JsonObject] = []
+    before: object = call.query.get("before") or None
+    begins = False
+    while len(found) < LINES and not begins:  # One request looks at a bounded part.
+        left = LINES - len(found)
+        try:
+            items, done = await call.answer("show audit log", count=left, before=before, **chosen)
+        except OperationRefused as error:
+            if error.code != NO_LOG:
+                raise
+            return Listed([], ("number",))
+        found += items
+        before = done["before"]
+        begins = before is None
+    rows = [
+        {"number": number, "name": row["line"], "at": row["at"], **audit_line(row["line"])}
+        for number, row in enumerate(found, 1)
     ]
     return Listed(rows, ("number",))
 
@@ -209,6 +190,10 @@ ROUTES = (
             ("groups", list_groups, "Groups of stream readers, with their lag."),
             ("groups/{vhost}", list_groups, "Likewise, in one virtual host."),
             ("transactions", list_transactions, "Branches of distributed transactions."),
+            ("batches", list_batches, "Sinks of staged batches, and what is staged."),
+            ("batches/{vhost}", list_batches, "Likewise, in one virtual host."),
+            ("deduplication", list_deduplication, "Queues and exchanges that drop duplicates."),
+            ("deduplication/{vhost}", list_deduplication, "Likewise, in one virtual host."),
             ("transactions/{vhost}", list_transactions, "Likewise, in one virtual host."),
         )
     ),
@@ -260,7 +245,7 @@ ROUTES = (
         audit_log,
         ADMINISTRATOR,
         "",
-        "The last 1,000 lines of the audit log; `name` is looked for in the whole line.",
+        "The newest 1,000 lines of the audit log that fit; `name` is looked for in the whole line.",
         AUDIT_QUERY,
         paged=True,
     ),

@@ -11,35 +11,8 @@ from headrace.console.http.routes import MANAGEMENT, Route
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
-INTEGER: JsonObject = {"type": "integer"}
-STRING: JsonObject = {"type": "string"}
-LIMIT: JsonObject = {"type": ["integer", "null"]}
-OBJECTS: JsonObject = {"type": "array", "items": {"type": "object"}}
-FACTS: JsonObject = {
-    "name": STRING,
-    "vhost": STRING,
-    "first_offset": INTEGER,
-    "next_offset": INTEGER,
-    "durable_offset": INTEGER,
-    "bytes": INTEGER,
-    "max_bytes": LIMIT,
-    "max_age_ms": LIMIT,
-    "consumers": INTEGER,
-    "arguments": {"type": "object"},
-}
-ROW: JsonObject = {
-    "type": "object",
-    "properties": {**FACTS, "groups": INTEGER},
-    "required": [*FACTS, "groups"],
-}
-DETAILS: JsonObject = {
-    "type": "object",
-    "properties": {**FACTS, "groups": OBJECTS, "consumer_list": OBJECTS},
-    "required": [*FACTS, "groups", "consumer_list"],
-}
 
 
 async def list_streams(call: HttpCall) -> object:
@@ -48,7 +21,7 @@ async def list_streams(call: HttpCall) -> object:
 
 
 async def show_stream(call: HttpCall) -> object:
-    """Return a stream, each group with its position and lag, and its consumers.
+    """Return a stream, each group and consumer with its position and lag, and its segments.
 
     Raises:
         HttpError: there is no such stream, or the user does not see it.
@@ -56,14 +29,14 @@ async def show_stream(call: HttpCall) -> object:
     vhost, name = call.path["vhost"], call.path["stream"]
     found = only(await rows_of(call, "list streams"), vhost=vhost, name=name)
     groups = await rows_of(call, "list groups")
-    with absent():
+    with absent(says_what=True):
         queue = await call.ask("show queue", vhost=vhost, name=name)
     return Answer(
         200,
         {
             **found,
             "groups": [one for one in groups if (one["vhost"], one["stream"]) == (vhost, name)],
-            "consumer_list": queue["consumer_list"],
+            **{name: queue[name] for name in ("consumer_list", "segment_count", "segments")},
         },
     )
 
@@ -77,7 +50,6 @@ ROUTES = (
             MANAGEMENT,
             ACCESS,
             summary,
-            answer={"type": "array", "items": ROW},
             paged=True,
         )
         for path, summary in (
@@ -91,7 +63,6 @@ ROUTES = (
         show_stream,
         MANAGEMENT,
         ACCESS,
-        "A stream with the positions and lags of its groups, and its consumers.",
-        answer=DETAILS,
+        "A stream with the positions and lags of its groups and consumers, and its segments.",
     ),
 )

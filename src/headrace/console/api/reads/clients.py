@@ -86,7 +86,6 @@ def connection_of(one: Tracked, query: Mapping[str, str], listens: Mapping[str, 
     row = one.row
     name = name_of(row, listens)
     host, _, port = name.rpartition(" -> ")[2].rpartition(":")
-    given = {"connection_name": row["name"], "product": row["client"]}
     return {
         "name": name,
         "user_provided_name": row["name"],
@@ -105,17 +104,18 @@ def connection_of(one: Tracked, query: Mapping[str, str], listens: Mapping[str, 
         "auth_mechanism": row["mechanism"],
         "state": "blocked" if row["blocked"] else "running",
         "channels": row["channels"],
-        "channel_max": 0,
+        "channel_max": row["channel_max"] or 0,
         "frame_max": row["frame_max"],
         "timeout": row["heartbeat_s"],
         "connected_at": row.get("connected_ms") or one.born_ms,
-        "client_properties": {key: value for key, value in given.items() if value},
+        "client_properties": row["client_properties"] or {},
         "send_pend": row["pending"],
         "recv_cnt": 0,
         "send_cnt": 0,
         "reductions": 0,
         "reductions_details": {"rate": 0.0},
         **octets(one, query),
+        "message_stats": message_stats(one, query),  # RabbitMQ has none here.
     }
 
 
@@ -142,9 +142,30 @@ async def list_channels(call: HttpCall) -> object:
 
 
 async def show_channel(call: HttpCall) -> object:
-    """Return one channel."""
+    """Return one channel, with its consumers."""
     row = only(await channels(call), name=call.path["channel"])
-    return {**row, "consumer_details": [], "publishes": [], "deliveries": []}
+    names = await connection_names(call)
+    mine = (row["connection_details"]["name"], row["number"])
+    found = [consumer_of(one, names) for one in await rows_of(call, "list consumers")]
+    consumers = [
+        one
+        for one in found
+        if (one["channel_details"]["connection_name"], one["channel_details"]["number"]) == mine
+    ]
+    return {**row, "consumer_details": consumers, "publishes": [], "deliveries": []}
+
+
+async def find_channel(call: HttpCall, name: str) -> Tracked:
+    """Return the channel with a name.
+
+    Raises:
+        HttpError: there is none, or the user does not see it.
+    """
+    names = await connection_names(call)
+    for one in await call.state.channels.all():
+        if call.identity.sees_user(one.text("user")) and channel_name(one.row, names) == name:
+            return one
+    raise not_found()
 
 
 async def channels_of_connection(call: HttpCall) -> object:
@@ -183,12 +204,17 @@ def details_of(connection: int, names: Names) -> JsonObject:
     return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}
 
 
+def channel_name(row: JsonObject, names: Names) -> str:
+    """Return the name of a channel: its own, or its connection's with its number."""
+    return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
+
+
 def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
     row = one.row
     connection = details_of(row["connection"], names)
     return {
-        "name": row["name"] or f"{connection['name']} ({row['number']})",
+        "name": channel_name(row, names),
         "number": row["number"],
         "node": node_name(),
         "user": row["user"],
@@ -218,6 +244,20 @@ async def list_consumers(call: HttpCall) -> object:
     names = await connection_names(call)
     rows = await rows_of(call, "list consumers")
     return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
+
+
+async def show_consumer(call: HttpCall) -> object:
+    """Return a consumer by the name of its channel and its tag; for a page of the console."""
+    channel = only(await channels(call), name=call.path["channel"])
+    names = await connection_names(call)
+    connection = channel["connection_details"]["name"]
+    for row in await rows_of(call, "list consumers"):
+        one = consumer_of(row, names)
+        its = one["channel_details"]
+        found = (its["connection_name"], its["number"], one["consumer_tag"])
+        if found == (connection, channel["number"], call.path["tag"]):
+            return {**one, "channel_details": {**its, "name": channel["name"]}}
+    raise not_found()
 
 
 def consumer_of(row: JsonObject, names: Names) -> JsonObject:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 from urllib.parse import quote, unquote
 
 from headrace.console.api.common.rows import (
@@ -17,23 +17,29 @@ from headrace.console.api.common.rows import (
     wanted_vhost,
 )
 from headrace.console.api.common.samples import message_stats
-from headrace.console.http.answers import Listed
+from headrace.console.http.answers import Described, Listed
 from headrace.console.http.errors import not_found
+from headrace.console.http.paging import found as value_at
+from headrace.console.http.paging import in_order
 from headrace.console.http.routes import MANAGEMENT, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import Table, Tracked
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
 DEFAULT = "amq.default"  # The name of the default exchange in paths.
 NO_KEY = "~"  # The properties key of an empty routing key without arguments.
 HASH_BYTES = 12
+ENDS = ("source", "destination")
 BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 DESTINATIONS = {"q": "queue", "e": "exchange"}
+#: Fields of a queue that are columns of its binding to the default exchange.
+OF_DEFAULT = {"vhost": "vhost", "destination": "name", "routing_key": "name"}
+Binding = Union[int, "JsonObject"]  # A queue's slot: its binding to the default exchange.
 
 
 # --- Exchanges -----------------------------------------------------------------------------------
@@ -135,25 +141,75 @@ def default_binding(vhost: str, queue: str) -> JsonObject:
     )
 
 
-async def bindings(call: HttpCall) -> list[JsonObject]:
-    """Return the bindings that the user sees, those of the default exchange included."""
-    vhost = check_vhost(call)
-    found = [binding_of(row) for row in await rows_of(call, "list bindings")]
-    for one in await call.state.queues.all():
-        of = one.text("vhost")
-        if vhost in (None, of) and call.identity.sees_vhost(of):
-            found.append(default_binding(of, one.text("name")))
-    return found
-
-
 async def list_bindings(call: HttpCall) -> object:
-    """Return the bindings of the virtual host, or of all that the user sees."""
-    return Listed(await bindings(call), BINDING_ORDER)
+    """Return the bindings of the virtual host, or of all that the user sees.
+
+    Those of the default exchange are as many as the queues: only rows of a page are made of them.
+    """
+    vhost = check_vhost(call)
+    explicit: dict[str, list[JsonObject]] = {}
+    for row in await explicit_bindings(call):
+        explicit.setdefault(row["vhost"], []).append(row)
+    table = await call.state.queues.fresh()
+    default: dict[str, list[int]] = {}
+    of = table.fields.get("vhost", [])
+    for slot in table.ordered():
+        default.setdefault(str(of[slot]), []).append(slot)
+    items: list[Binding] = []
+    for one in sorted(explicit.keys() | default.keys()):
+        if vhost in (None, one) and call.identity.sees_vhost(one):
+            items += default.get(one, ())
+            items += in_order(explicit.get(one, []), {}, BINDING_ORDER)
+    rows = Bindings(table)
+    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
+
+
+class Bindings:
+    """Bindings as RabbitMQ describes them; a queue's slot is that to the default exchange."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def describe(self, item: Binding) -> JsonObject:
+        """Return a binding as RabbitMQ describes it."""
+        if isinstance(item, int):
+            return default_binding(self._table.text("vhost", item), self._table.text("name", item))
+        return item
+
+    def name(self, item: Binding) -> str:
+        """Return an empty text: bindings have no names."""
+        return ""
+
+    def key(self, column: str) -> Callable[[Binding], object]:
+        """Return what bindings are sorted by, without rows being made; a missing field is 0."""
+        text, path = self._table.text, column.split(".")
+        field = OF_DEFAULT.get(column)
+        if field is not None:
+            return lambda item: text(field, item) if isinstance(item, int) else item[column]
+        if column == "properties_key":
+            return lambda item: self.describe(item)[column]
+        same = value_at(default_binding("", ""), path)
+        return lambda item: same if isinstance(item, int) else value_at(item, path)
+
+    def mark(self, item: Binding) -> int:
+        """Return another number when a slot does not stand for its queue any more."""
+        return self._table.ids[item] if isinstance(item, int) else 0
+
+
+async def explicit_bindings(call: HttpCall, **ends: str) -> list[JsonObject]:
+    """Return the bindings that the user sees, without those of the default exchange.
+
+    ``ends`` are the names of the source or the destination that are wanted; the broker chooses.
+    """
+    return [binding_of(row) for row in await rows_of(call, "list bindings", **ends)]
 
 
 async def bindings_of_source(call: HttpCall) -> object:
     """Return the bindings from an exchange."""
-    return await bindings_where(call, source=await existing_exchange(call, "exchange"))
+    name = await existing_exchange(call, "exchange")
+    if not name:
+        return await list_default(call)
+    return await bindings_where(call, source=name)
 
 
 async def bindings_of_destination(call: HttpCall) -> object:
@@ -167,7 +223,17 @@ async def bindings_of_queue(call: HttpCall) -> object:
     name = call.path["queue"]
     with absent():
         await call.ask("show queue", vhost=call.path["vhost"], name=name)
-    return await bindings_where(call, destination=name, destination_type="queue")
+    listed = await bindings_where(call, destination=name, destination_type="queue")
+    return Listed((default_binding(call.path["vhost"], name), *listed.rows), BINDING_ORDER)
+
+
+async def list_default(call: HttpCall) -> Described[Binding]:
+    """Return the bindings from the default exchange of the virtual host in a path."""
+    table = await call.state.queues.fresh()
+    of, vhost = table.fields.get("vhost", []), call.path["vhost"]
+    items: list[Binding] = [slot for slot in table.ordered() if of[slot] == vhost]
+    rows = Bindings(table)
+    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
 
 
 async def bindings_between(call: HttpCall) -> object:
@@ -197,8 +263,11 @@ async def between(call: HttpCall) -> list[JsonObject]:
     source = await existing_exchange(call, "source")
     with absent():
         await call.ask(f"show {kind}", vhost=vhost, name=name)
+    if not source:
+        return [default_binding(vhost, name)] if kind == "queue" else []
     wanted = {"source": source, "destination": name, "destination_type": kind}
-    return matching(await bindings(call), wanted)
+    rows = await explicit_bindings(call, source=source, destination=name)
+    return matching(rows, wanted)
 
 
 async def existing_exchange(call: HttpCall, parameter: str) -> str:
@@ -214,8 +283,9 @@ async def existing_exchange(call: HttpCall, parameter: str) -> str:
 
 
 async def bindings_where(call: HttpCall, **wanted: str) -> Listed:
-    """Return the bindings with these values."""
-    return Listed(matching(await bindings(call), wanted), BINDING_ORDER)
+    """Return the bindings with these values, without those of the default exchange."""
+    ends = {end: name for end, name in wanted.items() if end in ENDS}
+    return Listed(matching(await explicit_bindings(call, **ends), wanted), BINDING_ORDER)
 
 
 def matching(rows: list[JsonObject], wanted: JsonObject) -> list[JsonObject]:

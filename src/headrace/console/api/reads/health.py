@@ -15,8 +15,20 @@ from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.http.routes import Handler
+    from headrace.untyped import JsonObject
 
 OK = {"status": "ok"}
+HEALTHY: JsonObject = {
+    "type": "object",
+    "properties": {"status": {"const": "ok"}},
+    "required": ["status"],
+}
+FAILURE: JsonObject = {
+    "type": "object",
+    "properties": {"status": {"const": "failed"}, "reason": {"type": "string"}},
+    "required": ["status"],
+}
 FAILED = {"status": "failed"}
 # The names of listeners in paths, by those of the broker.
 PROTOCOLS = {
@@ -132,14 +144,15 @@ async def aliveness(call: HttpCall) -> object:
     return OK
 
 
-def check(path: str) -> str:
-    """Return the path of a check."""
-    return f"/api/health/checks/{path}"
+def check(path: str, handler: Handler, tag: str, summary: str) -> Route:
+    """Return the route of a check."""
+    path = f"/api/health/checks/{path}"
+    return Route("GET", path, handler, tag, "", summary, answer=HEALTHY, failure=FAILURE)
 
 
 ROUTES = (
     *(
-        Route("GET", check(path), handler, MANAGEMENT, "", summary)
+        check(path, handler, MANAGEMENT, summary)
         for path, handler, summary in (
             ("alarms", alarms, "No alarm blocks publishers."),
             ("local-alarms", alarms, "The same, of this node."),
@@ -173,7 +186,7 @@ ROUTES = (
         )
     ),
     *(
-        Route("GET", check(path), handler, NOBODY, "", summary)
+        check(path, handler, NOBODY, summary)
         for path, handler, summary in (
             ("is-in-service", in_service, "The broker accepts clients."),
             ("ready-to-serve-clients", in_service, "The broker accepts clients."),
@@ -186,7 +199,15 @@ ROUTES = (
         )
     ),
     *(
-        Route("GET", path, fine, MANAGEMENT, "", "Health: kept for old clients.")
+        Route(
+            "GET",
+            path,
+            fine,
+            MANAGEMENT,
+            "",
+            "Health: kept for old clients.",
+            answer=HEALTHY,
+        )
         for path in ("/api/healthchecks/node", "/api/healthchecks/node/{node}")
     ),
     Route(

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 MEMORY, DISK = "memory", "disk"  # In the texts of alarms.
+#: What RabbitMQ says of mechanisms, and we of those that it does not have.
+MECHANISMS = {
+    "PLAIN": "SASL PLAIN authentication mechanism",
+    "AMQPLAIN": "QPid AMQPLAIN mechanism",
+    "SCRAM-SHA-256": "Passwords as salted hashes, RFC 7677",
+    "EXTERNAL": "TLS peer verification authentication mechanism",
+    "ANONYMOUS": "SASL ANONYMOUS authentication mechanism",
+    "OAUTHBEARER": "Bearer tokens, RFC 7628",
+    "XOAUTH2": "Bearer tokens, as mail servers take them",
+}
 SAMPLED = {
     name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
 }
@@ -87,7 +97,10 @@ async def node(call: HttpCall) -> JsonObject:
         ],
         "rabbitmq_version": call.settings.rabbitmq_version,
         "product_version": __version__,
-        "auth_mechanisms": [],
+        "auth_mechanisms": [
+            {"name": name, "description": MECHANISMS.get(name, ""), "enabled": True}
+            for name in status["mechanisms"]
+        ],
         "exchange_types": exchange_types(),
         "contexts": [],
         "db_dir": status["data"] or "",

@@ -7,6 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.console.api.common import own_counts
 from headrace.console.api.common.node import cluster_name, exchange_types, node_name
 from headrace.console.api.common.samples import (
     DEPTHS,
@@ -56,8 +57,12 @@ async def show(call: HttpCall) -> object:
         **totals(call),
         "object_totals": objects(call),
         "churn_rates": churn(call),
-        "listeners": [listener(protocol, url) for protocol, url in status["listens"].items()],
+        "listeners": [
+            listener(protocol, url)
+            for protocol, url in (*status["listens"].items(), *call.state.console_listens)
+        ],
         "contexts": [context(call)],
+        own_counts.KEY: own(call),
     }
 
 
@@ -94,6 +99,14 @@ def objects(call: HttpCall) -> JsonObject:
     return found
 
 
+def own(call: HttpCall) -> JsonObject:
+    """Return the dead letters of what the user sees; strategies and sizes if that is everything."""
+    found = {own_counts.DEAD: own_counts.dead_letters(seen_sums(call))}
+    if call.identity.sees_all:
+        found |= own_counts.of_broker(*every(call.state.totals))
+    return found
+
+
 def versions(settings: ConsoleSettings) -> JsonObject:
     """Return the versions that clients choose by."""
     python = platform.python_version()
@@ -108,7 +121,7 @@ def versions(settings: ConsoleSettings) -> JsonObject:
 
 
 def listener(protocol: str, url: str) -> JsonObject:
-    """Return a listener of the broker from its protocol and ``HOST:PORT``."""
+    """Return a listener from its protocol and ``HOST:PORT``."""
     host, _, port = url.rpartition("/")[2].rpartition(":")
     return {
         "node": node_name(),

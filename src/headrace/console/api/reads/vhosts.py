@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common import own_counts
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent
 from headrace.console.api.common.samples import depths, message_stats, octets
@@ -59,6 +60,7 @@ def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
         **depths(one, call.query),
         "message_stats": message_stats(one, call.query),
         **octets(one, call.query),
+        own_counts.KEY: {own_counts.DEAD: own_counts.dead_letters([one])},
     }
 
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.definitions import SECTIONS
-from headrace.console.http.answers import no_content
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import ADMINISTRATOR, Route
+from headrace.console.http.paging import is_true
+from headrace.console.http.routes import ADMINISTRATOR, Parameter, Route
 from headrace.console.sessions.forms import MULTIPART
 
 if TYPE_CHECKING:
@@ -22,18 +25,43 @@ if TYPE_CHECKING:
 DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
 LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
-FILE = "file"  # The field of a form that has the document.
+LENIENT = "lenient"  # The parameter that leaves out what has no equivalent.
+NO_EQUIVALENT = "precondition"  # The code of an import that has such an element.
+FILE = "file"  # The field of a form that has the document,
+REDIRECT = "redirect"  # and the one that says where its browser goes on.
 
 
 async def import_definitions(call: HttpCall) -> object:
-    """Import definitions of all, or of one virtual host; if one is wrong, none."""
-    raw = await call.raw_body()
+    """Import definitions of all, or of one virtual host; if one is wrong, none.
+
+    Raises:
+        HttpError: an element has no equivalent here, and the query does not say ``lenient``.
+    """
+    raw, leads = await call.raw_body(), ""
     if call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART):
-        raw = (await call.form()).files.get(FILE, b"")
+        form = await call.form()
+        raw, leads = form.files.get(FILE, b""), form.get(REDIRECT)
+        if leads and not is_local(leads):
+            raise bad_request(f"'{REDIRECT}' is no address of this server")
     rows = await asyncio.to_thread(lines_of, raw)
-    with absent():
-        await call.ask("import definitions", rows, vhost=call.path.get("vhost"))
-    return no_content()
+    lenient = is_true(call.query.get(LENIENT))
+    try:
+        with absent():
+            await call.ask(
+                "import definitions", rows, vhost=call.path.get("vhost"), known=not lenient
+            )
+    except OperationRefused as error:
+        if error.code != NO_EQUIVALENT:
+            raise
+        raise bad_request(f"{error.text}; {LENIENT}=true imports the rest") from None
+    return Answer(303, headers={"Location": leads}) if leads else no_content()
+
+
+def is_local(address: str) -> bool:
+    """Return True for an address that stays on this server, relative ones among them."""
+    parts = urlsplit(address)
+    is_plain = address.isascii() and address.isprintable() and "\\" not in address
+    return is_plain and not parts.scheme and not parts.netloc and not address.startswith("//")
 
 
 def lines_of(raw: bytes) -> list[JsonObject]:
@@ -75,6 +103,13 @@ ROUTES = tuple(
         ADMINISTRATOR,
         "",
         summary,
+        (
+            Parameter(
+                LENIENT,
+                "Leave out what has no equivalent here, such as shovels.",
+                "boolean",
+            ),
+        ),
         body={"type": "object"},
         body_max=DEFINITIONS_BYTES_MAX,
         aliases=aliases,
@@ -82,7 +117,7 @@ ROUTES = tuple(
     for path, summary, aliases in (
         (
             "/api/definitions",
-            "Import definitions, as JSON or as the field `file` of a form.",
+            "Import definitions, as JSON or as the field `file` of a form, which may `redirect`.",
             ("/api/all-configuration",),
         ),
         ("/api/definitions/{vhost}", "Import definitions of one virtual host.", ()),

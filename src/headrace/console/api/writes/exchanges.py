@@ -16,7 +16,7 @@ from headrace.console.api.reads.exchanges import (
 )
 from headrace.console.api.writes.body import BOOLEAN, STRING, TABLE, Body, asked, schema
 from headrace.console.http.answers import created, no_content, written
-from headrace.console.http.errors import not_found
+from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.routes import MANAGEMENT, Parameter, Route
 
 if TYPE_CHECKING:
@@ -29,6 +29,18 @@ CONFIGURE = "configure on the exchange"
 BINDS = "write on the destination, read on the source"
 
 
+def named(call: HttpCall) -> str:
+    """Return the name of the exchange in the path.
+
+    Raises:
+        HttpError: it is the default exchange.
+    """
+    name = exchange_in(call, "exchange")
+    if not name:
+        raise HttpError(401, "operation not permitted on the default exchange")
+    return name
+
+
 async def put_exchange(call: HttpCall) -> object:
     """Declare an exchange; 204 if one with the same attributes exists."""
     body = await Body.of(call)
@@ -36,7 +48,7 @@ async def put_exchange(call: HttpCall) -> object:
         done = await call.ask(
             "declare exchange",
             vhost=call.path["vhost"],
-            name=exchange_in(call, "exchange"),
+            name=named(call),
             type=body.text("type", "direct"),
             durable=body.flag("durable"),
             auto_delete=body.flag("auto_delete"),
@@ -52,7 +64,7 @@ async def delete_exchange(call: HttpCall) -> object:
         await call.ask(
             "delete exchange",
             vhost=call.path["vhost"],
-            name=exchange_in(call, "exchange"),
+            name=named(call),
             if_unused=asked(call, "if-unused"),
         )
     return no_content()

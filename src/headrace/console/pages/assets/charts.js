@@ -7,7 +7,7 @@
   const DARK = ["#6cc5e3", "#f2a36b", "#b9a4ff", "#8ed492", "#ff9fcb", "#c0c0c0"];
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
-  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
   // The times of an axis, each on one line: a day, a minute or a second, by the distance of ticks.
   function clock(_chart, ticks, _axis, _space, step) {
@@ -21,12 +21,17 @@
   }
 
   const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+  // Distances of ticks of bytes: powers of two, so that labels are whole.
+  const BINARY = Array.from({ length: 51 }, (_, power) => 2 ** power);
   // A number with its unit; bytes by powers of 1,024.
   const told = (value, unit) => {
     if (unit !== "B") return short.format(value) + (unit ?? "");
     const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
-    return `${(value / 1024 ** power).toFixed(power ? 1 : 0)} ${UNITS[power]}`;
+    const amount = value / 1024 ** power;
+    return `${amount.toFixed(Number.isInteger(amount) ? 0 : 1)} ${UNITS[power]}`;
   };
+
+  const isDashed = (place) => place > 2;
 
   class Chart {
     constructor(figure) {
@@ -36,6 +41,7 @@
       this.span = "1m";
       this.drawn = null;
       this.shape = "";
+      this.keys = [];
       for (const button of figure.querySelectorAll("[data-span]")) {
         button.addEventListener("click", () => this.choose(button.dataset.span));
       }
@@ -72,29 +78,47 @@
         this.shape = shape;
         this.begin(found, data);
       }
-      const last = found.series.map((one) => {
+      found.series.forEach((one, place) => {
         const value = one.values.findLast((each) => each !== null);
-        return `${one.label} ${value === undefined ? "–" : told(value, one.unit)}`;
+        this.keys[place].textContent = `${one.label} ${value === undefined ? "–" : told(value, one.unit)}`;
       });
-      this.values.textContent = last.join(" · ");
+    }
+
+    // The last numbers, each with the look of its line.
+    key(found, colors) {
+      this.values.replaceChildren();
+      this.keys = found.series.map((_, place) => {
+        const [key, mark, text] = ["span", "i", "span"].map((name) => document.createElement(name));
+        mark.style.borderTopColor = colors[place % colors.length];
+        if (isDashed(place)) mark.style.borderTopStyle = "dashed";
+        key.append(mark, text);
+        this.values.append(key, " ");
+        return text;
+      });
     }
 
     begin(found, data) {
       if (this.drawn) this.drawn.destroy();
       const colors = isDark() ? DARK : LIGHT;
       const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+      const isOfBytes = found.series[0]?.unit === "B";
+      this.key(found, colors);
       this.drawn = new uPlot({
+        padding: [10, 28, 0, 0], // The label of the last tick has its place.
         width: Math.max(200, this.plot.clientWidth),
         height: HEIGHT,
         legend: { show: false },
         cursor: { y: false },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-        axes: [{ ...axis, space: 64, values: clock }, { ...axis, size: 64, values: (_, ticks) => ticks.map((one) => told(one, found.series[0]?.unit === "B" ? "B" : "")) }],
+        axes: [
+          { ...axis, space: 64, size: 28, values: clock },
+          { ...axis, size: 64, incrs: isOfBytes ? BINARY : undefined, values: (_, ticks) => ticks.map((one) => told(one, isOfBytes ? "B" : "")) },
+        ],
         series: [
           {},
           ...found.series.map((one, place) => ({
             label: one.label, stroke: colors[place % colors.length], width: 1.5,
-            dash: place > 2 ? [6, 4] : undefined, points: { show: false },
+            dash: isDashed(place) ? [6, 4] : undefined, points: { show: false },
           })),
         ],
       }, data, this.plot);

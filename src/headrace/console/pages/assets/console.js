@@ -8,6 +8,21 @@
     ? window.trustedTypes.createPolicy("headrace", { createHTML: (text) => text })
     : { createHTML: (text) => text };
   const read = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
+  const two = (number) => String(number).padStart(2, "0");
+  // Times are local; the exact one is the title.
+  function toLocal(part) {
+    for (const one of part.querySelectorAll("time[datetime]")) {
+      const time = new Date(one.getAttribute("datetime"));
+      if (isNaN(time)) continue;
+      const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-");
+      one.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":")}`;
+    }
+  }
+  toLocal(document);
+  // A form that is written in, or was, stays as it is while all around it is refreshed.
+  const isChanged = (field) => field.type === "checkbox" ? field.checked !== field.defaultChecked : "defaultValue" in field && field.value !== field.defaultValue;
+  const isInUse = (form) => form.contains(document.activeElement) || [...form.elements].some(isChanged);
+  const beforeNodeMorphed = (old) => !(old.nodeName === "FORM" && isInUse(old));
   const stale = document.querySelector("[data-stale]");
 
   async function refresh() {
@@ -23,11 +38,10 @@
     }
     if (!answer.ok) return false;
     const fresh = read(await answer.text());
+    toLocal(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
-      if (next && !part.contains(document.activeElement?.closest("form"))) {
-        Idiomorph.morph(part, next, { ignoreActiveValue: true });
-      }
+      if (next) Idiomorph.morph(part, next, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed } });
     }
     document.dispatchEvent(new CustomEvent("headrace:refreshed"));
     return true;
@@ -55,16 +69,18 @@
   if (remembered === "dark" || remembered === "light") root.dataset.theme = remembered;
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const changed = () => document.dispatchEvent(new CustomEvent("headrace:theme"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   const themeSwitch = document.querySelector("[data-theme-switch]");
   if (themeSwitch) {
     const tell = () => { themeSwitch.textContent = isDark() ? "Light" : "Dark"; };
     themeSwitch.hidden = false;
     tell();
+    document.addEventListener("headrace:theme", tell);
     themeSwitch.addEventListener("click", () => {
       root.dataset.theme = isDark() ? "light" : "dark";
       localStorage.setItem("theme", root.dataset.theme);
-      tell();
-      document.dispatchEvent(new CustomEvent("headrace:theme"));
+      changed();
     });
   }
 

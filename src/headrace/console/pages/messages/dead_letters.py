@@ -9,18 +9,50 @@ from urllib.parse import urlencode
 from headrace.console.api.own.dead_letters import groups_of
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.pages.commands import line
+from headrace.console.pages.listings import Column
+from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PARTS = (
+    Part(
+        "Groups",
+        (
+            Column("Reason", "reason"),
+            Column("Queue", "queue", leads=lambda row: row["of"]),
+            Column("Exchange", "exchange", "exchange"),
+            Column("Messages", "count", "number"),
+            Column("Look", "look", "address", sorts=False),
+            Column("Requeue these", "requeue", "address", sorts=False),
+            Column("First died", "first", "time"),
+            Column("Last died", "last", "time"),
+        ),
+        field="groups",
+    ),
+    Part(
+        "By hour",
+        (
+            Column("Hour of death", "hour", "time"),
+            Column("Messages", "count", "number"),
+            Column("Share of the most", "share", "share", sorts=False),
+        ),
+        field="hours",
+    ),
+)
 
 
 async def show(call: HttpCall) -> object:
     """Return the page."""
     found = await groups_of(call)
     at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
-    most = max((one["count"] for one in found["hours"]), default=1)
+    rows = rows_of(found, call.path["vhost"], at)
+    file = await file_of_part(call, "Dead letters", PARTS, rows)
+    if file is not None:
+        return file
     return page(
         call,
         "dead_letters.html",
@@ -28,17 +60,35 @@ async def show(call: HttpCall) -> object:
         queue=call.path["queue"],
         at=at,
         found=found,
-        groups=[
-            (
-                one,
-                f"{at}/messages?{urlencode({'selector': one['selector']})}",
-                f"{at}/errand?{urlencode({'do': 'requeue', 'selector': one['selector']})}",
-            )
-            for one in found["groups"]
-        ],
-        hours=[(one["hour"], one["count"], most) for one in found["hours"]],
+        tables=await tables_of(call, PARTS, rows),
+        path=call.request.rel_url.raw_path,
         command=line("pipeline", "dead-letters", "list", call.path["queue"]),
     )
+
+
+def rows_of(found: JsonObject, vhost: str, at: str) -> JsonObject:
+    """Return the rows of the tables, for the queue whose page is at an address."""
+    most = max((one["count"] for one in found["hours"]), default=1)
+    return {
+        "groups": [
+            {
+                **one,
+                "of": f"/queues/{segment(vhost)}/{segment(one['queue'])}" if one["queue"] else "",
+                "look": f"{at}/messages?{urlencode({'selector': one['selector']})}",
+                "requeue": f"{at}/errand?{query_of(one['selector'])}",
+            }
+            for one in found["groups"]
+        ],
+        "hours": [
+            {"hour": f"{one['hour']}:00:00Z", "count": one["count"], "share": one["count"] / most}
+            for one in found["hours"]
+        ],
+    }
+
+
+def query_of(selector: str) -> str:
+    """Return the query of the errand that requeues a group."""
+    return urlencode({"do": "requeue", "selector": selector})
 
 
 ROUTES = (
@@ -49,6 +99,7 @@ ROUTES = (
         MANAGEMENT,
         "read on the queue",
         "Dead letters of a queue.",
+        QUERY,
         payloads=True,
         page=True,
     ),

@@ -151,14 +151,14 @@ LISTS = (
             Column("From", "from"),
             Column("To", "to"),
             Column("Virtual host", "vhost"),
-            Column("State", "state"),
+            Column("State", "state", "state"),
             Column("Looked at", "looked", "number"),
             Column("Done", "done", "number"),
         ),
         lambda row: f"/errands/{segment(row['vhost'])}/{segment(row['id'])}",
         about="Moving, copying, requeueing and deleting messages, while it runs.",
         command=line("list", "errands"),
-        searches=False,
+        searched=("id", "do", "from", "to"),
         empty="No errand runs.",
     ),
 )
@@ -170,6 +170,9 @@ ACTIONS = (
         lambda call, values: f"/errands/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
         lambda call, values: "The errand is cancelled: nothing was moved.",
         hits=hits,
+        command=lambda call, values: line(
+            "messages", "cancel", call.path["id"], vhost=call.path["vhost"]
+        ),
         parent=("Errands", "/errands"),
         button="Cancel the errand",
         danger=True,

@@ -12,14 +12,17 @@ from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import line
-from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.objects.charts import depths_and_rates
+from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import compact, number, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
 
 USERS, VHOSTS = ("Users", "/users"), ("Virtual hosts", "/vhosts")
@@ -74,6 +77,15 @@ def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
         Link("Change", f"{at}/edit", ADMINISTRATOR),
         Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
     ]
+
+
+def user_charts(row: JsonObject) -> Charts:
+    """Return the charts of what a user's connections do together."""
+    at = f"/charts/user/{segment(row['name'])}"
+    return (
+        (f"{at}/rates", "Messages a second, all connections"),
+        (f"{at}/bytes", "Bytes a second, all connections"),
+    )
 
 
 async def vhost_hits(call: HttpCall) -> str:
@@ -178,6 +190,7 @@ LISTS = (
         ),
         user_address,
         (Link("Add a user", "/users/new", ADMINISTRATOR),),
+        in_vhosts=False,
         tag=ADMINISTRATOR,
         command=line("user", "list"),
     ),
@@ -190,7 +203,7 @@ LISTS = (
         (Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         command=line("permission", "list"),
-        searches=False,
+        searched=("user", "vhost"),
     ),
     ListPage(
         "/topic-permissions",
@@ -201,7 +214,7 @@ LISTS = (
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="They restrict the routing keys of a user at a topic exchange.",
-        searches=False,
+        searched=("user", "vhost", "exchange"),
     ),
 )
 PAGES = (
@@ -221,7 +234,7 @@ PAGES = (
             Column("Protected from deletion", "protected_from_deletion", "flag"),
         ),
         actions=vhost_links,
-        chart=lambda row: f"/charts/vhost/{segment(row['name'])}",
+        charts=lambda row: depths_and_rates(f"/charts/vhost/{segment(row['name'])}"),
     ),
     DetailPage(
         "/users/{user}",
@@ -245,6 +258,7 @@ PAGES = (
             ),
         ),
         user_links,
+        user_charts,
         tag=ADMINISTRATOR,
     ),
 )
@@ -390,6 +404,11 @@ ACTIONS = (
             Field("read", "Read", default=".*"),
         ),
         {"user": "user", "vhost": "vhost"},
+        command=lambda call, values: line(
+            *("topic", "set", values["user"] or "USER", values["exchange"] or "amq.topic"),
+            *(values["write"] or ".*", values["read"] or ".*"),
+            vhost=values["vhost"],
+        ),
         parent=TOPICS,
         tag=ADMINISTRATOR,
     ),
@@ -400,6 +419,10 @@ ACTIONS = (
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",
         confirm=lambda call: plain(call.path["user"]),
+        command=lambda call, values: line(
+            *("topic", "clear", call.path["user"], call.path["exchange"]),
+            vhost=call.path["vhost"],
+        ),
         parent=TOPICS,
         button="Remove",
         danger=True,

@@ -9,21 +9,32 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import check_exists
 from headrace.console.api.common.samples import counters_of
-from headrace.console.api.reads import clients, exchanges
+from headrace.console.api.reads import clients, exchanges, users
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import MANAGEMENT, MONITORING, Parameter, Route
+from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Parameter, Route
 from headrace.console.state.history import SPANS
-from headrace.console.state.sampling import CONNECTION, EXCHANGE, NODE, QUEUE, TOTALS, VHOST
+from headrace.console.state.sampling import (
+    CHANNEL,
+    CONNECTION,
+    EXCHANGE,
+    NODE,
+    QUEUE,
+    TOTALS,
+    USER,
+    VHOST,
+)
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Handler
+    from headrace.console.pages.details import Charts
     from headrace.console.state.history import Column
     from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
 Columns = tuple[str, ...]
+AMOUNTS, SPEEDS = "amounts", "rates"  # Lines without a unit, and those by the second.
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +60,25 @@ ROUTED = (
     Line("returned", counter="return_unroutable", unit="/s"),
     Line("dropped", counter="drop_unroutable", unit="/s"),
 )
+OF_CHANNEL = (
+    Line("unacked", ("unacked",)),
+    Line("in", counter="publish", unit="/s"),
+    Line("out", counter="deliver_get", unit="/s"),
+    Line("acked", counter="ack", unit="/s"),
+)
 OCTETS = (
     Line("from client", ("bytes_received",), unit="B/s"),
     Line("to client", ("bytes_sent",), unit="B/s"),
 )
+OF_CLIENT: Mapping[str, tuple[Line, ...]] = {  # Of a connection, or of all those of a user.
+    "rates": (
+        Line("in", ("publish",), unit="/s"),
+        Line("out", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
+        Line("acked", ("ack",), unit="/s"),
+        Line("redelivered", ("redeliver",), unit="/s"),
+    ),
+    "bytes": OCTETS,
+}
 OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
     "messages": DEPTHS,
     "rates": RATES,
@@ -104,9 +130,24 @@ async def of_exchange(call: HttpCall) -> object:
 
 async def of_connection(call: HttpCall) -> object:
     """Return the numbers of a connection; of the last hour."""
+    lines = lines_of(OF_CLIENT, call.path["what"])
     one = await clients.find_connection(call, call.path["name"])
     key = (one.row["number"],)
-    return await chart(call, call.state.connections, CONNECTION, [key], OCTETS)
+    return await chart(call, call.state.connections, CONNECTION, [key], lines)
+
+
+async def of_user(call: HttpCall) -> object:
+    """Return the numbers of all connections of a user, also of those that have ended."""
+    lines = lines_of(OF_CLIENT, call.path["what"])
+    await users.show_user(call)
+    return await chart(call, call.state.users, USER, [(call.path["user"],)], lines)
+
+
+async def of_channel(call: HttpCall) -> object:
+    """Return the numbers of a channel; of the last hour."""
+    one = await clients.find_channel(call, call.path["channel"])
+    key = (one.row["connection"], one.row["number"], one.row["name"])
+    return await chart(call, call.state.channels, CHANNEL, [key], OF_CHANNEL)
 
 
 async def of_queue(call: HttpCall) -> object:
@@ -139,11 +180,16 @@ async def chart(
     """Return the numbers of some objects together.
 
     Raises:
-        HttpError: the span is none of ours.
+        HttpError: the span or the lines are none of ours.
     """
     span = call.query.get("span", "1m")
     if span not in SPANS:
         raise bad_request(f"'span' is one of {', '.join(SPANS)}")
+    of = call.query.get("of", "")
+    if of not in ("", AMOUNTS, SPEEDS):
+        raise bad_request(f"'of' is {AMOUNTS} or {SPEEDS}")
+    if of:
+        lines = tuple(line for line in lines if line.unit.endswith("/s") is (of == SPEEDS))
     table = await kind.fresh()
     counters = counters_of(table)
     wanted = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
@@ -171,7 +217,18 @@ def added(one: Column | None, other: Column) -> Column:
     return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
 
 
-QUERY = (Parameter("span", "1m, 1h, 1d or 30d."),)
+def depths_and_rates(address: str) -> Charts:
+    """Return two charts of the same object: what there is, and what goes through it a second."""
+    return (
+        (f"{address}?of={AMOUNTS}", "Messages"),
+        (f"{address}?of={SPEEDS}", "Messages a second"),
+    )
+
+
+QUERY = (
+    Parameter("span", "1m, 1h, 1d or 30d."),
+    Parameter("of", f"`{AMOUNTS}` or `{SPEEDS}`: only these lines."),
+)
 
 
 def route(path: str, handler: Handler, tag: str = MANAGEMENT) -> Route:
@@ -185,5 +242,7 @@ ROUTES = (
     route("/charts/vhost/{vhost}", of_vhost),
     route("/charts/queue/{vhost}/{queue}", of_queue),
     route("/charts/exchange/{vhost}/{exchange}", of_exchange),
-    route("/charts/connection/{name}", of_connection),
+    route("/charts/connection/{name}/{what}", of_connection),
+    route("/charts/user/{user}/{what}", of_user, ADMINISTRATOR),
+    route("/charts/channel/{channel}", of_channel),
 )

@@ -9,20 +9,35 @@ from headrace.console.api.reads import clients as reads
 from headrace.console.api.writes import clients as writes
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import line
-from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.objects.charts import depths_and_rates
+from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import plain, segment
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Connections", "/connections")
+
+
+def channel_of(row: JsonObject) -> str:
+    """Return the address of the channel of a consumer."""
+    return f"/channels/{segment(row['channel_details']['name'])}"
+
+
+def queue_address(row: JsonObject) -> str:
+    """Return the address of the queue that a consumer reads."""
+    return f"/queues/{segment(row['queue']['vhost'])}/{segment(row['queue']['name'])}"
+
+
 CHANNELS = (
     Column("Name", "name"),
     Column("User", "user"),
     Column("Virtual host", "vhost"),
-    Column("State", "state"),
+    Column("State", "state", "state"),
     Column("Unacked", "messages_unacknowledged", "number"),
     Column("Prefetch", "prefetch_count", "number"),
     Column("Consumers", "consumer_count", "number"),
@@ -31,9 +46,9 @@ CHANNELS = (
 )
 CONSUMERS = (
     Column("Consumer tag", "consumer_tag"),
-    Column("Queue", "queue.name"),
+    Column("Queue", "queue.name", leads=queue_address),
     Column("Virtual host", "queue.vhost"),
-    Column("Channel", "channel_details.name"),
+    Column("Channel", "channel_details.name", leads=channel_of),
     Column("User", "channel_details.user"),
     Column("Acknowledges", "ack_required", "flag"),
     Column("Prefetch", "prefetch_count", "number"),
@@ -53,9 +68,28 @@ def channel_address(row: JsonObject) -> str:
     return f"/channels/{segment(row['name'])}"
 
 
-def queue_address(row: JsonObject) -> str:
-    """Return the address of the queue that a consumer reads."""
-    return f"/queues/{segment(row['queue']['vhost'])}/{segment(row['queue']['name'])}"
+def consumer_address(row: JsonObject) -> str:
+    """Return the address of a consumer's page; of its queue where it has no tag."""
+    if not row["consumer_tag"]:
+        return queue_address(row)
+    return f"/consumers/{segment(row['channel_details']['name'])}/{segment(row['consumer_tag'])}"
+
+
+def chart_of_channel(name: str) -> str:
+    """Return the address of the numbers of a channel."""
+    return f"/charts/channel/{segment(name)}"
+
+
+def connection_charts(row: JsonObject) -> Charts:
+    """Return the charts of a connection."""
+    at = f"/charts/connection/{segment(row['name'])}"
+    return ((f"{at}/rates", "Messages a second"), (f"{at}/bytes", "Bytes a second"))
+
+
+def consumer_charts(row: JsonObject) -> Charts:
+    """Return the chart of a consumer's channel."""
+    channel = row["channel_details"]["name"]
+    return depths_and_rates(chart_of_channel(channel))
 
 
 def links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -83,7 +117,7 @@ LISTS = (
             Column("Called", "user_provided_name"),
             Column("User", "user"),
             Column("Virtual host", "vhost"),
-            Column("State", "state"),
+            Column("State", "state", "state"),
             Column("Protocol", "protocol"),
             Column("TLS", "ssl", "flag"),
             Column("Channels", "channels", "number"),
@@ -109,7 +143,7 @@ LISTS = (
         "Consumers",
         reads.list_consumers,
         CONSUMERS,
-        queue_address,
+        consumer_address,
         command=line("list", "consumers"),
         empty="No client consumes.",
     ),
@@ -125,7 +159,7 @@ PAGES = (
             Column("Called", "user_provided_name"),
             Column("User", "user"),
             Column("Virtual host", "vhost"),
-            Column("State", "state"),
+            Column("State", "state", "state"),
             Column("Protocol", "protocol"),
             Column("TLS", "ssl_protocol"),
             Column("Login by", "auth_mechanism"),
@@ -138,8 +172,7 @@ PAGES = (
         ),
         (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
         links,
-        chart=lambda row: f"/charts/connection/{segment(row['name'])}",
-        chart_title="Bytes",
+        connection_charts,
     ),
     DetailPage(
         "/channels/{channel}",
@@ -152,6 +185,19 @@ PAGES = (
             Column("Number", "number", "number"),
             Column("Connection", "connection_details.name"),
         ),
+        charts=lambda row: depths_and_rates(chart_of_channel(row["name"])),
+    ),
+    DetailPage(
+        "/consumers/{channel}/{tag}",
+        "Consumer",
+        ("Consumers", "/consumers"),
+        reads.show_consumer,
+        lambda row: row["consumer_tag"],
+        (*CONSUMERS[1:], Column("Connection", "channel_details.connection_name")),
+        actions=lambda call, row: [Link("Its queue", queue_address(row), changes=False)],
+        charts=consumer_charts,
+        about="The broker counts messages by channel, not by consumer: the chart has all "
+        "consumers of this one's channel together.",
     ),
 )
 ACTIONS = (

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import EXCHANGE_TYPES
 from headrace.console.api.reads import exchanges as reads
 from headrace.console.api.writes import exchanges as writes
 from headrace.console.api.writes import messages as message_writes
+from headrace.console.http.answers import Described, Listed
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
-from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import plain, segment
 
 if TYPE_CHECKING:
@@ -24,14 +27,6 @@ PARENT, BINDINGS_PARENT = ("Exchanges", "/exchanges"), ("Bindings", "/bindings")
 DETAIL = "/exchanges/{vhost}/{exchange}"
 DEFAULT = "amq.default"
 SHORT = {"queue": "q", "exchange": "e"}
-BINDING_COLUMNS = (
-    Column("Source", "source"),
-    Column("Routing key", "routing_key"),
-    Column("Destination", "destination"),
-    Column("Kind", "destination_type"),
-    Column("Virtual host", "vhost"),
-    Column("Arguments", "arguments", "json"),
-)
 
 
 def address(row: JsonObject) -> str:
@@ -49,6 +44,31 @@ def binding_address(row: JsonObject) -> str:
     parts = (row["vhost"], row["source"] or DEFAULT, SHORT[row["destination_type"]])
     start = "/".join(segment(part) for part in parts)
     return f"/bindings/{start}/{segment(row['destination'])}/{segment(row['properties_key'])}"
+
+
+def source_address(row: JsonObject) -> str:
+    """Return the address of the exchange that a binding leads from."""
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or DEFAULT)}"
+
+
+def destination_address(row: JsonObject) -> str:
+    """Return the address of the queue or exchange that a binding leads to."""
+    return f"/{row['destination_type']}s/{segment(row['vhost'])}/{segment(row['destination'])}"
+
+
+def removal_address(row: JsonObject) -> str:
+    """Return the address of a binding's page; those of the default exchange are not removed."""
+    return binding_address(row) if row["source"] else ""
+
+
+BINDING_COLUMNS = (
+    Column("Source", "source", "exchange", leads=source_address),
+    Column("Routing key", "routing_key", leads=removal_address),
+    Column("Destination", "destination", leads=destination_address),
+    Column("Kind", "destination_type"),
+    Column("Virtual host", "vhost"),
+    Column("Arguments", "arguments", "json"),
+)
 
 
 def links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -113,13 +133,28 @@ async def bind(call: HttpCall) -> object:
     return await writes.post_binding(call)
 
 
+async def named_bindings(call: HttpCall) -> object:
+    """Return the bindings, which are searched by source, destination and routing key."""
+    listed = await reads.list_bindings(call)
+    assert isinstance(listed, Described)
+    keys = [listed.key(column) for column in ("source", "destination", "routing_key")]
+    return replace(listed, name=lambda item: " ".join(str(key(item)) for key in keys))
+
+
+async def bindings_of_source(call: HttpCall) -> object:
+    """Return the bindings from an exchange; none of the default one: they are those of queues."""
+    if call.path["exchange"] == reads.DEFAULT:
+        return Listed(())
+    return await reads.bindings_of_source(call)
+
+
 LISTS = (
     ListPage(
         "/exchanges",
         "Exchanges",
         reads.list_exchanges,
         (
-            Column("Name", "name"),
+            Column("Name", "name", "exchange"),
             Column("Virtual host", "vhost"),
             Column("Type", "type"),
             Column("In", "message_stats.publish_in_details.rate", "rate"),
@@ -137,7 +172,7 @@ LISTS = (
     ListPage(
         "/bindings",
         "Bindings",
-        reads.list_bindings,
+        named_bindings,
         BINDING_COLUMNS,
         binding_address,
         (Link("Bind", "/bindings/new"),),
@@ -164,8 +199,9 @@ PAGES = (
             Part(
                 "Bindings from it",
                 BINDING_COLUMNS[1:],
-                reads.bindings_of_source,
+                bindings_of_source,
                 link=binding_address,
+                empty="There are none; the default exchange has each queue bound by its name.",
             ),
             Part(
                 "Bindings to it",
@@ -175,7 +211,9 @@ PAGES = (
             ),
         ),
         links,
-        chart=lambda row: f"/charts{address(row)}".replace("/exchanges/", "/exchange/", 1),
+        charts=lambda row: (
+            (f"/charts{address(row)}".replace("/exchanges/", "/exchange/", 1), "Messages"),
+        ),
         command=lambda row: line("show", "exchange", row["name"], vhost=row["vhost"]),
     ),
 )

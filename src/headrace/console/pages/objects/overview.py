@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
+from headrace.console.api.common.samples import NO_RATE
 from headrace.console.api.reads import overview
 from headrace.console.http.routes import ALLOWED, MANAGEMENT, MONITORING, Route
-from headrace.console.pages.listings import Column, row_of
+from headrace.console.pages.listings import Column
+from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.state.machine import Machine
 
@@ -15,10 +18,12 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-LISTENERS = (
-    Column("Protocol", "protocol", sorts=False),
-    Column("Address", "ip_address", sorts=False),
-    Column("Port", "port", sorts=False),
+PARTS = (
+    Part(
+        "Listeners",
+        (Column("Protocol", "protocol"), Column("Address", "ip_address"), Column("Port", "port")),
+        field="listeners",
+    ),
 )
 CHARTS = (
     ("/charts/totals/messages", "Messages"),
@@ -38,6 +43,9 @@ async def show(call: HttpCall) -> object:
     """Return the first page."""
     found = await overview.show(call)
     assert isinstance(found, dict)
+    file = await file_of_part(call, "Overview", PARTS, found)
+    if file is not None:
+        return file
     sees_node = not ALLOWED[MONITORING].isdisjoint(call.identity.tags)
     status = await call.state.status()
     return page(
@@ -45,32 +53,40 @@ async def show(call: HttpCall) -> object:
         "overview.html",
         "Overview",
         name=found["cluster_name"],
-        tiles=tiles(found),
+        tiles=tiles(call, found),
         charts=CHARTS + (NODE_CHARTS if sees_node else ()),
         alarms=[f"{key}: {value}" for key, value in (status.get("alarms") or {}).items()],
         node=node_of(found, status)
         if sees_node
         else [("Version", found["product_version"], "text")],
-        listener_heads=[(column, "", "none") for column in LISTENERS],
-        listeners=[row_of(row, LISTENERS, None) for row in found["listeners"]],
+        tables=await tables_of(call, PARTS, found),
     )
 
 
-def tiles(found: JsonObject) -> list[Tile]:
+def tiles(call: HttpCall, found: JsonObject) -> list[Tile]:
     """Return the numbers at the top, each with the page that it leads to."""
     messages, objects, stats = found["queue_totals"], found["object_totals"], found["message_stats"]
     ready = "/queues?sort=messages_ready&sort_reverse=true"
     unacked = "/queues?sort=messages_unacknowledged&sort_reverse=true"
+    seen_all = call.identity.sees_all  # The others may not know of it.
+    waits = longest_wait_ms(call.state.queues.table) if seen_all else None
+    oldest = f"/queues?sort={AGE_PATH}&sort_reverse=true"
     return [
         ("ready", messages["messages_ready"], "number", ready),
         ("unacked", messages["messages_unacknowledged"], "number", unacked),
-        ("published", stats["publish_details"]["rate"], "rate", rates("publish")),
-        ("delivered", stats["deliver_get_details"]["rate"], "rate", rates("deliver_get")),
+        *([("oldest ready", waits, "duration", oldest)] if seen_all else []),
+        ("published", rate_of(stats, "publish"), "rate", rates("publish")),
+        ("delivered", rate_of(stats, "deliver_get"), "rate", rates("deliver_get")),
         ("queues", objects["queues"], "number", "/queues"),
         ("connections", objects["connections"], "number", "/connections"),
         ("channels", objects["channels"], "number", "/channels"),
         ("consumers", objects["consumers"], "number", "/consumers"),
     ]
+
+
+def rate_of(stats: JsonObject, name: str) -> object:
+    """Return a rate; none for a user who sees no virtual host."""
+    return stats.get(f"{name}_details", NO_RATE)["rate"]
 
 
 def rates(name: str) -> str:
@@ -94,4 +110,4 @@ def node_of(found: JsonObject, status: JsonObject) -> list[tuple[str, object, st
     ]
 
 
-ROUTES = (Route("GET", "/", show, MANAGEMENT, "", "The first page.", page=True),)
+ROUTES = (Route("GET", "/", show, MANAGEMENT, "", "The first page.", QUERY, page=True),)

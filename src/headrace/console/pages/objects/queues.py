@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
+from headrace.console.api.own import records
 from headrace.console.api.reads import exchanges as exchange_reads
 from headrace.console.api.reads import queues as reads
 from headrace.console.api.writes import messages as message_writes
 from headrace.console.api.writes import queues as writes
-from headrace.console.http.answers import Described
+from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
-from headrace.console.pages.details import DetailPage, Part
+from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.objects.charts import depths_and_rates
+from headrace.console.pages.objects.clients import channel_of, consumer_address
+from headrace.console.pages.objects.exchanges import BINDING_COLUMNS, binding_address
+from headrace.console.pages.objects.records import LEASE_COLUMNS, lease_address
+from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import number, plain, segment
 
 if TYPE_CHECKING:
@@ -22,11 +28,13 @@ if TYPE_CHECKING:
 
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
+    from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Queues", "/queues")
 STREAM = "stream"
 DETAIL = "/queues/{vhost}/{queue}"
+LEASES = tuple(one for one in LEASE_COLUMNS if one.title not in ("Queue", "Virtual host"))
 COLUMNS = (
     Column("Name", "name"),
     Column("Virtual host", "vhost"),
@@ -37,13 +45,14 @@ COLUMNS = (
     Column("Out", "message_stats.deliver_get_details.rate", "rate"),
     Column("Acked", "message_stats.ack_details.rate", "rate"),
     Column("Consumers", "consumers", "number"),
+    Column("Oldest", AGE_PATH, "duration"),
     Column("Size", "message_bytes", "bytes"),
     Column("Policy", "policy"),
     Column("Durable", "durable", "flag"),
 )
 CONSUMERS = (
-    Column("Consumer tag", "consumer_tag"),
-    Column("Channel", "channel_details.name"),
+    Column("Consumer tag", "consumer_tag", leads=consumer_address),
+    Column("Channel", "channel_details.name", leads=channel_of),
     Column("User", "channel_details.user"),
     Column("Acknowledges", "ack_required", "flag"),
     Column("Prefetch", "prefetch_count", "number"),
@@ -51,17 +60,15 @@ CONSUMERS = (
     Column("Exclusive", "exclusive", "flag"),
     Column("Arguments", "arguments", "json"),
 )
-BINDINGS = (
-    Column("Source", "source"),
-    Column("Routing key", "routing_key"),
-    Column("Arguments", "arguments", "json"),
-)
+BINDINGS = (*BINDING_COLUMNS[:2], Column("Arguments", "arguments", "json"))
 FACTS = (
     Column("Ready", "messages_ready", "number"),
     Column("Unacknowledged", "messages_unacknowledged", "number"),
     Column("Published", "message_stats.publish_details.rate", "rate"),
     Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
     Column("Acknowledged", "message_stats.ack_details.rate", "rate"),
+    Column("Redelivered", "message_stats.redeliver_details.rate", "rate"),
+    Column("Oldest ready message", AGE_PATH, "duration"),
     Column("Size", "message_bytes", "bytes"),
     Column("Consumers", "consumers", "number"),
     Column("Virtual host", "vhost"),
@@ -73,6 +80,10 @@ FACTS = (
     Column("Policy", "policy"),
     Column("Operator policy", "operator_policy"),
     Column("Declared by", "user_who_performed_action"),
+    Column("Died: rejected", f"{KEY}.{DEAD}.rejected", "number"),
+    Column("Died: expired", f"{KEY}.{DEAD}.expired", "number"),
+    Column("Died: queue too long", f"{KEY}.{DEAD}.maxlen", "number"),
+    Column("Died: delivery limit", f"{KEY}.{DEAD}.delivery_limit", "number"),
 )
 
 
@@ -81,37 +92,47 @@ def address(row: JsonObject) -> str:
     return f"/queues/{segment(row['vhost'])}/{segment(row['name'])}"
 
 
+def stream_address(row: JsonObject) -> str:
+    """Return the address of a stream's page."""
+    return f"/streams/{segment(row['vhost'])}/{segment(row['name'])}"
+
+
+def page_address(row: JsonObject) -> str:
+    """Return the address of the page of a queue or a stream."""
+    return stream_address(row) if row["type"] == STREAM else address(row)
+
+
 def here(call: HttpCall) -> str:
     """Return the address of the queue in a path."""
     return address({"vhost": call.path["vhost"], "name": call.path["queue"]})
 
 
-def exchange_address(row: JsonObject) -> str:
-    """Return the address of the exchange that a binding leads from."""
-    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or 'amq.default')}"
+def charts(row: JsonObject) -> Charts:
+    """Return the charts of a queue: how much is in it, and what it does."""
+    at = f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}"
+    return depths_and_rates(at)
 
 
-async def list_streams(call: HttpCall) -> object:
-    """Return the streams among the queues."""
-    found = await reads.list_queues(call)
-    assert isinstance(found, Described)
-    table = call.state.queues.table
-    return replace(found, items=[one for one in found.items if table.text("type", one) == STREAM])
+async def leases_of(call: HttpCall) -> object:
+    """Return the leases of the queue in a path."""
+    listed = await records.list_leases(call)
+    assert isinstance(listed, Listed)
+    return Listed([row for row in listed.rows if row["queue"] == call.path["queue"]])
 
 
 def links(call: HttpCall, row: JsonObject) -> list[Link]:
-    """Return what can be done with a queue."""
-    at = here(call)
+    """Return what can be done with a queue; a stream is not purged."""
+    at, is_stream = address(row), row["type"] == STREAM
+    letters = [] if is_stream else [Link("Dead letters", f"{at}/dead-letters")]
+    purge = [] if is_stream else [Link("Purge", f"{at}/purge", danger=True)]
+    binds = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
     return [
         Link("Topology", f"{at}/topology", changes=False),
         Link("Messages", f"{at}/messages"),
-        Link("Dead letters", f"{at}/dead-letters"),
+        *letters,
         Link("Publish", f"{at}/publish"),
-        Link(
-            "Bind",
-            f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}",
-        ),
-        Link("Purge", f"{at}/purge", danger=True),
+        Link("Bind", binds),
+        *purge,
         Link("Delete", f"{at}/delete", danger=True),
     ]
 
@@ -171,20 +192,10 @@ LISTS = (
         "Queues",
         reads.list_queues,
         COLUMNS,
-        address,
+        page_address,
         (Link("Declare a queue", "/queues/new"),),
         command=line("list", "queues"),
         empty="No queue fits.",
-    ),
-    ListPage(
-        "/streams",
-        "Streams",
-        list_streams,
-        tuple(one for one in COLUMNS if one.title not in ("Type", "Unacked", "Acked")),
-        address,
-        (Link("Declare a stream", "/queues/new?queue_type=stream"),),
-        command=line("list", "streams"),
-        empty="No stream fits.",
     ),
 )
 PAGES = (
@@ -197,10 +208,11 @@ PAGES = (
         FACTS,
         (
             Part("Consumers", CONSUMERS, field="consumer_details"),
-            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=exchange_address),
+            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
+            Part("Leases", LEASES, leases_of, link=lease_address, empty="No group leases any."),
         ),
         links,
-        chart=lambda row: f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}",
+        charts=charts,
         command=lambda row: line("show", "queue", row["name"], vhost=row["vhost"]),
     ),
 )

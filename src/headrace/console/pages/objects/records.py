@@ -30,21 +30,43 @@ def transaction_address(row: JsonObject) -> str:
     return f"/transactions/{segment(row['vhost'])}/{segment(row['xid'])}"
 
 
+def queue_of(row: JsonObject) -> str:
+    """Return the address of the queue of a lease."""
+    return f"/queues/{segment(row['vhost'])}/{segment(row['queue'])}"
+
+
+def stream_of(row: JsonObject) -> str:
+    """Return the address of the stream of a group."""
+    return f"/streams/{segment(row['vhost'])}/{segment(row['stream'])}"
+
+
+LEASE_COLUMNS = (
+    Column("Group", "group"),
+    Column("Queue", "queue", leads=queue_of),
+    Column("Virtual host", "vhost"),
+    Column("Leased", "leased", "number"),
+    Column("Settled to", "settled", "number"),
+    Column("Next", "next", "number"),
+    Column("Still ready", "ready", "number"),
+    Column("Owner", "owner"),
+)
+GROUP_COLUMNS = (
+    Column("Group", "group"),
+    Column("Stream", "stream", leads=stream_of),
+    Column("Virtual host", "vhost"),
+    Column("Lag", "lag", "number"),
+    Column("Lag in bytes", "lag_bytes", "bytes"),
+    Column("Position", "position", "number"),
+    Column("Owner", "owner"),
+    Column("Claimed", "claimed", "flag"),
+    Column("Holds retention", "pin", "flag"),
+)
 LISTS = (
     ListPage(
         "/leases",
         "Leases",
         records.list_leases,
-        (
-            Column("Group", "group"),
-            Column("Queue", "queue"),
-            Column("Virtual host", "vhost"),
-            Column("Leased", "leased", "number"),
-            Column("Settled to", "settled", "number"),
-            Column("Next", "next", "number"),
-            Column("Still ready", "ready", "number"),
-            Column("Owner", "owner"),
-        ),
+        LEASE_COLUMNS,
         lease_address,
         about="Messages that groups took from queues and have not settled: the batches of Spark.",
         command=line("list", "leases"),
@@ -54,17 +76,7 @@ LISTS = (
         "/groups",
         "Groups",
         records.list_groups,
-        (
-            Column("Group", "group"),
-            Column("Stream", "stream"),
-            Column("Virtual host", "vhost"),
-            Column("Lag", "lag", "number"),
-            Column("Lag in bytes", "lag_bytes", "bytes"),
-            Column("Position", "position", "number"),
-            Column("Owner", "owner"),
-            Column("Claimed", "claimed", "flag"),
-            Column("Holds retention", "pin", "flag"),
-        ),
+        GROUP_COLUMNS,
         group_address,
         about="Readers of streams, with the position that the broker keeps for them.",
         command=line("list", "groups"),
@@ -77,8 +89,8 @@ LISTS = (
         (
             Column("Id", "xid"),
             Column("Virtual host", "vhost"),
-            Column("State", "state"),
-            Column("Since", "since"),
+            Column("State", "state", "state"),
+            Column("Since", "since", "time"),
             Column("Publishes", "publishes", "number"),
             Column("Settles", "settles", "number"),
             Column("Sessions", "sessions", "number"),
@@ -88,6 +100,26 @@ LISTS = (
         "for the coordinator, or for an operator's decision.",
         command=line("list", "transactions"),
         empty="No transaction is open.",
+    ),
+    ListPage(
+        "/batches",
+        "Staged batches",
+        records.list_batches,
+        (
+            Column("Sink", "sink"),
+            Column("Virtual host", "vhost"),
+            Column("Staged batches", "batches", "json"),
+            Column("Branches", "branches", "number"),
+            Column("Prepared", "prepared", "number"),
+            Column("Messages", "messages", "number"),
+            Column("Last committed", "last", "number"),
+            Column("At", "at_ms", "time"),
+            Column("Owner", "owner"),
+        ),
+        about="Batches that Spark's queries write in parts: a batch shows in its queues when all "
+        "of it is committed. What is prepared is among the transactions.",
+        command=line("sinks", "list"),
+        empty="No sink has batches.",
     ),
     ListPage(
         "/settings",
@@ -140,8 +172,7 @@ LISTS = (
         tag=ADMINISTRATOR,
         in_vhosts=False,
         is_live=False,
-        about="The last 1,000 lines of the file that the setting audit_log names, the newest "
-        "first.",
+        about="The newest 1,000 lines that fit, of the file that the setting audit_log names.",
         empty="No line fits; without audit_log there is no audit log.",
     ),
 )

@@ -9,9 +9,11 @@ from headrace.console.api.own import around
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, of_operation
 from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.pages import parts
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, row_of
+from headrace.console.pages.listings import Column
 from headrace.console.pages.objects.drawing import draw
+from headrace.console.pages.parts import Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
 
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-EDGES_SHOWN = 200  # In the table below the drawing.
-COLUMNS = (
-    Column("From", "from", sorts=False),
-    Column("How", "what", sorts=False),
-    Column("Routing key", "routing_key", sorts=False),
-    Column("Arguments", "arguments", "json", sorts=False),
-    Column("To", "to", sorts=False),
+PARTS = (
+    Part(
+        "Bindings drawn",
+        (
+            Column("From", "from"),
+            Column("How", "what"),
+            Column("Routing key", "routing_key"),
+            Column("Arguments", "arguments", "json"),
+            Column("To", "to"),
+        ),
+        field="bindings",
+    ),
 )
 SIZE = Parameter("count", "Objects of the drawing, 200 at most.", "integer")
-QUERY = (*around.MESSAGE, SIZE)
+QUERY = (*around.MESSAGE, SIZE, *parts.QUERY)
 
 
 async def of_exchange(call: HttpCall) -> object:
@@ -43,22 +50,25 @@ async def of_exchange(call: HttpCall) -> object:
             said = error.reason
         except OperationRefused as error:
             said = of_operation(error).reason
-    return shown(call, "exchange", found, route, said)
+    return await shown(call, "exchange", found, route, said)
 
 
 async def of_queue(call: HttpCall) -> object:
     """Return the page of a queue."""
-    return shown(call, "queue", await around.around_queue(call), None, "")
+    return await shown(call, "queue", await around.around_queue(call), None, "")
 
 
-def shown(
+async def shown(
     call: HttpCall, kind: str, found: JsonObject, route: JsonObject | None, said: str
 ) -> Text:
-    """Return the page."""
+    """Return the page, or its table as a file."""
+    edges = {"bindings": [edge_row(found["nodes"], edge) for edge in found["edges"]]}
+    file = await file_of_part(call, "Topology", PARTS, edges)
+    if file is not None:
+        return file
     vhost, name = call.path["vhost"], call.path[kind]
     own = found["nodes"][0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
-    edges = [edge_row(found["nodes"], edge) for edge in found["edges"][:EDGES_SHOWN]]
     at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
         call,
@@ -74,10 +84,18 @@ def shown(
         reached=[(one, f"/queues/{segment(vhost)}/{segment(one)}") for one in sorted(reached)],
         drawing=draw(vhost, found, reached),
         cut=found["cut"],
-        heads=[(column, "", "none") for column in COLUMNS],
-        rows=[row_of(edge, COLUMNS, None) for edge in edges],
-        command=line("show", kind, own, vhost=vhost),
+        tables=await tables_of(call, PARTS, edges),
+        path=call.request.rel_url.raw_path,
+        command=command_of(call, kind, own),
     )
+
+
+def command_of(call: HttpCall, kind: str, name: str) -> str:
+    """Return the command that shows the same: the route of the message that was tried, if any."""
+    vhost = call.path["vhost"]
+    if kind == "exchange" and "routing_key" in call.query:
+        return line("route", name, call.query["routing_key"], vhost=vhost)
+    return line("show", kind, name, vhost=vhost)
 
 
 def edge_row(nodes: list[JsonObject], edge: JsonObject) -> JsonObject:
@@ -107,7 +125,7 @@ ROUTES = (
         MANAGEMENT,
         "",
         "The topology around a queue.",
-        (SIZE,),
+        (SIZE, *parts.QUERY),
         page=True,
     ),
 )

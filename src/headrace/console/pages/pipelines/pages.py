@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.own import pipelines
 from headrace.console.http.routes import MONITORING, Route
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, ListPage, row_of
+from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.pipelines.drawing import draw
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
@@ -21,32 +22,38 @@ WHERE = (
     "The setting console_pipelines says which directories and files are looked at: directories "
     "that pipelines run in, and files that a QueryListener writes."
 )
-NAME, STATE = Column("Query", "name"), Column("State", "state")
+NAME, STATE = Column("Query", "name"), Column("State", "state", "state")
 FIGURES = (
     Column("Group", "group"),
     Column("Reads", "reads"),
     Column("Lag", "lag", "number"),
-    Column("Lag of its groups", "waiting", "number"),
+    Column("Group lag", "waiting", "number"),
     Column("Rows in", "rows_per_s", "rate"),
     Column("Rows done", "processed_per_s", "rate"),
-    Column("Last batch", "batch", "number"),
+    Column("Batch", "batch", "number"),
+    Column("Rejected", "rejected", "number"),
 )
 CHECKPOINT, ERROR = Column("Checkpoint", "checkpoint"), Column("Last error", "error")
-OF_PIPELINE = (NAME, STATE, *FIGURES, Column("Rows", "rows", "number"), CHECKPOINT)
+OF_PIPELINE = (NAME, STATE, ERROR, *FIGURES, Column("Rows", "rows", "number"), CHECKPOINT)
 RULES = (
-    Column("Rule", "name", sorts=False),
-    Column("View", "view", sorts=False),
-    Column("Rows must", "check", sorts=False),
-    Column("Other rows", "action", sorts=False),
-    Column("Go to", "to", sorts=False),
+    Column("Rule", "name"),
+    Column("View", "view"),
+    Column("Rows must", "check"),
+    Column("Other rows", "action"),
+    Column("Go to", "to"),
+    Column("Rejected rows", "rejected", "number"),
+)
+PARTS = (
+    Part("Queries", OF_PIPELINE, field="queries", empty="None has begun."),
+    Part("Rules", RULES, field="rules", empty="It has no rules."),
 )
 FACTS = (
-    Column("State", "state"),
+    Column("State", "state", "state"),
     Column("File", "file"),
     Column("Directory of its state", "directory"),
     Column("Process", "pid"),
-    Column("Started", "started"),
-    Column("Told last", "updated"),
+    Column("Started", "started", "time"),
+    Column("Told last", "updated", "time"),
 )
 KEPT = frozenset(("exchange", "stream"))  # Types of sinks that the broker has.
 
@@ -64,6 +71,9 @@ def pipeline_address(row: JsonObject) -> str:
 async def show(call: HttpCall) -> object:
     """Return the page of a pipeline."""
     found = await pipelines.pipeline_of(call)
+    file = await file_of_part(call, "Pipeline", PARTS, found)
+    if file is not None:
+        return file
     return page(
         call,
         "pipeline.html",
@@ -71,10 +81,8 @@ async def show(call: HttpCall) -> object:
         pipeline=found,
         facts=[(fact, fact.value(found)) for fact in FACTS],
         drawing=draw(found),
-        queries=[row_of(row, OF_PIPELINE, None) for row in found["queries"]],
-        query_heads=[(column, "", "none") for column in OF_PIPELINE],
-        rules=[row_of(row, RULES, None) for row in found["rules"]],
-        rule_heads=[(column, "", "none") for column in RULES],
+        tables=await tables_of(call, PARTS, found),
+        path=call.request.rel_url.raw_path,
         rejects=rejects_of(found),
         command=line("pipeline", "status", found["file"]),
     )
@@ -101,11 +109,11 @@ LISTS = (
         (
             NAME,
             STATE,
+            ERROR,
             Column("Pipeline", "pipeline"),
             *FIGURES,
+            Column("Told last", "updated", "time"),
             CHECKPOINT,
-            Column("Told last", "updated"),
-            ERROR,
         ),
         query_address,
         tag=MONITORING,
@@ -120,13 +128,14 @@ LISTS = (
         (
             Column("Pipeline", "name"),
             STATE,
+            ERROR,
             Column("Queries", "queries", "number"),
             Column("Lag", "lag", "number"),
             Column("Rows in", "rows_per_s", "rate"),
-            Column("Started", "started"),
-            Column("Told last", "updated"),
+            Column("Rejected rows", "rejected", "number"),
+            Column("Started", "started", "time"),
+            Column("Told last", "updated", "time"),
             Column("File", "file"),
-            ERROR,
         ),
         pipeline_address,
         tag=MONITORING,
@@ -135,4 +144,6 @@ LISTS = (
         empty="There is no pipeline.",
     ),
 )
-ROUTES = (Route("GET", "/pipelines/{pipeline}", show, MONITORING, "", "A pipeline.", page=True),)
+ROUTES = (
+    Route("GET", "/pipelines/{pipeline}", show, MONITORING, "", "A pipeline.", QUERY, page=True),
+)

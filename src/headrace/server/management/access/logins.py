@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,11 @@ async def login(call: Call) -> Answered:
     return {"ticket": call.broker.tickets.issue(user), **describe(call, user)}
 
 
-def logout(call: Call) -> Answered:
-    """End the ticket of a request."""
-    call.broker.tickets.end(call.text("as"))
+async def logout(call: Call) -> Answered:
+    """End the ticket of a request; answered when no restart brings it back."""
+    written = call.broker.tickets.end(call.text("as"))
+    if written is not None:
+        await asyncio.wrap_future(written)
     return {}
 
 

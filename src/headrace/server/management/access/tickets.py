@@ -3,26 +3,32 @@
 
 A ticket is 256 random bits, of which only a hash is kept. It is good for the address of the login
 only. It ends when it is idle for ``IDLE_S``, after ``LIFETIME_S`` at the latest, with the user's
-password, tags or account, with the token that it was got for, or by a logout. Tickets do not
-outlive the broker's process.
+password, tags or account, with the token that it was got for, or by a logout. A broker with a data
+directory keeps the tickets of its own accounts over a restart
+(:mod:`headrace.server.management.access.ticket_file`); the time without a broker counts as idle.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from headrace.gateway.security.remote_peer import LoginRefused
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
+from headrace.server.management.access.ticket_file import KeptTicket, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor, Future
 
     from headrace.gateway.security.access import Access, User
-    from headrace.gateway.security.remote_peer import RemotePeer
     from headrace.model.policy.accounts import Account
+    from headrace.server.management.access.ticket_file import TicketFile
+
+log = logging.getLogger(__name__)
 
 IDLE_S = 15 * 60.0
 LIFETIME_S = 8 * 3600.0
@@ -53,12 +59,24 @@ class Tickets:
         is_withdrawn: Callable[[User], bool],
         *,
         clock: Callable[[], float] = time.monotonic,
+        file: TicketFile | None = None,
+        writer: Executor | None = None,
     ) -> None:
-        """``is_withdrawn`` tells whether a user's token is of an issuer no longer trusted."""
+        """Take up the tickets of a file, if one is given.
+
+        Args:
+            is_withdrawn: tells whether a user's token is of an issuer no longer trusted.
+            file: where tickets are kept; ``writer`` writes it.
+        """
         self._access = access
         self._is_withdrawn = is_withdrawn
         self._clock = clock
         self._tickets: OrderedDict[bytes, Ticket] = OrderedDict()  # By hash, idle longest first.
+        self._file = file
+        self._writer = writer
+        self._written: Future[None] | None = None  # The next write, which has all changes so far.
+        if file is not None:
+            self._restore(file.read())
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -73,6 +91,7 @@ class Tickets:
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
         self._tickets[key_of(text)] = Ticket(user, account, self._clock())
+        self._changed()
         return text
 
     def user_of(self, text: str, peer: RemotePeer | None = None) -> User | None:
@@ -103,9 +122,69 @@ class Tickets:
         ticket = self._tickets.get(key_of(text))
         return ticket is not None and self._lasts(ticket, self._clock())
 
-    def end(self, text: str) -> None:
-        """End a ticket; an unknown one is no error."""
-        self._tickets.pop(key_of(text), None)
+    def end(self, text: str) -> Future[None] | None:
+        """End a ticket; an unknown one is no error. Return what ends when the file says so."""
+        if self._tickets.pop(key_of(text), None) is None:
+            return None
+        return self._changed()
+
+    def close(self) -> None:
+        """Write when each ticket was used last; at the end of the broker."""
+        if self._writer is not None:
+            self._writer.submit(self._write).result()
+
+    # --- The file -----------------------------------------------------------------------------
+
+    def _changed(self) -> Future[None] | None:
+        """Have the tickets written; changes until then are written with them."""
+        if self._writer is None:
+            return None
+        if self._written is None:
+            self._written = self._writer.submit(self._write)
+        return self._written
+
+    def _write(self) -> None:
+        """Write the tickets of accounts; not on the loop, but at the end."""
+        self._written = None  # A change from here on needs another write.
+        held = list(self._tickets.items())
+        offset_s = time.time() - self._clock()
+        kept = [
+            KeptTicket(
+                key=key.hex(),
+                user=one.user.name,
+                account=mark_of(one.account),
+                host=one.user.peer.host,
+                port=one.user.peer.port,
+                encrypted=one.user.peer.encrypted,
+                began_ms=round(1000 * (one.began_s + offset_s)),
+                used_ms=round(1000 * (one.used_s + offset_s)),
+            )
+            for key, one in held
+            if one.account is not None
+        ]
+        assert self._file is not None
+        try:
+            self._file.write(kept)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._file.path, error)
+
+    def _restore(self, kept: list[KeptTicket]) -> None:
+        """Take up tickets whose users are as they were."""
+        now_s = self._clock()
+        offset_s = time.time() - now_s
+        for one in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
+            account = self._access.account(one.user)
+            if account is None or mark_of(account) != one.account:
+                continue
+            peer = RemotePeer(one.host, one.port, is_loopback(one.host), one.encrypted)
+            try:
+                user = self._access.admit(one.user, peer)
+            except LoginRefused:
+                continue
+            ticket = Ticket(user, account, min(now_s, one.began_ms / 1000 - offset_s))
+            ticket.used_s = min(now_s, one.used_ms / 1000 - offset_s)
+            if self._lasts(ticket, now_s):
+                self._tickets[bytes.fromhex(one.key)] = ticket
 
     def _lasts(self, ticket: Ticket, now_s: float) -> bool:
         if now_s - ticket.used_s > IDLE_S or now_s - ticket.began_s > LIFETIME_S:

@@ -55,16 +55,26 @@ def last_lines(path: Path, count: int) -> list[str]:
     Raises:
         OSError: it cannot be read, or is a device or a pipe.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    handle = regular(path)
     with os.fdopen(handle, "rb") as file:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError(0, "it is no regular file")
-        start = max(0, facts.st_size - READ_OCTETS)
+        start = max(0, os.fstat(handle).st_size - READ_OCTETS)
         file.seek(start)
         lines = file.read(READ_OCTETS).splitlines()
     whole = lines[1:] if start else lines  # The first may be a part.
     return [line.decode(errors="replace") for line in whole[-count:]]
+
+
+def regular(path: Path) -> int:
+    """Open a regular file; return its descriptor.
+
+    Raises:
+        OSError: it cannot be read, or is a device or a pipe.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(0, "it is no regular file")
 
 
 OPERATIONS: dict[str, Operation] = {"show log": show_log}

@@ -3,6 +3,7 @@ import cython
 
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, Counters
 from headrace.model.queue.queue cimport Queue
+from headrace.model.stream.stream cimport Stream
 from headrace.model.tallies cimport QueueTally
 
 cdef enum:

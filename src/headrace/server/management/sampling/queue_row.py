@@ -12,6 +12,7 @@ import cython
 if not cython.compiled:
     from headrace.model.counters import MESSAGE_OVERHEAD as C_MESSAGE_OVERHEAD
     from headrace.model.queue.queue import Queue
+    from headrace.model.stream.stream import Stream
 
 from headrace.model.operations.peek import arrived
 
@@ -122,7 +123,7 @@ def gather(queue: Queue, into: Numbers) -> int:
     values[0] += queue.message_count() if queue.is_stream else ready
     values[1] += queue.unacked_count
     values[2] += queue.pending_count
-    values[3] += queue.ready.bytes
+    values[3] += queue.log.octets if isinstance(queue, Stream) else queue.ready.bytes
     values[4] += queue.unacked_bytes
     if queue.round is not None:
         values[5] += len(queue.round.consumers)

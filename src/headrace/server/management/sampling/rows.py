@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import queue_type
 from headrace.model.events import Churn
+from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.model.tallies import (
     CHANNEL_FIELDS,
     DEATH_FIELDS,
@@ -90,7 +91,7 @@ SHAPES: Mapping[str, Shape] = {
     EXCHANGE: Shape(
         (
             *("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
-            "alternate",
+            *("alternate", "policy", "operator_policy"),
         ),
         ("bindings", *EXCHANGE_FIELDS),
     ),
@@ -98,6 +99,7 @@ SHAPES: Mapping[str, Shape] = {
         (
             *("number", "name", "vhost", "user", "host", "port", "protocol"),
             *("tls", "mechanism", "client", "heartbeat_s", "frame_max"),
+            *("channel_max", "client_properties"),
         ),
         (
             *("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
@@ -134,17 +136,19 @@ def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
     )
 
 
-def exchange_static(exchange: Exchange, vhost: str) -> Static:
-    """Return what stays the same of an exchange."""
+def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
+    """Return what stays the same of an exchange; the names of its policies seldom change."""
+    policies = vhost.rules.policies.of(POLICY_KIND, exchange.name)
     return (
         exchange.name,
-        vhost,
+        vhost.name,
         exchange.type,
         exchange.durable,
         exchange.auto_delete,
         exchange.internal,
         as_json(exchange.arguments),
         exchange.alternate or "",
+        *("" if policy is None else policy.name for policy in policies),
     )
 
 
@@ -175,6 +179,7 @@ def connection_static(connection: ClientConnection) -> Static:
         *(row["id"], row["name"], row["vhost"], row["user"]),
         *(row["host"], row["port"], row["protocol"], row["tls"], row["mechanism"]),
         *(row["client"], row["heartbeat_s"], row["frame_max"]),
+        *(connection.context.channel_max, as_json(connection.client_properties or {})),
     )
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
@@ -98,6 +99,7 @@ class Sampler:
         """Drop all objects; every client gets everything the next time."""
         self.kinds: dict[str, dict[Hashable, Track]] = {kind: {} for kind in SHAPES}
         self._sums: dict[VirtualHost, Sums] = {}
+        self._policies: dict[VirtualHost, Policies] = {}  # That exchanges were told with.
         self._totals = Totals()
         self.gone: deque[tuple[int, str, Track | QueueRow]] = deque()
         if self.queues is not None:
@@ -148,21 +150,26 @@ class Sampler:
             yield
         for gone in self._sums.keys() - set(vhosts):
             del self._sums[gone]
+            self._policies.pop(gone, None)
             if (track := self.kinds[VHOST].pop(gone, None)) is not None:
                 self._end(VHOST, track)
         self._total()
         self._versions()
 
     def _exchanges(self, vhost: VirtualHost) -> Iterator[None]:
-        tracks = self.kinds[EXCHANGE]
+        tracks, policies = self.kinds[EXCHANGE], vhost.rules.policies
+        is_anew = self._policies.get(vhost) is not policies
         for at, exchange in enumerate(list(vhost.exchanges.values())):
             if not at % STEP:
                 yield
             track = tracks.get(exchange)
             if track is None:
-                static = rows.exchange_static(exchange, vhost.name)
+                static = rows.exchange_static(exchange, vhost)
                 track = self._new(EXCHANGE, exchange, static, vhost.name)
+            elif is_anew:
+                self._tell_anew(track, rows.exchange_static(exchange, vhost))
             self._set(track, (len(exchange.bindings), *exchange.tally.values()))
+        self._policies[vhost] = policies
 
     def _vhost(self, vhost: VirtualHost) -> None:
         track, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]

@@ -29,6 +29,7 @@ VHOST_FIELDS = (
     *("description", "tags", "default_queue_type", "unknown_arguments"),
     "protected_from_deletion",
 )
+ALL_PERMISSIONS = dict.fromkeys(("configure", "write", "read"), ".*")
 EMPTY_METADATA: tuple[object, ...] = ("", [], "classic")  # The last is the type without a default.
 
 
@@ -182,12 +183,18 @@ def known_vhost(call: Call) -> str:
 
 
 async def put_vhost(call: Call) -> Answered:
-    """Add or change a virtual host; ``tracing`` switches tracing."""
+    """Add or change a virtual host; ``tracing`` switches tracing.
+
+    The user who adds one gets all permissions in it, as with RabbitMQ.
+    """
     name = call.text("name")
     check_name("virtual host", name)
     tracing = call.flag("tracing") if "tracing" in call.request else None
     metadata = fields_of(call, *VHOST_FIELDS)
     is_new = await put(call, "vhosts", {"name": name, "metadata": metadata})
+    if is_new and call.user is not None and call.broker.access.account(call.user.name) is not None:
+        rights: dict[str, object] = {"user": call.user.name, "vhost": name, **ALL_PERMISSIONS}
+        await put(call, "permissions", rights)
     emptied = [field for field, value in metadata.items() if value in EMPTY_METADATA]
     if emptied and not is_new:
         await empty_metadata(call, Key(name, METADATA, METADATA_NAME), emptied)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that RabbitMQ's API does not have: the key ``headrace`` of objects and the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.samples import Columns, Counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.console.state.table import Table, Tracked
+    from headrace.untyped import JsonObject
+
+KEY = "headrace"
+DEAD, OLDEST, AGE = "dead_lettered", "oldest_ready_ms", "oldest_ready_age_ms"
+AGE_PATH = f"{KEY}.{AGE}"  # What lists of queues are sorted by to find the one that is behind most.
+REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
+STRATEGIES = ("disabled", "at_most_once", "at_least_once")
+OF_REASONS: Mapping[str, Columns] = {reason: (f"dead_{reason}",) for reason in REASONS}
+# The ends of the buckets of sizes of bodies, in bytes; the last has no end.
+SIZES = ("100", "1000", "10000", "100000", "1000000", "10000000", "50000000", "100000000", "inf")
+#: The columns of queues by which lists are sorted, by the path of the number.
+PATHS: Mapping[str, Columns] = {
+    f"{KEY}.{OLDEST}": ("oldest_ms",),
+    **{f"{KEY}.{DEAD}.{reason}": columns for reason, columns in OF_REASONS.items()},
+}
+
+
+class OwnCounts:
+    """Puts the numbers of queues into their rows."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._dead = Counted(table, OF_REASONS)
+
+    def of(self, one: Tracked) -> JsonObject:
+        """Return when the oldest ready message came, its age, and the dead letters by reason."""
+        dead: JsonObject = {}
+        self._dead.put(dead, one)
+        oldest_ms = self._table.number(one.slot, "oldest_ms")
+        age_ms = max(0, self._table.now_ms - oldest_ms) if oldest_ms else None
+        return {OLDEST: oldest_ms or None, AGE: age_ms, DEAD: dead}
+
+
+def ages_of(table: Table) -> Callable[[int], int]:
+    """Return how long the oldest ready message of a queue waits, in ms; 0 without one."""
+    since, now_ms = table.totals(("oldest_ms",)), table.now_ms
+    return lambda slot: int(max(0, now_ms - since[slot])) if since[slot] else 0
+
+
+def longest_wait_ms(table: Table) -> int | None:
+    """Return how long the oldest ready message of all queues waits; None without one."""
+    since = [int(value) for value in table.totals(("oldest_ms",)) if value]
+    return max(0, table.now_ms - min(since)) if since else None
+
+
+def dead_letters(several: list[Tracked]) -> JsonObject:
+    """Return the dead letters of virtual hosts, or of the broker, by reason."""
+    return {
+        reason: sum(one.number(*columns) for one in several)
+        for reason, columns in OF_REASONS.items()
+    }
+
+
+def of_broker(totals: Tracked) -> JsonObject:
+    """Return the dead letters by what became of them, and the sizes of published bodies."""
+    return {
+        "dead_letter_strategies": {
+            reason: {way: totals.number(f"dead_{reason}_{way}") for way in STRATEGIES}
+            for reason in REASONS
+        },
+        "dead_letters_confirmed": totals.number("dead_confirmed"),
+        "received": totals.number("received"),
+        "received_bytes": totals.number("received_bytes"),
+        "received_sizes": {end: totals.number(f"size_{end}") for end in SIZES},
+    }

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams with their offsets, groups and segments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.console.api.own import streams as own_reads
+from headrace.console.api.reads import exchanges as exchange_reads
+from headrace.console.api.reads import queues as reads
+from headrace.console.http.answers import Answer, Described
+from headrace.console.pages.commands import line
+from headrace.console.pages.details import DetailPage
+from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.objects.exchanges import binding_address
+from headrace.console.pages.objects.queues import (
+    BINDINGS,
+    COLUMNS,
+    CONSUMERS,
+    FACTS,
+    STREAM,
+    charts,
+    links,
+    stream_address,
+)
+from headrace.console.pages.objects.records import GROUP_COLUMNS, group_address
+from headrace.console.pages.parts import Part
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+PARENT = ("Streams", "/streams")
+OF_QUEUES = frozenset(  # Columns that tell nothing of a stream.
+    (
+        *("Type", "Ready", "Unacked", "Unacknowledged", "Acked", "Acknowledged", "Redelivered"),
+        *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
+        *("Died: rejected", "Died: expired", "Died: queue too long", "Died: delivery limit"),
+    )
+)
+GROUPS = tuple(one for one in GROUP_COLUMNS if one.title not in ("Stream", "Virtual host"))
+SEGMENTS = (
+    Column("Segment", "number", "number"),
+    Column("First offset", "first_offset", "number"),
+    Column("Begun", "begun", "time"),
+    Column("Size", "bytes", "bytes"),
+)
+
+
+async def list_streams(call: HttpCall) -> object:
+    """Return the streams among the queues."""
+    found = await reads.list_queues(call)
+    assert isinstance(found, Described)
+    table = call.state.queues.table
+    return replace(found, items=[one for one in found.items if table.text("type", one) == STREAM])
+
+
+async def show_stream(call: HttpCall) -> object:
+    """Return a stream as a queue, with its offsets, groups and segments."""
+    call.path = {**call.path, "queue": call.path["stream"]}
+    queue = await reads.show_queue(call)
+    found = await own_reads.show_stream(call)
+    assert isinstance(queue, dict)
+    assert isinstance(found, Answer)
+    assert isinstance(found.value, dict)
+    return {**queue, **found.value}
+
+
+LISTS = (
+    ListPage(
+        "/streams",
+        "Streams",
+        list_streams,
+        (
+            COLUMNS[0],
+            COLUMNS[1],
+            Column("Messages", "messages_ready", "number"),
+            *(one for one in COLUMNS[2:] if one.title not in OF_QUEUES),
+        ),
+        stream_address,
+        (Link("Declare a stream", "/queues/new?queue_type=stream"),),
+        command=line("list", "streams"),
+        empty="No stream fits.",
+    ),
+)
+PAGES = (
+    DetailPage(
+        "/streams/{vhost}/{stream}",
+        "Stream",
+        PARENT,
+        show_stream,
+        lambda row: row["name"],
+        (
+            Column("Messages", "messages_ready", "number"),
+            Column("First offset", "first_offset", "number"),
+            Column("Next offset", "next_offset", "number"),
+            *(one for one in FACTS if one.title not in OF_QUEUES),
+            Column("Bytes at most", "max_bytes", "bound"),
+            Column("Kept for, at most", "max_age_ms", "span"),
+        ),
+        (
+            Part("Groups", GROUPS, field="groups", link=group_address, empty="No group reads it."),
+            Part("Consumers", CONSUMERS, field="consumer_details"),
+            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
+            Part("Segments", SEGMENTS, field="segments"),
+        ),
+        links,
+        charts=charts,
+        command=lambda row: line("show", "stream", row["name"], vhost=row["vhost"]),
+    ),
+)

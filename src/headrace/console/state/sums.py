@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connections did together, by virtual host and by user; what ended ones did stays."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from headrace.console.state.table import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headrace.console.state.table import Changes, Table
+
+OCTETS = ("bytes_received", "bytes_sent")  # Columns of connections.
+COUNTERS = (
+    *OCTETS,
+    *("publish", "confirm", "return_unroutable", "drop_unroutable", "ack", "redeliver"),
+    *("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty"),
+)
+KEYS_MAX = 10_000  # Users that are counted; names of tokens have no bound.
+
+
+class Sums:
+    """Columns of connections, added up by one of their fields."""
+
+    def __init__(self, field: str, columns: Collection[str]) -> None:
+        self._field = field
+        self._columns = tuple(columns)
+        self._sums: dict[str, dict[str, int]] = {}
+        self._ids: dict[str, int] = {}
+        self._moved: set[str] = set()  # Those that are not told yet.
+
+    def count(self, connections: Table, part: Part, changes: Changes) -> None:
+        """Add the changes of a part of the connections."""
+        columns = [(name, changes[name]) for name in self._columns if name in changes]
+        for place, number in enumerate(part.ids):
+            key = connections.text(self._field, connections.slots[number])
+            if key not in self._sums and len(self._sums) >= KEYS_MAX:
+                continue
+            sums = self._sums.setdefault(key, {})
+            self._moved.add(key)
+            for name, column in columns:
+                sums[name] = sums.get(name, 0) + column[place]
+
+    def add_to(self, table: Table, now_ms: int) -> None:
+        """Have the objects of a table, which are named by the field, tell what they did."""
+        found = [(key, slot) for key in self._moved if (slot := table.find(key)) is not None]
+        self._moved.difference_update(key for key, _ in found)
+        if found:
+            ids = array("q", [table.ids[slot] for _, slot in found])
+            columns = self._columns_of([key for key, _ in found])
+            table.take(Part(ids, columns, (), (), ()), now_ms, more=True)
+
+    def make(self, table: Table, now_ms: int) -> None:
+        """Have a table whose objects are the keys themselves tell what they did."""
+        keys, self._moved = sorted(self._moved), set()
+        new = [key for key in keys if key not in self._ids]
+        for key in new:
+            self._ids[key] = len(self._ids) + 1
+        ids = array("q", [self._ids[key] for key in keys])
+        if keys:
+            rows = [(self._ids[key], key) for key in new]
+            table.take(Part(ids, self._columns_of(keys), ("name",), rows, ()), now_ms)
+
+    def _columns_of(self, keys: list[str]) -> dict[str, array[int]]:
+        return {
+            name: array("q", [self._sums[key].get(name, 0) for key in keys])
+            for name in self._columns
+        }
