@@ -9,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
-	demo fuzz soak-spark wheel deb docs conformance clean
+	demo fuzz quick-spark soak-spark soak-cluster wheel deb docs conformance clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -58,8 +58,14 @@ test-pure: $(STAMP)
 	@echo "== uncompiled: $(BOTH)"
 	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) -m "not slow" $(BOTH)
 
+# Spark's classes, loaded once for all sessions of the tests; the options are those of tests/conftest.py.
+# Where that does not work, sessions start as slowly as ever.
+quick-spark: build
+	@-JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" HEADRACE_SPARK_CACHE=build/spark \
+		PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli pipeline prepare
+
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
-test-compiled: build sanitized
+test-compiled: build sanitized quick-spark
 	@echo "== compiled: $(TESTS)"
 	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(TESTS)
 
@@ -92,6 +98,9 @@ bench-spark: build
 
 soak-spark: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli soak-spark $(SOAK)
+
+soak-cluster: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python tools/soak_cluster.py $(SOAK)
 
 demo: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)

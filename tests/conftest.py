@@ -2,6 +2,7 @@
 """All tests may use the fixtures that the package ships, and know which build they test."""
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headrace.model.queue.queue
+from headrace.spark.runtime import quick_start
+from headrace.testing import LocalBroker
 from support.brokers.in_memory_broker import rig
 
 __all__ = ["rig"]
@@ -29,6 +32,18 @@ settings.load_profile("headrace")
 # A Java machine of a test lives for seconds: to optimize for longer costs it more than that saves.
 # Half of what a short session of Spark takes is its second compiler's.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# `make test` prepares the cache once; without it each session of Spark takes twice as long.
+os.environ.setdefault(quick_start.CACHE, str(Path(__file__).parent.parent / "build" / "spark"))
+quick_start.use()
+
+# A shell starts what runs in its background with this signal ignored, and so would run what the
+# tests start: a program that they end by Ctrl-C would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Brokers of the tests read it as `headrace serve` does: the same tests, through relays.
+if relays := os.environ.get("HEADRACE_RELAYS"):
+    LocalBroker.defaults = {"relays": int(relays)}
 
 COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 

@@ -8,9 +8,9 @@ python tools/gen_pages.py --check    # exit 1 when one is not what would be writ
 import sys
 from pathlib import Path
 
+from headrace.columns.options import page as spark_options
 from headrace.console.api import table as console_routes
 from headrace.server.config import settings_page as settings
-from headrace.spark.options import page as spark_options
 
 DOCS = Path(__file__).parent.parent / "docs"
 DECISIONS = """# Decisions

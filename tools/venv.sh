@@ -42,8 +42,8 @@ if ! [ -x "$venv/bin/python" ]; then
     "$python" -m venv "$venv"
 fi
 pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-echo "== installing headrace[spark,lake,dev] into $venv"
-HEADRACE_PURE=1 "${pip[@]}" install -q --progress-bar on -e '.[spark,lake,dev]' </dev/null
+echo "== installing headrace[spark,lake,iceberg,dev] into $venv"
+HEADRACE_PURE=1 "${pip[@]}" install -q --progress-bar on -e '.[spark,lake,iceberg,dev]' </dev/null
 echo "== compiling"
 "$venv/bin/python" build_ext.py
 # Found before the path of the editable install, after PYTHONPATH.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 PACKAGE = "headrace"
 # Modules whose package has another name, or comes with the package that is named.
@@ -50,7 +50,7 @@ def how_to_install(modules: Iterable[str]) -> str:
     """Name the packages of these modules, and the command that installs them."""
     packages = sorted({PACKAGES.get(name, name) for name in modules})
     known = _extras()
-    extras = sorted({known[name] for name in packages if known.get(name)})
+    extras = _fewest({name: known[name] for name in packages if known.get(name)})
     if extras:
         command = f"pip install '{PACKAGE}[{','.join(extras)}]'"
     elif any(name in known for name in packages):
@@ -62,19 +62,36 @@ def how_to_install(modules: Iterable[str]) -> str:
     return f"{some} {', '.join(packages)} {verb} not installed: {command}"
 
 
-def _extras() -> dict[str, str]:
-    """Return the extra of each package that is required, "" of those that every install has."""
+def _fewest(extras: Mapping[str, set[str]]) -> list[str]:
+    """Return extras that have all of the packages: those with most of them first."""
+    chosen: list[str] = []
+    left = dict(extras)
+    while left:
+        several = sorted({extra for each in left.values() for extra in each})
+        best = max(several, key=lambda extra: sum(extra in each for each in left.values()))
+        chosen.append(best)
+        left = {name: each for name, each in left.items() if best not in each}
+    return sorted(chosen)
+
+
+def _extras() -> dict[str, set[str]]:
+    """Return the extras of each package that is required, none of those that every install has."""
     from importlib import metadata  # It takes as long to import as all else of `headrace --help`.
 
     try:
         lines = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:  # It runs from a directory, without pip.
         return {}
-    found: dict[str, str] = {}
+    found: dict[str, set[str]] = {}
+    always: set[str] = set()
     for line in lines:
         match = _REQUIREMENT.match(line)
         if match is None or match[2] == OWN:
             continue
         name = match[1].lower()
-        found[name] = min(found.get(name, match[2] or ""), match[2] or "")
-    return found
+        found.setdefault(name, set())
+        if match[2] is None:
+            always.add(name)
+        else:
+            found[name].add(match[2])
+    return {name: set() if name in always else extras for name, extras in found.items()}

@@ -43,8 +43,13 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[LocalBroker]:
-    with LocalBroker(errand_messages_max=3000) as broker:
+def management_socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("management") / "socket"
+
+
+@pytest.fixture(scope="module")
+def shared(management_socket: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(errand_messages_max=3000, management_socket=management_socket) as broker:
         yield broker
 
 
@@ -101,12 +106,13 @@ def test_more_than_the_bound_is_refused_and_nothing_changed(
     assert left(channel, target) == list(range(3000))
 
 
-@pytest.mark.parametrize("how", ["request", "connection"])
+@pytest.mark.parametrize("how", ["request", "connection", "command"])
 def test_what_is_cancelled_is_back_in_its_place(
     shared: LocalBroker,
     channel: blocking.Channel,
     requests: Requests,
     queues: list[str],
+    management_socket: Path,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
@@ -123,6 +129,10 @@ def test_what_is_cancelled_is_back_in_its_place(
             pass
         if how == "request":
             others.ask("messages.cancel", id=names["id"])
+        elif how == "command":
+            words = ["messages", "cancel", names["id"], "--socket", str(management_socket)]
+            done = CliRunner().invoke(main, words)
+            assert done.exit_code == 0, done.output
     while (state := requests.ask("messages.errand", id=names["id"]))["state"] == "choosing":
         pass
     assert state["state"] == "failed"

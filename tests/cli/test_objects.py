@@ -279,3 +279,24 @@ def test_an_alert_of_tls_is_understood(tls: LocalBroker) -> None:
             connection.sendall(alert.read())
             _, said = process.communicate(timeout=PATIENCE_S)
     assert "does the port want TLS, as with amqps://?" in said, said
+
+
+def test_a_route_is_shown_and_nothing_is_published(
+    run: Callable[..., Result], channel: Channel, name: Names
+) -> None:
+    orders, audit, exchange = name(), name(), name()
+    for queue, pattern in ((orders, "order.*"), (audit, "#")):
+        run("declare", "queue", queue)
+        channel.bind_queue(queue, "amq.topic", pattern)
+    assert set(run("route", "amq.topic", "order.new").stdout.split()) == {orders, audit}
+    assert run("route", "amq.topic", "else").stdout.split() == [audit]
+    run("declare", "exchange", exchange, "--type", "headers")
+    channel.bind_queue(orders, exchange, arguments={"x-match": "all", "size": 3})
+    assert run("route", exchange, "--header", "size=3").stdout.split() == [orders]
+    nothing = run("route", exchange, "--header", "size=4")
+    assert (nothing.stdout, nothing.stderr) == ("", "no queue\n")
+    told = json.loads(run("route", "", orders, "--json").stdout)
+    assert told == {"routed": True, "count": 1, "queues": [orders]}
+    assert "is not NAME=VALUE" in run("route", exchange, "--header", "size", code=2).output
+    assert "no exchange" in run("route", "missing", "key", code=1).output
+    assert channel.declare_queue(orders, passive=True).message_count == 0

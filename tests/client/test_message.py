@@ -204,6 +204,7 @@ def test_public_names() -> None:
         "UsageError",
         "connect",
         "parse_url",
+        "parse_urls",
     ]
 
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from headrace.client import InvalidUrl, Settings, parse_url
+from headrace.client import InvalidUrl, Settings, parse_url, parse_urls
 
 
 def test_everything_has_a_default() -> None:
@@ -108,3 +110,34 @@ def test_an_unescaped_password_is_not_repeated(url: str) -> None:
         parse_url(url)
     assert "ret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("url", "places"),
+    [
+        ("amqp://u:p@h1:5673,h2/v", [("h1", 5673), ("h2", 5672)]),
+        ("amqps://h1,h2:1", [("h1", 5671), ("h2", 1)]),
+        ("amqp://[::1]:1,h2,[::2]:2?heartbeat=5", [("::1", 1), ("h2", 5672), ("::2", 2)]),
+        ("amqp://u:a,b@h", [("h", 5672)]),
+        ("amqp://h/a,b?name=c,d", [("h", 5672)]),
+    ],
+)
+def test_commas_separate_hosts(url: str, places: list[tuple[str, int]]) -> None:
+    found = parse_urls(url)
+    assert [(one.host, one.port) for one in found] == places
+    others = {replace(one, host="", port=0) for one in found}
+    assert len(others) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["amqp://h1,/", "amqp://,h2", "amqp://u:p@h1,,h2", "amqp://h1:x,h2", "amqp://" + "h," * 40],
+)
+def test_mistakes_in_lists_of_hosts_are_refused(url: str) -> None:
+    with pytest.raises(InvalidUrl):
+        parse_urls(url)
+
+
+def test_a_single_broker_is_asked_for() -> None:
+    with pytest.raises(InvalidUrl, match="several brokers"):
+        parse_url("amqp://h1,h2")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import blocking
-from headrace.spark.options.options import read_options
-from headrace.spark.runtime import connections
+from headrace.columns.options.options import read_options
+from headrace.columns.runtime import connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,9 @@ import click
 from headrace.cli import main
 
 LIST = Path(__file__).with_name("public_api.txt")
-ROOMS = ("headrace.client", "headrace.spark", "headrace.testing")
+ROOMS = ("headrace.arrow", "headrace.client", "headrace.spark", "headrace.testing")
 MODULES = (
+    "headrace.arrow",
     "headrace.client",
     "headrace.client.blocking",
     "headrace.client.blocking_pipeline",

@@ -127,9 +127,9 @@ def test_hosts_are_flags_as_often_as_there_are_addresses() -> None:
     assert load({"host": ("127.0.0.1", "::1")}, {}).host == "127.0.0.1,::1"
 
 
-def test_every_variable_of_a_command_is_known() -> None:
+def test_every_variable_of_the_package_is_known() -> None:
     named = set()
-    for path in (Path(headrace.__file__).parent / "cli").glob("*.py"):
+    for path in Path(headrace.__file__).parent.rglob("*.py"):
         named |= set(re.findall(r'"HEADRACE_([A-Z_]+)"', path.read_text()))
     assert named
     known = {row.name for row in SETTINGS} | set(OTHER_VARIABLES)

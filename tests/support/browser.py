@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -50,6 +51,8 @@ class Chromium:
         found = find_chromium()
         assert found is not None
         self.base = base
+        self._axe_loader = ""
+        self._axe_context = 0
         options = webdriver.ChromeOptions()
         options.binary_location = found[0]
         for flag in (*FLAGS, f"--user-data-dir={folder}"):
@@ -73,7 +76,9 @@ class Chromium:
         """Set the width of the window, and what the system prefers."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.command("Emulation.setDeviceMetricsOverride", **size)
-        features = [{"name": "prefers-color-scheme", "value": theme}]
+        # Without motion: a colour on its way to another is neither.
+        wanted = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
         self.command("Emulation.setEmulatedMedia", features=features)
 
     def open(self, path: str) -> None:
@@ -122,7 +127,10 @@ class Chromium:
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
         """Wait until something is so."""
-        WebDriverWait(self.driver, PATIENCE_S, 0.05).until(lambda _: is_so(), what)
+        moved_on = [StaleElementReferenceException]  # The page was replaced while it was read.
+        wait = WebDriverWait(self.driver, PATIENCE_S, 0.05, ignored_exceptions=moved_on)
+        ready = "return document.readyState"
+        wait.until(lambda _: is_so() and self.run(ready) == "complete", what)
 
     # --- What a page must not do -----------------------------------------------------------------
 
@@ -146,15 +154,18 @@ class Chromium:
 
     def axe(self) -> list[str]:
         """Return what axe finds against WCAG AA on the page."""
-        isolated = self.command("Page.getFrameTree")["frameTree"]["frame"]["id"]
-        world = self.command("Page.createIsolatedWorld", frameId=isolated, worldName="axe")
-        context = world["executionContextId"]
-        self.command("Runtime.evaluate", expression=AXE.read_text(), contextId=context)
+        frame = self.command("Page.getFrameTree")["frameTree"]["frame"]
+        if frame["loaderId"] != self._axe_loader:  # Another document than at the last call.
+            world = self.command("Page.createIsolatedWorld", frameId=frame["id"], worldName="axe")
+            self._axe_context = world["executionContextId"]
+            source = AXE.read_text()
+            self.command("Runtime.evaluate", expression=source, contextId=self._axe_context)
+            self._axe_loader = frame["loaderId"]
         options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
         answer = self.command(
             "Runtime.evaluate",
             expression=f"axe.run(document, {json.dumps(options)}).then((it) => it.violations)",
-            contextId=context,
+            contextId=self._axe_context,
             awaitPromise=True,
             returnByValue=True,
         )

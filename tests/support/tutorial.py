@@ -14,6 +14,7 @@ A block of code says by its title what it is:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -69,6 +70,7 @@ class Terminal:
     """A terminal with a command that goes on."""
 
     def __init__(self, command: str, home: Path, environment: dict[str, str]) -> None:
+        environment = {**environment, "PYTHONFAULTHANDLER": "1"}
         self._errors = (home.parent / "stderr").open("ab")
         self._child = subprocess.Popen(
             ["bash", "-c", command],
@@ -97,9 +99,9 @@ class Terminal:
         try:
             self._child.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
+            self._signal(signal.SIGABRT)  # Python's fault handler prints where each thread is.
             self._child.wait()
-            raise
+            raise AssertionError(Path(self._errors.name).read_text()) from None
         finally:
             self._child.stdout.close()
             self._errors.close()
@@ -169,8 +171,9 @@ class Tutorial:
             if before is not None:
                 self._run(before.text, None)
         finally:
-            for terminal in reversed(self._terminals.values()):
-                terminal.close()
+            with contextlib.ExitStack() as ending:  # All of them, though one does not end.
+                for terminal in self._terminals.values():
+                    ending.callback(terminal.close)
         return compared
 
     def _open(self, block: Block) -> None:

@@ -29,6 +29,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resume": _entry("cli.server.service", "resume", "Take a broker back into service."),
         "reload": _entry("cli.server.service", "reload", "Read the settings again."),
         "logs": _entry("cli.server.service", "logs", "Rotate or reopen the log file."),
+        "cluster": _entry(
+            "cli.server.cluster", "cluster", "Show the brokers of a cluster and what they serve."
+        ),
+        "move": _entry("cli.server.cluster", "move", "Let another broker serve a virtual host."),
         "alarm": _entry("cli.server.alarms", "alarm", "List alarms, block publishers by hand."),
         "version": _entry("cli", "version", "Print the version."),
     },
@@ -40,7 +44,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "cli.messages.messages", "consume", "Print messages and acknowledge them."
         ),
         "get": _entry("cli.messages.messages", "get", "Consume one message of a queue."),
+        "route": _entry("cli.inspect.routes", "route", "Show the queues a message would reach."),
         "peek": _entry("cli.inspect.peek", "peek", "Show messages without consuming them."),
+        "sql": _entry("cli.sql", "sql", "Query streams, queues and archives with SQL."),
         "messages": _entry(
             "cli.messages.move", "messages", "Move, copy, requeue or delete messages."
         ),

@@ -40,7 +40,7 @@ from headrace.client.session.session import Session
 from headrace.client.session.subscription import Subscription, Transfer
 from headrace.client.stream.reader import Record
 from headrace.client.stream.stream import Stream
-from headrace.client.url import Settings, parse_url
+from headrace.client.url import Settings, parse_url, parse_urls
 
 __all__ = [
     "AccessRefused",
@@ -94,4 +94,5 @@ __all__ = [
     "UsageError",
     "connect",
     "parse_url",
+    "parse_urls",
 ]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The URL of a broker (amqp://user:password@host:port/vhost?heartbeat=30) and its settings."""
+"""The URL of a broker (amqp://user:password@host:port/vhost?heartbeat=30) and its settings.
+
+A URL may name several brokers, with commas between their hosts.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ FRAME_MIN_SIZE = 4096  # 0-9-1 section 4.2.3: what every peer must accept.
 FRAME_MAX = 131072
 CHANNEL_MAX = 2047
 HEARTBEAT_S = 60
+HOSTS_MAX = 32  # Of one URL.
 MECHANISMS = (
     *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
     *("XOAUTH2", "OAUTHBEARER"),  # The password of the URL is the token.
@@ -24,6 +28,7 @@ MECHANISMS = (
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
+_AUTHORITY_END = re.compile("[/?#]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -83,8 +88,41 @@ class Settings:
         return context
 
 
+def parse_urls(url: str) -> list[Settings]:
+    """Parse a URL that may name several brokers; return the settings of each, in order.
+
+    Raises:
+        InvalidUrl: a part of it is malformed, or it names more than HOSTS_MAX brokers.
+    """
+    places = one_by_one(url)
+    if len(places) > HOSTS_MAX:
+        raise InvalidUrl(f"the URL names {len(places)} brokers; at most {HOSTS_MAX} are allowed")
+    return [_parse(place) for place in places]
+
+
 def parse_url(url: str) -> Settings:
-    """Parse a broker's URL; parts left out have their defaults. Raises InvalidUrl."""
+    """Parse the URL of one broker; parts left out have their defaults. Raises InvalidUrl."""
+    if len(one_by_one(url)) > 1:
+        raise InvalidUrl("the URL names several brokers, where it must be one")
+    return _parse(url)
+
+
+def one_by_one(url: str) -> list[str]:
+    """Return a URL with one host for each host of a URL, in order."""
+    scheme, separator, rest = url.partition("://")
+    end = _AUTHORITY_END.search(rest)
+    at = len(rest) if end is None else end.start()
+    login, sign, hosts = rest[:at].rpartition("@")
+    before, after = f"{scheme}{separator}{login}{sign}", rest[at:]
+    if not separator or "," not in hosts:
+        return [url]
+    places = [place.strip() for place in hosts.split(",")]
+    if not all(places):
+        raise InvalidUrl("a host between two commas of the URL is missing")
+    return [f"{before}{place}{after}" for place in places]
+
+
+def _parse(url: str) -> Settings:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

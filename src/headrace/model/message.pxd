@@ -32,11 +32,10 @@ cdef class Message:
     cdef public unsigned char deliveries
     cdef public unsigned short header_units
 
-    cpdef int measure(self) except -1
-    @cython.locals(twin=Message)
-    cpdef Message copy(self)
-
 @cython.locals(message=Message)
 cpdef Message new_message(bytes data, unsigned int address_len, unsigned int body_size)
+@cython.locals(twin=Message)
+cpdef Message copy_message(Message message)
+cpdef int measure(Message message) except -1
 @cython.locals(size=cython.longlong)
 cdef int units(bytes data, unsigned int body_size) except -1

@@ -11,6 +11,9 @@ in ten queues is ten of these around one shared ``data``.
 
 A body too large for one read of the socket is in ``parts`` instead: the payloads of its frames,
 each an object of its own, so that it is never copied; then ``data`` ends with the header.
+
+What is done with a message is in functions: an object of a class with methods has a pointer to
+their table, and a million messages wait in memory.
 """
 
 from typing import Any
@@ -68,24 +71,6 @@ class Message:
             self.deliveries = 0  # Redeliveries, at most 255.
             self.header_units = 0  # Size of ``data`` without body, in units of 256 bytes.
 
-    def measure(self) -> int:
-        """Set ``header_units`` from the data, which must be in memory.
-
-        Call only while loading: the memory count uses the value measured then.
-        """
-        self.header_units = units(self.data, self.body_size)
-        return 0
-
-    def copy(self) -> "Message":
-        """Return a second message with the same data for another queue; it has no seq."""
-        twin = new_message(self.data, self.address_len, self.body_size)
-        twin.parts = self.parts
-        twin.flags = self.flags & (PERSISTENT | LARGE | KIND_MASK)
-        twin.priority = self.priority
-        twin.deadline_ms = self.deadline_ms
-        twin.publisher = self.publisher
-        return twin
-
 
 def new_message(data: bytes | None, address_len: int, body_size: int) -> Message:
     """Return a message without queue and store position."""
@@ -107,6 +92,26 @@ def new_message(data: bytes | None, address_len: int, body_size: int) -> Message
     if data is not None:
         message.header_units = units(data, body_size)
     return message
+
+
+def copy_message(message: Message) -> Message:
+    """Return a second message with the same data for another queue; it has no seq."""
+    twin = new_message(message.data, message.address_len, message.body_size)
+    twin.parts = message.parts
+    twin.flags = message.flags & (PERSISTENT | LARGE | KIND_MASK)
+    twin.priority = message.priority
+    twin.deadline_ms = message.deadline_ms
+    twin.publisher = message.publisher
+    return twin
+
+
+def measure(message: Message) -> int:
+    """Set ``header_units`` from the data, which must be in memory.
+
+    Call only while loading: the memory count uses the value measured then.
+    """
+    message.header_units = units(message.data, message.body_size)
+    return 0
 
 
 def units(data: bytes, body_size: int) -> int:

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from headrace.model.message cimport Message
 
+cdef class Span:
+    cpdef bint is_consumed(self) except -1
+
 cdef class Store:
     cdef public unsigned long long appended
     cdef public unsigned long long synced
     cdef public unsigned long long last_seq
     cdef public int wake_fd
     cdef public unsigned long long defined
+    cdef public unsigned long long turn
+    cdef public unsigned long long bound
     cdef public bint durable
     cdef public bint full
     cdef public object notify
@@ -27,6 +32,8 @@ cdef class Store:
     ) except? 0
     cpdef long long arrival(self, Message message) except? -1
     cpdef settle(self, unsigned int queue_id, unsigned long long seq, unsigned long long position)
+    cpdef bind(self)
+    cpdef Span span(self)
     cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
     cpdef delivered(self, unsigned int queue_id, unsigned long long seq)
     cpdef unsigned long long counted(

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from headrace.model.transaction.dtx import PreparedBranch
 
 
+class Span:
+    """Messages that were appended in one turn, and nothing else that an answer may wait for."""
+
+    def is_consumed(self) -> bool:
+        """Return True if consumers have settled all of them, in all their queues.
+
+        Their answers need not wait for the disk then: a crash forgets no message but those that a
+        consumer was given, and acknowledged if it had to.
+        """
+        return False
+
+
 class Store:
     """Stores messages; hot methods copy their arguments and never block on the disk."""
 
@@ -30,6 +42,8 @@ class Store:
         self.wake_fd = -1  # When it becomes readable, call :meth:`woken`.
         self.full = False  # True while nothing may be published: disk full or failing.
         self.defined = 0  # Log position of the last change of definitions, or purge.
+        self.turn = 0  # Number of this turn of the event loop; grows with :meth:`start_write`.
+        self.bound = 0  # Log position of the last :meth:`bind`.
         # Called when ``synced`` or ``full`` has changed.
         self.notify: Callable[[], None] | None = None
         self.prepared_branches: list[PreparedBranch] = []  # Found by :meth:`recover`.
@@ -74,7 +88,23 @@ class Store:
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
-        """Remove a message from a queue. Idempotent."""
+        """Remove a message from a queue. Idempotent.
+
+        Unless a consumer settled it, call :meth:`bind` as well.
+        """
+
+    def bind(self) -> None:
+        """Let answers to all that was appended so far wait for the disk.
+
+        A message was removed for another reason than a consumer's: another message took its place,
+        it expired, or a transaction took it. A crash may undo that reason, and must not take the
+        message with it.
+        """
+        self.bound = self.appended
+
+    def span(self) -> Span | None:
+        """Return what was appended in this turn; None if an answer to it waits for the disk."""
+        return None
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
         """Remove all stored messages among these from a queue."""

@@ -41,6 +41,8 @@ cdef class Endpoint(Output):
     cdef bint turn_is_over(self) except -1
     cpdef bint awaits_close(self) except -1
     cpdef send_heartbeat(self)
+    @cython.locals(size=Py_ssize_t)
+    cpdef Py_ssize_t lead_with_heartbeat(self) except -1
     cpdef bint owes(self) except -1
     cpdef block(self, str reason)
     cpdef unblock(self)

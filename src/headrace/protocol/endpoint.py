@@ -144,6 +144,15 @@ class Endpoint(Output):
     def send_heartbeat(self) -> None:
         """Send a heartbeat: there was no output for an interval."""
 
+    def lead_with_heartbeat(self) -> int:
+        """Write a heartbeat before all output that waits; return its size in bytes."""
+        self.seal()
+        self.send_heartbeat()
+        size = self.tail - self.head
+        self.put_in_chain(bytes(self.buffer[self.head : self.tail]), 0, size, False)
+        self.release()
+        return size
+
     def owes(self) -> bool:
         """Return True if the peer has unsettled deliveries."""
         return False
@@ -169,6 +178,9 @@ class Endpoint(Output):
 
     def force_close(self, reason: str) -> None:
         """Close the connection for an operator, with a reason."""
+
+    def forgo_answers(self) -> None:
+        """End a close that waits for answers: the store that owes them is gone."""
 
     def farewell(self) -> None:
         """Close an open connection because the broker stops."""

@@ -48,6 +48,8 @@ cdef class Output:
     cdef public Py_ssize_t room
 
     cpdef Py_ssize_t pending(self) except -1
+    @cython.locals(size=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
+    cpdef Py_ssize_t written(self) except -1
     cpdef limit(self, Py_ssize_t output_max)
     @cython.locals(waiting=Py_ssize_t)
     cpdef bint is_full(self) except -1

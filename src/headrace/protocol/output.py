@@ -119,6 +119,15 @@ class Output:
         """Return the bytes that wait to be sent; a feed counts as few, at any length."""
         return self.tail - self.head + self.chained + self.feeding
 
+    def written(self) -> int:
+        """Return the bytes that wait, up to the next feed that is sent in order."""
+        size = 0
+        for _, lo, hi, number in self.chain or ():
+            if number == -2:
+                return size
+            size += hi - lo
+        return size + self.tail - self.head
+
     def limit(self, output_max: int) -> None:
         """Set the bytes of output above which consumers deliver no more."""
         self.output_max = output_max

@@ -8,8 +8,10 @@ to their writer threads, and sends once on each connection with pending output.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace import __version__
@@ -24,6 +26,7 @@ from headrace.model.scheduler import Scheduler
 from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
+from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
 from headrace.server.config.settings import SettingError, Settings
 from headrace.server.data.storage import Storage
@@ -31,11 +34,14 @@ from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
+from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.managed_broker import ManagedBroker
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.net.drain import Drain
+from headrace.server.net.freeze import Freezer
+from headrace.server.net.hot_sockets import HotLoop
 from headrace.server.net.listener import TICK_S, Listener
 from headrace.server.net.ports import PortError, Ports
 from headrace.server.net.revocation import CHECK_S, Revocation
@@ -44,7 +50,9 @@ from headrace.server.net.transport import Reactor, Transport, clock_ms
 from headrace.server.observe.alarms import ALARM_S, Alarms
 from headrace.server.observe.audit_file import audit_file
 from headrace.server.observe.audit_log import AuditLog
+from headrace.server.observe.loop_delay import LoopDelay
 from headrace.server.qmf.agent import Agent
+from headrace.server.relay.processes import RelayError, RelayProcesses
 from headrace.server.reload import Reloadable, Reloaded, reload
 from headrace.server.vhosts import VirtualHosts
 from headrace.store.errors import StoreError
@@ -55,10 +63,15 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.access import Access
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.cluster.membership import Joined
+    from headrace.server.cluster.node import ClusterNode
+    from headrace.server.relay.relays import Relays
     from headrace.store.file_bodies.staging import Staging
 
 log = logging.getLogger(__name__)
 
+DEFERRED_S = 0.25  # How often deferred timers look whether they may run.
+LEASE_TICK_S = 0.25  # How often the lease of a broker of a cluster is looked at.
 STOP_S = 1.0  # How long clients may take to answer our close at the end.
 REFUSALS = (AccountError, StoreError)  # Of a data directory.
 
@@ -87,6 +100,11 @@ class Broker:
         self.ports = Ports(self.make_listener)
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
+        self.loop_delay = LoopDelay()
+        self.joined: Joined | None = None  # With the setting cluster,
+        self.node: ClusterNode | None = None  # and once it has started,
+        self.relays: Relays | None = None  # with these.
+        self.relay_processes: RelayProcesses | None = None  # With the setting relays.
         # Made by start(), in this order:
         self.storage: Storage | None = None
         self.login: LoginService | None = None
@@ -95,6 +113,7 @@ class Broker:
         self.shared_0_10: Context010 | None = None
         self.reactor: Reactor | None = None
         self.alarms: Alarms | None = None
+        self.freezer: Freezer | None = None
         self.hosts: VirtualHosts | None = None
         self.accounts: AccountChanges | None = None
         self.unsynced: UnsyncedChanges | None = None
@@ -134,7 +153,10 @@ class Broker:
         """
         settings = self.settings
         try:
-            self.storage = Storage(settings, self.counters)
+            joined = self.joined = await self.join_cluster()
+            self.storage = await self.open_storage(settings, joined)
+            if settings.stream_store:
+                await asyncio.to_thread(self.storage.open_tier, self.poster())
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
@@ -145,12 +167,19 @@ class Broker:
             self.open_login(self.storage)
             managed = self.build()
             assert self.hosts is not None
-            for name, number in managed.access.snapshot.vhosts.items():
-                self.hosts.add(name, number)
-            self.storage.finish_migration()
+            if joined is None:
+                for name, number in managed.access.snapshot.vhosts.items():
+                    self.hosts.add(name, number)
+                self.storage.finish_migration()
+            await self.start_relays()
             self.listen()
             await self.open_management(managed)
+            if joined is not None:
+                await self.start_node(joined, managed)
         except REFUSALS as error:
+            await self.stop()
+            raise StartError(str(error)) from error
+        except RelayError as error:
             await self.stop()
             raise StartError(str(error)) from error
         except SocketError as error:
@@ -159,11 +188,12 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self.chores = [
+        self.chores += [
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
             asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
             asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
+            asyncio.create_task(self.loop_delay.watch()),
         ]
         managed.started_ms = clock_ms()
         if self.audit.active:
@@ -173,6 +203,87 @@ class Broker:
         if self.logs is not None:
             self.logs.facts = self.facts_of
         return self.addresses
+
+    async def join_cluster(self) -> Joined | None:
+        """Join the cluster that the settings name, if they name one.
+
+        Raises:
+            StartError: the cluster does not take this broker.
+        """
+        settings = self.settings
+        if not settings.cluster:
+            return None
+        from headrace.server.cluster.membership import join
+
+        try:
+            return await asyncio.to_thread(join, settings)
+        except (OSError, StoreError) as error:
+            raise StartError(str(error)) from None
+
+    async def open_storage(self, settings: Settings, joined: Joined | None) -> Storage:
+        """Open the data directory, as one of the cluster if there is one.
+
+        Raises:
+            StoreError, AccountError, OSError: it cannot be used.
+        """
+        if joined is None:
+            return Storage(settings, self.counters)
+        from headrace.server.cluster.shared_catalog import SharedCatalog
+
+        shared = SharedCatalog(joined)
+        return await asyncio.to_thread(Storage, settings, self.counters, shared)
+
+    def poster(self) -> Callable[[Callable[[], None]], None]:
+        """Return what calls a function on this loop, from any thread, and then ends the turn."""
+        loop = asyncio.get_running_loop()
+
+        def run(call: Callable[[], None]) -> None:
+            call()
+            if self.reactor is not None:
+                self.turn()
+
+        def post(call: Callable[[], None]) -> None:
+            with contextlib.suppress(RuntimeError):  # The broker has stopped.
+                loop.call_soon_threadsafe(run, call)
+
+        return post
+
+    async def start_node(self, joined: Joined, managed: ManagedBroker) -> None:
+        """Serve virtual hosts of the cluster, once the ports are open."""
+        from headrace.server.cluster.node import ClusterNode
+
+        assert self.hosts is not None
+        data = managed.storage.data
+        assert data is not None
+        managed.accounts.starts_vhosts = False
+        self.node = managed.node = ClusterNode(
+            joined,
+            self.settings.cluster_lease_s,
+            lambda number: str(data.vhost(number)),
+            self.events,
+        )
+        from headrace.server.relay.relays import Relays
+
+        assert self.login is not None
+        self.relays = managed.context.elsewhere = Relays(
+            managed.context,
+            managed.access,
+            managed.reactor,
+            self.login,
+            secret=managed.storage.secret,
+            broker=self.node.name,
+            serving=self.node.serving,
+            brokers=self.node.brokers,
+        )
+        managed.alarms.lag_max = self.settings.cluster_lag_max
+        managed.alarms.lost = self.node.losses
+        self.node.freezer = self.freezer
+        if joined.members.port == 0:
+            listener = next(iter(self.ports.listeners.values()))
+            joined.members.port = listener.address[1]
+            await asyncio.to_thread(joined.members.join)
+        await self.node.start(self.hosts, lambda: managed.access.snapshot.vhosts)
+        self.chores.append(asyncio.create_task(self.every(LEASE_TICK_S, self.node.tick)))
 
     def open_login(self, storage: Storage) -> None:
         """Make the service that checks logins.
@@ -216,8 +327,11 @@ class Broker:
             strict_arguments=settings.specification_arguments,
         )
         context.make_0_10 = shared_0_10.connect
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, HotLoop), "a broker needs a HotLoop"
         self.reactor = reactor = Reactor(
-            asyncio.get_running_loop(),
+            loop,
+            loop.sockets,
             context.pool,
             self.counters,
             settings.read_size,
@@ -225,6 +339,8 @@ class Broker:
         )
         limit_memory(self.counters, context.pool, settings.memory_max)
         self.alarms = Alarms(reactor, self.transports, storage.stores, self.events)
+        self.freezer = Freezer(reactor, self.transports)
+        self.alarms.frozen = self.freezer.vhosts
         self.hosts = VirtualHosts(
             self.vhosts,
             context,
@@ -263,13 +379,19 @@ class Broker:
             alarms=self.alarms,
             accounts=self.accounts,
             login=login,
-            tickets=Tickets(login.access, login.logins.is_withdrawn),
+            tickets=Tickets(
+                login.access,
+                login.logins.is_withdrawn,
+                file=None if storage.data is None else TicketFile(storage.data.path),
+                writer=None if storage.data is None else storage.users_thread,
+            ),
             drain=self.drain,
             audit=self.audit,
             unsynced=self.unsynced,
             logs=self.logs,
             trace=self.hosts.trace,
             reload=self.reload,
+            loop_delay=self.loop_delay,
         )
         return managed
 
@@ -307,6 +429,23 @@ class Broker:
         assert self.access is not None
         return limits_of_user(self.access.snapshot.parameters, user)
 
+    async def start_relays(self) -> None:
+        """Start the relay processes that the settings ask for.
+
+        Raises:
+            RelayError: they do not start.
+        """
+        assert self.reactor is not None
+        if self.settings.relays:
+            self.relay_processes = RelayProcesses(self.reactor, self.settings.relays)
+            self.renew_relays()
+            await self.relay_processes.start()
+
+    def renew_relays(self) -> None:
+        """Have the relay processes read the files of TLS."""
+        if self.relay_processes is not None and self.settings.tls_port is not None:
+            self.relay_processes.use_files(self.settings)
+
     def listen(self) -> None:
         """Open the ports.
 
@@ -336,6 +475,8 @@ class Broker:
             audit=self.audit,
             tls=tls,
             introduction=None if tls is None else introduction(settings, identity, tls=True),
+            relays=self.relay_processes,
+            is_proxy=partial(contains, networks_of(settings.proxy_protocol_from)),
         )
 
     async def open_management(self, managed: ManagedBroker) -> None:
@@ -372,6 +513,8 @@ class Broker:
                     reason=str(error),
                 )
             raise
+        if not done["certificates"]:
+            self.renew_relays()  # There may be a port for TLS now.
         names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
         if done["restart"]:
@@ -403,6 +546,7 @@ class Broker:
         for listener in self.ports.listeners.values():
             if listener.tls is not None:
                 listener.tls = tls
+        self.renew_relays()
         self.revocation.check()
         log.info("certificates were read again")
         if self.audit.active:
@@ -448,10 +592,11 @@ class Broker:
             if transport.closed:
                 self.transports.discard(transport)
         login.expire()
-        managed.shared_0_10.sessions.expire()
-        for staging in managed.storage.stagings.values():
-            staging.tick(clock_ms())
-        managed.unsynced.tick()
+        if not self.defers_timers():
+            managed.shared_0_10.sessions.expire()
+            for staging in managed.storage.stagings.values():
+                staging.tick(clock_ms())
+            managed.unsynced.tick()
         self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
             self.logs.tell_repeats()
@@ -468,11 +613,19 @@ class Broker:
     def run_scheduler(self) -> None:
         """Expire messages and queues that are due."""
         self.timer = None
+        if self.defers_timers():
+            loop = asyncio.get_running_loop()
+            self.timer = loop.call_later(DEFERRED_S, self.run_scheduler)
+            return
         self.counters.now_ms = clock_ms()
         following = self.scheduler.run(self.counters.now_ms)
         if following and self.timer is None:
             self.wake_at(following)
         self.turn()
+
+    def defers_timers(self) -> bool:
+        """Return True while a virtual host is frozen: timers would change what its clients see."""
+        return self.freezer is not None and self.freezer.defers_timers()
 
     def stored(self, name: str) -> None:
         """Confirm what the store of a virtual host has synced."""
@@ -510,9 +663,16 @@ class Broker:
             chore.cancel()
         if self.timer is not None:
             self.timer.cancel()
+        if self.relays is not None:
+            self.relays.close()
         await self.close_connections()
+        if self.relay_processes is not None:
+            await self.relay_processes.stop()
+            self.relay_processes = None
         if self.shared_0_10 is not None:
             self.shared_0_10.sessions.end_all()
+        if self.managed is not None:
+            self.managed.tickets.close()
         if self.access is not None:
             self.access.close()
         self.audit.tell("broker.stopped", pid=os.getpid())
@@ -526,8 +686,14 @@ class Broker:
                         self.reactor.loop.remove_reader(store.wake_fd)
             self.storage.store_redelivered(self.vhosts.values())
             self.storage.close()
+            if self.node is not None:
+                await self.node.stop()
+                self.node = None
             self._first_settings = self.storage.settings
             self.storage = None
+        if self.joined is not None:
+            await asyncio.to_thread(self.joined.members.close)
+            self.joined = None
 
     async def close_connections(self) -> None:
         """Close all connections; give their clients ``STOP_S`` to answer."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headrace.gateway.apply_ack_timeout import retime
 from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
+from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings
 from headrace.server.login.login import LoginSettingError
@@ -104,6 +105,7 @@ def set_listeners(broker: Reloadable, settings: Settings) -> None:
     for (protocol, _), listener in broker.ports.listeners.items():
         listener.connections_max = settings.connections_max
         listener.handshake_s = settings.handshake_s
+        listener.is_proxy = partial(contains, networks_of(settings.proxy_protocol_from))
         if protocol == ENCRYPTED:
             listener.introduction = introduction(settings, identity, tls=True)
 
@@ -175,7 +177,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_memory: ("memory_max",),
     set_disk: ("disk_free_min", "staging_size_max", "staging_s"),
     set_listeners: (
-        *("connections_max", "handshake_s"),
+        *("connections_max", "handshake_s", "proxy_protocol_from"),
         *("product", "product_version", "tls_product", "tls_product_version"),
     ),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
@@ -189,7 +191,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
         *("audit_log_strict", "audit_log_sync"),
     ),
     set_nothing: (
-        "certificate_expiry_closes",
+        *("certificate_expiry_closes", "backup_directory"),
         *("tls_cert", "tls_key", "tls_ca", "tls_crl", "tls_server_names"),
     ),
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from headrace.server.data.storage import Storage
     from headrace.server.net.transport import Reactor, Transport
     from headrace.server.qmf.agent import Agent
+    from headrace.store.disk import Disk
     from headrace.store.file_bodies.staging import Staging
+
+CONFIRM_S = 5.0  # How long the disk may take until the last confirms can be sent.
+POLL_S = 0.01
 
 
 class VirtualHosts:
@@ -64,7 +69,7 @@ class VirtualHosts:
         self._event_publisher: EventPublisher | None = None
         self._agents: dict[str, Agent] = {}  # Of QMF, by virtual host.
 
-    def add(self, name: str, number: int) -> None:
+    def add(self, name: str, number: int, disk: Disk | None = None) -> None:
         """Start a virtual host with everything its store kept.
 
         Raises:
@@ -72,8 +77,8 @@ class VirtualHosts:
         """
         context, storage, reactor = self._context, self._storage, self._reactor
         settings = storage.settings
-        store = storage.open_store(name, number)
-        staging = storage.open_staging(name)
+        store = storage.open_store(name, number, disk)
+        staging = storage.open_staging(name, disk)
         vhost = VirtualHost(
             name,
             store=store,
@@ -103,12 +108,75 @@ class VirtualHosts:
         if settings.qmf:
             self._agents[name] = self._make_agent(vhost)
         reactor.stores.append(store)
+        reactor.lines.append(context.line(name))
         store.notify = partial(self._stored, name)
         if store.wake_fd >= 0:
             reactor.loop.add_reader(store.wake_fd, store.woken)
 
     def drop(self, name: str) -> None:
         """Stop a virtual host: close its connections, delete its queues and its files."""
+        context, storage = self._context, self._storage
+        vhost = self._end(name, f"vhost '{name}' was deleted")
+        vhost.errands.close()
+        vhost.branches.close()
+        for queue in list(vhost.queues.values()):
+            queue.hand_over_tally(context.counters.queues_ended)
+            queue.destroy()
+        context.counters.queues_ended.add(vhost.queues_ended)
+        vhost.orphans.close()
+        storage.delete_store(name)
+        self._reactor.turn()
+
+    def abandon(self, name: str) -> None:
+        """Close the files of a virtual host that could not be started."""
+        self._storage.abandon(name)
+
+    def leave(self, name: str, reason: str) -> None:
+        """Stop a virtual host that another broker may serve already; nothing more is written."""
+        vhost = self._end(name, reason)
+        vhost.errands.close()
+        vhost.branches.close()
+        self._hand_over_tallies(vhost)
+        self._storage.abandon(name)
+        self._reactor.turn()
+
+    async def hand_over(self, name: str, reason: str) -> None:
+        """Stop a virtual host for another broker: confirm what was published, close the rest."""
+        storage = self._storage
+        vhost, store = self.vhosts[name], storage.stores[name]
+        for transport in self._transports_of(vhost):
+            transport.hold()
+        self._reactor.turn()
+        loop = self._reactor.loop
+        until = loop.time() + CONFIRM_S
+        appended = store.appended
+        while store.durable and store.synced < appended and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        if self.vhosts.get(name) is not vhost:
+            return  # Lost meanwhile.
+        self._end(name, reason)
+        storage.store_redelivered([vhost])
+        self._hand_over_tallies(vhost)
+        storage.close_store(name)
+        self._reactor.turn()
+
+    def _hand_over_tallies(self, vhost: VirtualHost) -> None:
+        """Keep what the queues of a virtual host counted."""
+        counters = self._context.counters
+        for queue in vhost.queues.values():
+            queue.hand_over_tally(counters.queues_ended)
+        counters.queues_ended.add(vhost.queues_ended)
+
+    def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
+        """Return the connections to a virtual host that are not being closed."""
+        return [
+            transport
+            for transport in self._transports
+            if transport.connection.vhost is vhost and not transport.closing
+        ]
+
+    def _end(self, name: str, reason: str) -> VirtualHost:
+        """Take a virtual host out of service, and close its connections."""
         context, storage, reactor = self._context, self._storage, self._reactor
         vhost = self.vhosts.pop(name)
         if self._event_publisher is not None and self._event_publisher.vhost is vhost:
@@ -117,25 +185,17 @@ class VirtualHosts:
         agent = self._agents.pop(name, None)
         if agent is not None:
             agent.close()
-        for transport in list(self._transports):
-            if transport.connection.vhost is vhost:
-                transport.connection.force_close(f"vhost '{name}' was deleted")
+        for transport in self._transports_of(vhost):
+            transport.connection.force_close(reason)
+            transport.connection.forgo_answers()
         self._shared_0_10.drop_vhost(vhost)
-        context.lines.pop(name, None)
+        reactor.lines.remove(context.lines.pop(name))
         store = storage.stores[name]
         reactor.stores.remove(store)
         if store.wake_fd >= 0:
             reactor.loop.remove_reader(store.wake_fd)
-        vhost.errands.close()
-        vhost.branches.close()
-        for queue in list(vhost.queues.values()):
-            queue.hand_over_tally(context.counters.queues_ended)
-            queue.destroy()
-        context.counters.queues_ended.add(vhost.queues_ended)
-        vhost.orphans.close()
         reactor.loop.remove_reader(storage.stagings[name].wake_fd)
-        storage.delete_store(name)
-        reactor.turn()
+        return vhost
 
     def rules_of(self, name: str) -> Rules:
         """Return the policies, limits and settings that apply to a virtual host."""

@@ -5,6 +5,7 @@ schema                 the version, as text
 lock                   locked while a broker runs, as is the directory; has its process id
 identity               a UUID of the data
 secret                 random bytes, from which secrets are derived
+cluster                the id of the cluster, if the directory is a copy of what a cluster has
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
 vhosts/<id>/streams/   the logs of its streams, by queue id
@@ -27,6 +28,8 @@ SCHEMA_VERSION = 2  # 2: exchanges, queues and bindings are in the journals.
 SECRET_SIZE = 32
 IDENTITY_SIZE = 37  # Bytes of the file: a UUID in text and a line feed.
 
+CLUSTER_FILE = "cluster"
+
 #: By version: each migrates a directory to the next version.
 MIGRATIONS: dict[int, Callable[[Path], None]] = {
     1: lambda _: (
@@ -37,14 +40,26 @@ MIGRATIONS: dict[int, Callable[[Path], None]] = {
 }
 
 
+def cluster_of(path: Path) -> str:
+    """Return the id of the cluster that a data directory belongs to; empty for none."""
+    file = path / CLUSTER_FILE
+    return file.read_text(errors="replace").strip() if file.exists() else ""
+
+
 class DataDirectory:
     """A data directory locked by this process."""
 
-    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None, *, cluster: str = "") -> None:
         """Lock the directory, making it if necessary, and migrate it.
 
+        Args:
+            path: the directory.
+            disk: the port to it.
+            cluster: the id of the cluster that a broker wants to use it for.
+
         Raises:
-            StoreError: another broker has it, it is not writable, or of a newer version.
+            StoreError: another broker has it, it is not writable, of a newer version, or of
+                another cluster.
         """
         self.path = path
         self.disk = disk if disk is not None else Disk()
@@ -68,6 +83,7 @@ class DataDirectory:
                 )
             self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
             self._check_schema()
+            self._check_cluster(cluster)
             self.identity = self._read_identity()
             self.secret = self._read_secret()
         except OSError as error:
@@ -111,6 +127,35 @@ class DataDirectory:
 
     def _write_schema(self, version: int) -> None:
         write_whole(self.disk, str(self.path / "schema"), f"{version:<9}\n".encode())
+
+    def _check_cluster(self, wanted: str) -> None:
+        """Refuse a directory whose data is of another cluster."""
+        found = cluster_of(self.path)
+        if found and not wanted:
+            raise StoreError(
+                f"data directory {self.path} is a copy of what a cluster has: start with the "
+                f"setting cluster, or delete the file {CLUSTER_FILE} in it to leave the cluster"
+            )
+        if found and found != wanted:
+            raise StoreError(
+                f"data directory {self.path} is of cluster {found}, the database holds {wanted}: "
+                "name the other database, or start with an empty directory"
+            )
+
+    def has_journals(self) -> bool:
+        """Return True if a virtual host has been started in it."""
+        return any(self.path.glob("vhosts/*/journal"))
+
+    def join(self, cluster: str) -> None:
+        """Note that the directory is a cluster's from now on."""
+        write_whole(self.disk, str(self.path / CLUSTER_FILE), f"{cluster}\n".encode())
+
+    def become(self, identity: str, secret: bytes) -> None:
+        """Take over the identity and the secret of a cluster's data."""
+        if (identity, secret) != (self.identity, self.secret):
+            write_whole(self.disk, str(self.path / "identity"), f"{identity}\n".encode())
+            write_whole(self.disk, str(self.path / "secret"), secret)
+            self.identity, self.secret = identity, secret
 
     def _read_identity(self) -> str:
         """Return the identity of the data, making one for a new directory."""

@@ -12,11 +12,19 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from headrace.store.file_change import Change
+
 PIECES_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
 
 
 class Disk:
     """The real disk."""
+
+    #: True if :meth:`replicate` must have the changes of a group before they are written.
+    replicates = False
+
+    def replicate(self, changes: Sequence[Change]) -> None:
+        """Make the changes of a group durable elsewhere; a plain disk has nowhere else."""
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents durably, readable by the owner only."""
@@ -109,13 +117,13 @@ class Disk:
             have += len(more)
         return b"".join(parts)
 
-    def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
-        """Read the first ``size`` bytes of a file into a buffer; return their number."""
+    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
+        """Read ``size`` bytes from ``at`` on into a buffer; return how many there were."""
         have = 0
         with memoryview(buffer) as view:
             while have < size:
                 with view[have:size] as rest:
-                    got = os.preadv(handle, [rest], have)
+                    got = os.preadv(handle, [rest], at + have)
                 if not got:
                     break
                 have += got

@@ -17,6 +17,7 @@ compares the last file as it was read with what the device holds.
 import errno
 import hashlib
 import logging
+import os
 from collections.abc import Sequence
 
 from headrace.store.disk import Disk
@@ -124,7 +125,8 @@ def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
 def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
     """Compare the first ``end`` bytes of a file as read with what the device holds.
 
-    Return False if they differ; then a new file with what was read has its name.
+    Return False if they differ; then a new file with what was read has its name. Its name is
+    durable, too: a process that died may have left a new file whose name was not yet synced.
 
     Raises:
         OSError: no new file could be written.
@@ -133,9 +135,11 @@ def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bo
         try:
             disk.drop_cache(handle)
             same = all(
-                disk.read(handle, min(CHUNK, end - at), at) == octets[at : at + CHUNK]
+                disk.read(handle, min(CHUNK, end - at), at) == bytes(octets[at : at + CHUNK])
                 for at in range(0, end, CHUNK)
             )
+            if same:
+                disk.sync_directory(os.path.dirname(path))
         except OSError:
             same = False
         if not same:

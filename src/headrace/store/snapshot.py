@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SKIPPED = (
     ".spare",
+    ".cache",  # Blocks of segments in the object store.
+    ".made",
     NEW,
     RESERVE,
     REACHED,  # Written in place, and may be ahead of the copy.

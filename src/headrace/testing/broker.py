@@ -18,7 +18,7 @@ import sys
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ class LocalBroker(_Address):
     `LocalBroker(frame_max=4096)`.
     """
 
+    defaults: ClassVar[Fields] = {}  # Settings of all such brokers; keywords take precedence.
+
     def __init__(self, data: Path | None = None, **settings: Json) -> None:
+        settings = {**self.defaults, **settings}
         self.addresses: dict[str, str] = {}  # By protocol: amqp, and amqps when it listens to TLS.
         self.host = str(settings.pop("host", self.host))
         self._data = data
@@ -113,7 +116,10 @@ class LocalBroker(_Address):
 
     def _run(self, started: Future[None]) -> None:
         try:
-            asyncio.run(self._serve(started))
+            from headrace.server.net.hot_sockets import HotLoop
+
+            with asyncio.Runner(loop_factory=HotLoop) as runner:
+                runner.run(self._serve(started))
         except BaseException as error:
             if started.done():
                 raise  # While it ran or stopped: threading prints it, pytest reports it.

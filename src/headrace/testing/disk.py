@@ -186,9 +186,9 @@ class FaultyDisk(Disk):
         """See :class:`Disk`."""
         return bytes(self.handles[handle].cache[at : at + size])
 
-    def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
+    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
         """See :class:`Disk`."""
-        data = self.handles[handle].cache[:size]
+        data = self.handles[handle].cache[at : at + size]
         buffer[: len(data)] = data
         return len(data)
 

@@ -353,6 +353,8 @@ SAMPLES: dict[str, Any] = {
     "x-quorum-target-group-size": 3,
     "x-single-active-consumer": True,
     "x-stream-max-segment-size-bytes": 1_000_000,
+    "x-local-max-length-bytes": 10_000_000,
+    "x-local-max-age": "7D",
     **{f"{prefix}fairshare-{n}": 2 for prefix in ("qpid.", "x-qpid-") for n in range(3)},
 }
 BESIDE = {
@@ -367,6 +369,8 @@ BESIDE = {
     "x-max-age": STREAM,
     "x-qpid-flow-resume-capacity": {"x-qpid-capacity": 50},
     "x-stream-max-segment-size-bytes": STREAM,
+    "x-local-max-length-bytes": STREAM,
+    "x-local-max-age": STREAM,
     **{name: LEVELS for name in SAMPLES if "fairshare" in name},
 }
 
@@ -545,6 +549,12 @@ def test_what_differs_stays_and_is_named(data: Path, file: Path, broker: LocalBr
     }
     refusal = refused("definitions", "import", "--data", data, "--strict", write(file, value))
     assert "$.exchanges[0]: different: inequivalent arg 'type'" in refusal
+    taken(data, file, "--known")
+    shovel = {"component": "shovel", "vhost": "/", "name": "s", "value": {}}
+    write(file, {**value, "parameters": [shovel]})
+    refusal = refused("definitions", "import", "--data", data, "--known", file)
+    assert "$.parameters[0]: no equivalent: " in refusal
+    write(file, value)
     report = taken(data, file)
     assert report["counts"]["queues"] == report["counts"]["exchanges"] == {"different": 1}
     assert given(data)["queues"][0]["arguments"] == {"x-max-length": 5}

@@ -78,7 +78,7 @@ def test_health_says_what_is_wrong_with_its_exit_status(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with LocalBroker(data):
         assert works("health", "--data", data) == (
-            "ready\tok\nlisteners\tok\nalarms\tok\nstore\tok\n"
+            "ready\tok\nlisteners\tok\nalarms\tok\nstore\tok\ncluster\tok\n"
         )
         works("alarm", "set", "--reason", "moving", "--data", data)
         done = run("health", "--data", data, "--format", "json")

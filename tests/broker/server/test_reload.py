@@ -481,8 +481,11 @@ def test_virtual_hosts_that_are_made_later_go_by_the_new_settings(
 
 
 OTHERS = {  # Values of settings that are neither numbers, nor choices, nor switches.
+    "cluster": "postgresql://broker@127.0.0.1/headrace",
+    "cluster_address": "127.0.0.1:5672",
     "host": "127.0.0.2",
     "known_hosts": "/=elsewhere:5672",
+    "proxy_protocol_from": "192.0.2.0/24",
     "redirect": "/lab=elsewhere:5672",
     "realms": "/data=^x",
     "tunnel_proxies": "proxy=queue",

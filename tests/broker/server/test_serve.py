@@ -91,9 +91,12 @@ def test_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_line_when_ready_and_a_clean_end(tmp_path: Path, number: signal.Signals) -> None:
+def test_one_line_when_ready_and_a_clean_end(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HEADRACE_RELAYS", raising=False)  # The line would name them.
     served = Served(tmp_path, memory=True).start()
-    assert served.ready == {"amqp": f"127.0.0.1:{served.port}"}
+    assert served.ready == {"amqp": f"127.0.0.1:{served.port}", "pid": served.process.pid}
     with connect(served.url) as connection:
         assert connection.is_ready
         assert served.stop(number) == 0

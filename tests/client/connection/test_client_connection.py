@@ -675,7 +675,7 @@ async def test_a_queue_that_cannot_be_put_back_does_not_stop_the_rest(
         connect(url) as other,
         connect(url, reconnect=SOON, on_event=events) as connection,
     ):
-        monkeypatch.setattr("headrace.client.connection.connection.open_link", open_later)
+        monkeypatch.setattr("headrace.client.connection.brokers.open_link", open_later)
         channel = await connection.channel()
         await channel.declare_queue(taken, auto_delete=True, durable=False)
         await channel.declare_queue(kept, exclusive=True, durable=False)

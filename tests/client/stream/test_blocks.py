@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import Connection, ConsumerCancelled, Message, OffsetGone, connect
+from headrace.client.stream.reader import BlockReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,3 +115,29 @@ async def test_what_ends_blocks(url: str, name: Name) -> None:
             await channel.delete_queue(name("short"))
             with pytest.raises(ConsumerCancelled):
                 await anext(reading)
+
+
+async def test_records_that_come_with_an_answer_do_not_slow_the_rest(
+    url: str, name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind the answer in one read are taken one by one, and no later ones.
+
+    Each read ends within a record, whose end was the first event of the next.
+    """
+    one_by_one = 0
+    real = BlockReader.deliver
+
+    def deliver(self: BlockReader, *arguments: Any) -> None:
+        nonlocal one_by_one
+        one_by_one += 1
+        real(self, *arguments)
+
+    monkeypatch.setattr(BlockReader, "deliver", deliver)
+    count = 20_000
+    async with connect(url) as connection:
+        async with connection.channel() as channel:
+            await channel.declare_queue(name("s"), arguments=STREAM)
+            await channel.publish_many((bytes(200) for _ in range(count)), name("s"))
+        seen = [block.count async for block in connection.stream(name("s")).read_blocks(0, count)]
+    assert sum(seen) == count
+    assert one_by_one < count // 4

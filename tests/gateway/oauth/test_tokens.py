@@ -346,6 +346,20 @@ def test_variables_stand_for_themselves_alone() -> None:
     assert of("*").allowed("/", "read", "*-1")
 
 
+@pytest.mark.parametrize("sub", ["ada", "*", "a/b", "%2A", "{vhost}", "\ud800", "", "x" * 2000])
+def test_another_broker_makes_the_same_scopes_of_what_was_found(sub: str) -> None:
+    given = ["h.read:{vhost}/{sub}-*", "h.write:*/{vhost}", "h.configure:*/{missing}", "other"]
+    aliases = {"admins": ("tag:administrator", "h.configure:lab/{sub}")}
+    found = Scopes([*given, "admins"], "h.", aliases=aliases, claims={"sub": sub})
+    again = Scopes.again(json.loads(json.dumps(found.texts)))
+    assert again.tags == found.tags == ("administrator",)
+    for permission in ("configure", "write", "read"):
+        for vhost in ("/", "lab", "{vhost}"):
+            for name in ("ada-1", "*-1", "-1", "a/b-1", "ada", "", "lab", "/", "missing"):
+                asked = (vhost, permission, name)
+                assert again.allowed(*asked) is found.allowed(*asked)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -301,7 +301,7 @@ def test_a_mechanism_can_be_plugged_in(access: Access, monkeypatch: pytest.Monke
     def entry_points(*, group: str, name: str) -> list[Any]:
         return [point] if (group, name) == (point.group, point.name) else []
 
-    monkeypatch.setattr("headrace.gateway.sasl.mechanisms.entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: Handshake)
     logins = Logins(load("X-SHAKE PLAIN", MechanismServices(access)))
     assert logins.offered(RemotePeer()) == ["X-SHAKE", "PLAIN"]

@@ -296,6 +296,8 @@ WHAT_COUNTS: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
     "qpid-maximum-message-age": (70, lambda q: q.guard and q.guard.alert_age_ms, 70),
     "max-age": ("7s", lambda s: s.log.max_age_ms, 7000),
     "stream-max-segment-size-bytes": (70, lambda s: s.log.segments_of, 70),
+    "local-max-length-bytes": (70, lambda s: s.log.here[0], 70),
+    "local-max-age": ("7s", lambda s: s.log.here[1], 7000),
     "alternate-exchange": ("amq.fanout", lambda x: x.alternate, "amq.fanout"),
 }
 NEEDED: dict[str, dict[str, Any]] = {  # What a key says nothing without.
@@ -312,9 +314,13 @@ class Segments(StreamLog):
     """Remembers what files are to be like, which memory has none of."""
 
     segments_of = 0
+    here = (-1, -1)
 
     def limit_segments(self, octets: int) -> None:
         self.segments_of = octets
+
+    def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
+        self.here = (max_length_bytes, max_age_ms)
 
 
 @pytest.mark.parametrize("said_by", ["policies", "operator"])

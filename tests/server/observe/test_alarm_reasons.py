@@ -9,7 +9,14 @@ from typing import Any
 from headrace.model.counters import Counters
 from headrace.model.events import Event, Events
 from headrace.model.ports import Store
-from headrace.server.observe.alarms import BACKLOG_MAX, EVERYWHERE, Alarms
+from headrace.server.observe.alarms import (
+    BACKLOG_MAX,
+    EVERYWHERE,
+    LAGGING,
+    STALL_TOLD_S,
+    STALLED,
+    Alarms,
+)
 
 
 class Waiting:
@@ -24,8 +31,10 @@ class Waiting:
         self.sips = 0
 
     def bar(self) -> None:
-        if self.reactor.alarms.reason(self.connection.vhost):
-            self.barred = self.connection.blocked = True
+        alarms = self.reactor.alarms
+        if alarms.reason(self.connection.vhost):
+            self.barred = True
+            self.connection.blocked |= not alarms.is_silent(self.connection.vhost)
             self.reactor.blocked[self] = None
 
     def unblock(self) -> None:
@@ -50,7 +59,14 @@ class Scene:
         self.events = Events(self.counters)
         self.told: list[Event] = []
         self.events.listen(self.told.append)
-        self.alarms = Alarms(self.reactor, transports, self.stores, self.events)  # type: ignore[arg-type]
+        self.now_s = 100.0
+        self.alarms = Alarms(
+            self.reactor,  # type: ignore[arg-type]
+            transports,
+            self.stores,
+            self.events,
+            clock=lambda: self.now_s,
+        )
 
     def held(self) -> tuple[bool, bool]:
         self.alarms.look()
@@ -122,3 +138,46 @@ def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
     scene.one.connection.owes = lambda: False
     scene.alarms.sip()
     assert (scene.one.sips, scene.other.sips) == (2, 3)
+
+
+def told(scene: Scene) -> list[bool]:
+    return [one.connection.blocked for one in (scene.one, scene.other)]
+
+
+def test_a_short_stall_of_the_clusters_database_holds_nobody() -> None:
+    scene = Scene()
+    scene.alarms.lag_max = 1 << 20
+    scene.stores["/"].appended = 100
+    assert scene.held() == (False, False)
+    scene.now_s += STALL_TOLD_S - 0.1
+    assert scene.held() == (False, False)
+    scene.stores["/"].synced, scene.stores["/"].appended = 100, 200  # A group of several.
+    scene.now_s += 0.2
+    assert scene.held() == (False, False)
+    assert scene.told == []
+
+
+def test_a_long_stall_of_the_clusters_database_is_told_as_what_it_is() -> None:
+    scene = Scene()
+    scene.alarms.lag_max = 1 << 20
+    scene.stores["lab"].appended = 100
+    scene.held()
+    scene.now_s += STALL_TOLD_S
+    assert scene.held() == (False, True)
+    assert (scene.reason("lab"), told(scene)) == (STALLED, [False, True])
+    assert [alarm.source for alarm in scene.alarms.active] == ["cluster"]
+    scene.stores["lab"].synced = 100
+    assert scene.held() == (False, False)
+
+
+def test_too_much_that_waits_is_bounded_at_once_and_told_later() -> None:
+    scene = Scene()
+    scene.alarms.lag_max = 1 << 20
+    store = scene.stores["/"]
+    store.appended = 1 + (1 << 20)
+    assert scene.held() == (True, False)
+    assert (scene.reason("/"), told(scene)) == (LAGGING, [False, False])
+    scene.now_s += STALL_TOLD_S
+    store.appended, store.synced = store.appended + 1, 1  # The database is slow, and goes on.
+    assert scene.held() == (True, False)
+    assert (scene.reason("/"), told(scene)) == (LAGGING, [True, False])

@@ -18,6 +18,7 @@ from headrace.model.message import (
     REDELIVERED,
     SCRATCH,
     Message,
+    copy_message,
     new_message,
 )
 from headrace.store.errors import StoreError
@@ -330,7 +331,7 @@ def test_the_kind_of_content_survives_paging_compaction_and_recovery(kind: int) 
     journal.settle(2, 1, small.position)
     transient = message_of(9)
     transient.flags = kind
-    for message in (small, large, transient, large.copy()):
+    for message in (small, large, transient, copy_message(large)):
         if message.position or message.seq:
             journal.page_out(message)
             journal.load(message)

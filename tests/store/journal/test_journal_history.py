@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 from support.disks.journal_model import History
 
@@ -16,6 +17,23 @@ def test_nothing_durable_is_lost_and_nothing_settled_returns(seed: int) -> None:
     history = History(seed)
     history.run(turns=250)
     assert history.lives > 1
+    assert history.confirms
+
+
+class Forgetful(Journal):
+    """A journal that takes every settlement for a consumer's."""
+
+    def bind(self) -> None:
+        pass
+
+
+def test_the_history_notices_confirms_of_messages_that_no_consumer_settled() -> None:
+    def run() -> None:
+        for seed in range(50):
+            History(seed, journal_class=Forgetful).run(turns=250)
+
+    with pytest.raises(AssertionError, match="confirmed message"):
+        run()
 
 
 @pytest.mark.parametrize("seed", range(20))

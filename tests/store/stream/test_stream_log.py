@@ -19,14 +19,26 @@ HEAD = b"\x01e\x01k\x00\x00"
 class Host:
     """A journal and the log of a stream on one disk."""
 
-    def __init__(self, disk: FaultyDisk, **limits: int) -> None:
-        limits = {"segment_size": 64 << 10, **limits}
+    def __init__(
+        self,
+        disk: FaultyDisk,
+        *,
+        segment_size: int = 64 << 10,
+        max_length_bytes: int = -1,
+        max_age_ms: int = -1,
+    ) -> None:
         self.disk = disk
         self.journal = Journal(
             "/journal", disk=disk, segment_size=64 << 10, free_min=0, threaded=False
         )
         self.journal.read()
-        self.log = DiskStreamLog(STREAM, self.journal, **limits)
+        self.log = DiskStreamLog(
+            STREAM,
+            self.journal,
+            segment_size=segment_size,
+            max_length_bytes=max_length_bytes,
+            max_age_ms=max_age_ms,
+        )
         assert list(self.journal.recover()) == []
 
     def append(self, body: bytes, arrived_ms: int = 1000) -> int:
@@ -427,3 +439,17 @@ def test_a_deleted_stream_leaves_no_word_of_its_end() -> None:
     assert list(host.journal.definitions.items())
     host.log.delete()
     assert not list(host.journal.definitions.items())
+
+
+def test_a_buffer_grows_while_a_failed_write_holds_it() -> None:
+    """The error of a write has the views that were to be written, and is kept for a while."""
+    host = Host(FaultyDisk())
+    host.append(b"first")
+    with memoryview(host.log.buffer), memoryview(host.journal.buffer):
+        bodies = [bytes([n]) * 100_000 for n in range(20)]
+        for body in bodies:
+            host.append(body)
+            host.journal.fact(b"key", body)
+    host.sync()
+    assert list(host.read_all(1, 10_000_000).values()) == bodies
+    assert host.journal.facts[b"key"] == bodies[-1]

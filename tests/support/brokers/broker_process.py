@@ -87,6 +87,7 @@ class Served:
         self.port = 0
         self.ready: dict[str, str] = {}
         self.log_path = home / "broker.log"
+        self.program = [sys.executable, "-m", "headrace.cli"]
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Served:
@@ -94,7 +95,8 @@ class Served:
         self.home.mkdir(parents=True, exist_ok=True)
         where = ["--memory"] if self.memory else ["--data", str(self.home / "data")]
         command = [
-            *(sys.executable, "-m", "headrace.cli", "serve"),
+            *self.program,
+            "serve",
             *("--host", self.host, "--port", str(self.port)),
             *where,
             *self.options,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.counters import Counters
 from headrace.model.keyvalue import Facts
+from headrace.model.message import copy_message
 from headrace.model.ports import Files, Store
 from headrace.model.queue.queue import Queue
 from headrace.model.scheduler import Scheduler
@@ -46,7 +47,7 @@ class SmallHost:
         seq = self.counters.next_seq
         self.counters.next_seq += 1
         for queue in queues:
-            twin = message.copy()
+            twin = copy_message(message)
             twin.seq = seq
             queue.enqueue_in_place(twin, promised)
         return 0

@@ -62,9 +62,16 @@ def method_frame(channel: int, method: MethodBase, version: Version = V0_9_1) ->
 class Raw:
     """One socket to a broker."""
 
-    def __init__(self, host: str, port: int, version: Version = V0_9_1) -> None:
+    def __init__(
+        self, host: str, port: int, version: Version = V0_9_1, kernel_holds: int | None = None
+    ) -> None:
+        """Connect; `kernel_holds` bounds the octets that the kernel keeps for who does not read."""
         self.version = version
-        self._socket = socket.create_connection((host, port), timeout=PATIENCE_S)
+        self._socket = socket.socket()
+        self._socket.settimeout(PATIENCE_S)
+        if kernel_holds is not None:  # Before the connection: its window is told then.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernel_holds)
+        self._socket.connect((host, port))
         opened.append(self._socket)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._got = b""

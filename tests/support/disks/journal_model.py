@@ -7,6 +7,7 @@ compared with the history:
 
 - what was durable is there, unless something settled it;
 - what was settled durably is not there;
+- what was confirmed before it was durable is there, or a consumer settled it;
 - nothing is there that was never published, and every octet is as it was;
 - order is kept, and a transaction is there with all its parts or with none;
 - a prepared branch is there with all that it holds back, until its outcome;
@@ -19,7 +20,16 @@ compared with the history:
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.model.message import LARGE, PAGED, PERSISTENT, REDELIVERED, Message, new_message
+from headrace.model.message import (
+    LARGE,
+    PAGED,
+    PERSISTENT,
+    REDELIVERED,
+    Message,
+    copy_message,
+    new_message,
+)
+from headrace.model.ports import Span
 from headrace.store.journal.journal import Journal
 from headrace.testing.disk import FaultyDisk
 
@@ -45,13 +55,17 @@ class Fact:
     settled_by: int = 0
     holder: bytes = b""  # The xid of a prepared branch that published or settled it.
     published_held: bool = False  # It was published by that branch.
+    held_before: list[bytes] = field(default_factory=list)  # Branches that gave it up.
     held: bool = False  # By that branch, still.
     dropped: bool = False
+    replaced_by: int = 0  # The seq of the message for which the queue removed it.
     earlier: "Fact | None" = None  # What it was before it was given back.
 
     def was_held_by(self, xid: bytes) -> bool:
-        """Return True if a branch held it, now or before it was requeued."""
-        return self.holder == xid or (self.earlier is not None and self.earlier.was_held_by(xid))
+        """Return True if a branch held it, now, before another one, or before it was requeued."""
+        if xid in (self.holder, *self.held_before):
+            return True
+        return self.earlier is not None and self.earlier.was_held_by(xid)
 
     def said_by(self, synced: int) -> int:
         """How far the log is there at least, when the message is and ``synced`` was durable.
@@ -127,6 +141,11 @@ class History:
     counts: dict[tuple[int, int], list[Count]] = field(default_factory=dict)
     counted: int = 0
     full_seen: int = 0
+    journal_class: type[Journal] = Journal
+    arrivals: list[Fact] = field(default_factory=list)  # The publishes of this turn.
+    unanswered: list[tuple[Span, list[Fact]]] = field(default_factory=list)
+    confirmed: list[Fact] = field(default_factory=list)  # Before they were durable.
+    confirms: int = 0
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -138,7 +157,7 @@ class History:
     def open(self) -> list[tuple[int, Message]]:
         self.disk.errors = self.disk.short_writes = 0.0
         self.disk.capacity = 1 << 60
-        self.journal = Journal(
+        self.journal = self.journal_class(
             DIRECTORY,
             disk=self.disk,
             segment_size=SEGMENT_SIZE,
@@ -184,8 +203,10 @@ class History:
             self.define()
         for _ in range(self.random.randrange(6)):
             self.publish()
+        self.publish_soon()
         for _ in range(self.random.randrange(8)):
             self.settle_one()
+        self.confirm()
         self.journal.start_write()
         if not self.journal.room.low:  # Else it gathers.
             self.flushed()
@@ -194,6 +215,7 @@ class History:
                 self.journal.writer.step()
             if self.random.random() < 0.8:
                 self.journal.woken()
+                self.confirm()
                 if not self.journal.room.low:
                     self.flushed()
         self.full_seen += self.journal.full
@@ -214,6 +236,48 @@ class History:
             self.disk.short_writes = self.random.choice((0.0, 0.5))
             if self.random.random() < 0.5:
                 self.disk.capacity = self.disk.used() + self.random.randrange(20000)
+
+    # --- Confirms ---------------------------------------------------------------------------
+
+    def publish_soon(self) -> None:
+        """Let the publishes of this turn wait for the disk, or for consumers."""
+        span = self.journal.span()
+        if span is not None and self.arrivals:
+            self.unanswered.append((span, self.arrivals))
+        if self.random.random() < 0.4:  # Most of them go to consumers without acks.
+            for fact in self.arrivals[self.random.randrange(2) :]:
+                if fact.settled == NEVER and not fact.held:
+                    self.settle(fact)
+        self.arrivals = []
+
+    def confirm(self) -> None:
+        """Confirm publishes that consumers have settled."""
+        waiting = []
+        for span, facts in self.unanswered:
+            if facts[-1].published <= self.journal.synced:
+                continue
+            if span.is_consumed():
+                self.confirmed += facts
+                self.confirms += 1
+            else:
+                waiting.append((span, facts))
+        self.unanswered = waiting
+
+    def compare_confirms(self, found: dict[tuple[int, int], Message], synced: int) -> None:
+        """A message that was confirmed early is there, unless a consumer settled it.
+
+        What else removed it must have survived: a transaction, a purge, a newer message.
+        """
+        for fact in self.confirmed:
+            key = fact.queue, fact.seq
+            if key in found or self.facts.get(key) is not fact:
+                continue
+            assert fact.settled != NEVER, f"confirmed message {key} is lost"
+            if fact.settled_by or fact.dropped or fact.replaced_by:
+                assert fact.settled <= synced, f"confirmed message {key} went with what removed it"
+        self.confirmed = []
+        self.unanswered = []
+        self.arrivals = []
 
     # --- What clients do --------------------------------------------------------------------
 
@@ -238,9 +302,9 @@ class History:
         message.position = self.journal.publish_message(message, 1234, ids)
         message.flags |= PERSISTENT
         for queue in queues:
-            twin = message.copy()
+            twin = copy_message(message)
             twin.seq, twin.position, twin.flags = message.seq, message.position, message.flags
-            self.facts[queue, message.seq] = Fact(
+            self.facts[queue, message.seq] = fact = Fact(
                 message.seq,
                 queue,
                 body,
@@ -250,6 +314,17 @@ class History:
                 self.journal.appended,
                 published_by=self.transaction,
             )
+            self.arrivals.append(fact)
+            if self.random.random() < 0.1:
+                self.replace(fact)
+
+    def replace(self, newer: Fact) -> None:
+        """Remove the message before this one, as a queue does that is full."""
+        older = [f for f in self.owed() if f.queue == newer.queue and f is not newer]
+        if older and not self.transaction:
+            older[-1].replaced_by = newer.seq
+            self.journal.bind()
+            self.settle(older[-1])
 
     def owed(self) -> list[Fact]:
         return [f for f in self.facts.values() if f.settled == NEVER and not f.held]
@@ -386,6 +461,7 @@ class History:
         self.journal.commit()
         self.transaction = 0
         for fact in published + settled:
+            fact.held_before.append(fact.holder)
             fact.holder, fact.held = xid, True
         for fact in published:
             fact.published = self.journal.appended
@@ -486,6 +562,7 @@ class History:
         seqs = [message.seq for _, message in recovered]
         assert seqs == sorted(seqs), "order was lost"
         self.compare_marks(found, synced, marks)
+        self.compare_confirms(found, synced)
         held = self.compare_branches(synced)
         assert not held.keys() & found.keys(), "what is held back was given"
         found |= held

@@ -8,6 +8,7 @@ changes within a second or two.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headrace import extras
 from headrace.cli.commands import Group
 from headrace.cli.data_option import data_option
 from headrace.cli.operations import Target
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 # As the model has them; a test compares.
 QUEUE_TYPES = ("classic", "quorum", "stream")
 UNKNOWN_ARGUMENTS = ("default", "refuse", "log", "ignore")
+CLUSTER_VARIABLE = "HEADRACE_CLUSTER"
+STANDBYS_VARIABLE = "HEADRACE_CLUSTER_STANDBYS"
 UNTOLD = ("data", "password", "form", "definition")  # Secrets, and values that events have.
 
 
@@ -47,6 +51,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
             raise AccountError(f"no broker has worked in {data}: {data / DATABASE} does not exist")
         check_schema(data)
         with contextlib.closing(UserDirectory(data, told())) as directory:
+            share(data, directory)
             try:
                 yield directory
             except (AccountError, click.ClickException) as error:
@@ -56,6 +61,42 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
         raise click.ClickException(printable(str(error))) from None
     except OSError as error:
         raise click.ClickException(f"data directory {data}: {error.strerror}") from None
+
+
+def share(data: Path, directory: UserDirectory) -> None:
+    """Have changes go to the cluster first, if the data directory is one of a cluster.
+
+    Raises:
+        AccountError: the cluster is not told, is another one, or does not answer.
+    """
+    from headrace.model.policy.accounts import AccountError
+    from headrace.store.data_directory import cluster_of
+    from headrace.store.errors import StoreError
+
+    wanted = cluster_of(data)
+    if not wanted:
+        return
+    url = os.environ.get(CLUSTER_VARIABLE)
+    if not url:
+        raise AccountError(
+            f"{data} is of a cluster, whose users are in its database: set {CLUSTER_VARIABLE} to "
+            "its URL, as for the broker; or use the console of a running broker"
+        )
+    extras.need("psycopg")
+    from headrace.store.catalog.replica import CatalogReplica
+    from headrace.store.ledger.postgres_catalog import PostgresCatalog
+    from headrace.store.ledger.postgres_cluster import Cluster
+    from headrace.store.ledger.postgres_session import Address
+
+    standbys = os.environ.get(STANDBYS_VARIABLE, "").lower() not in ("0", "false", "no", "off")
+    try:
+        cluster = Cluster(Address(url), standbys=standbys)
+        cluster.id = wanted
+        replica = CatalogReplica(PostgresCatalog(cluster))
+        replica.load()
+        directory.replicate(replica)
+    except (OSError, StoreError) as error:
+        raise AccountError(str(error)) from None
 
 
 def told() -> str:

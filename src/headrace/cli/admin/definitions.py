@@ -35,7 +35,7 @@ from headrace.server.definitions.document import (
     read_document,
 )
 from headrace.server.definitions.export import Exported, about, export
-from headrace.server.definitions.outcomes import DIFFERENT, NO_EQUIVALENT, OUTCOMES, Finding
+from headrace.server.definitions.outcomes import NO_EQUIVALENT, OUTCOMES, Finding, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
@@ -79,25 +79,32 @@ def take(
     *,
     dry_run: bool = False,
     strict: bool = False,
+    known: bool = False,
 ) -> Answer:
-    """Import a file into a running broker, or a data directory; return the report."""
+    """Import a file into a running broker, or a data directory; return the report.
+
+    ``strict`` changes nothing when something differs or has no equivalent, ``known`` when
+    something has no equivalent.
+    """
     if vhost is None and not document.whole and any(lacks_vhost(document)):
         vhost = "/"
     running = running_socket(data, socket)
     if running is not None:
-        return take_running(document, running, vhost, dry_run=dry_run, strict=strict)
+        flags = {"dry_run": dry_run, "strict": strict, "known": known}
+        return take_running(document, running, vhost, flags)
     with contextlib.ExitStack() as stack:
         if dry_run and not has_worked(data):  # A dry run does not make it.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         target = stack.enter_context(stopped(data))
-        return take_stopped(document, target, vhost, dry_run=dry_run, strict=strict)
+        outcomes = refused(strict=strict, known=known)
+        return take_stopped(document, target, vhost, outcomes, dry_run=dry_run)
 
 
 def take_running(
-    document: Document, socket: Path, vhost: str | None, *, dry_run: bool, strict: bool
+    document: Document, socket: Path, vhost: str | None, flags: dict[str, bool]
 ) -> Answer:
     """Import a file into a running broker."""
-    fields = {"vhost": vhost, "dry_run": dry_run, "strict": strict}
+    fields = {"vhost": vhost, **flags}
     lines: list[Answer] = []
     report: Answer = {}
     rows = batches(document)
@@ -109,9 +116,14 @@ def take_running(
 
 
 def take_stopped(
-    document: Document, target: Stopped, vhost: str | None, *, dry_run: bool, strict: bool
+    document: Document,
+    target: Stopped,
+    vhost: str | None,
+    outcomes: tuple[str, ...],
+    *,
+    dry_run: bool,
 ) -> Answer:
-    """Import a file into a data directory that no broker uses."""
+    """Import a file into a data directory that no broker uses; refuse one with these outcomes."""
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
     try:
@@ -119,9 +131,8 @@ def take_stopped(
             report.add(plan.add(section, index, value))
     except DocumentError as error:
         raise click.ClickException(f"{error}; nothing was changed") from None
-    if strict and (report.total(DIFFERENT) or report.total(NO_EQUIVALENT)):
-        one = next(line for line in report.lines if line.outcome in (DIFFERENT, NO_EQUIVALENT))
-        raise click.ClickException(f"{one.path}: {one.outcome}: {one.text}; nothing was changed")
+    if refusal := report.refusal(outcomes):
+        raise click.ClickException(refusal)
     if not dry_run:
         try:
             if plan.changes:

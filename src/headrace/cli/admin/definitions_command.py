@@ -70,6 +70,7 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
 @click.option(
     "--strict", is_flag=True, help="Change nothing when something differs or has no equivalent."
 )
+@click.option("--known", is_flag=True, help="Change nothing when something has no equivalent.")
 @text_option
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 def import_file(
@@ -78,6 +79,7 @@ def import_file(
     vhost: str | None,
     dry_run: bool,
     strict: bool,
+    known: bool,
     form: str,
     file: str,
 ) -> None:
@@ -89,4 +91,5 @@ def import_file(
     from headrace.cli.admin.definitions import print_report, read_file, take
 
     document = read_file(file)
-    print_report(take(document, data, socket, vhost, dry_run=dry_run, strict=strict), form)
+    report = take(document, data, socket, vhost, dry_run=dry_run, strict=strict, known=known)
+    print_report(report, form)

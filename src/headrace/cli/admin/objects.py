@@ -88,6 +88,16 @@ OF_QUEUES: Table = OF_BOTH | {
 OF_STREAMS: Table = {
     "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes it keeps, such as 1GiB."),
     "max_age": ("x-max-age", None, "How long it keeps records: 30s, 10m, 12h, 7D, 1M, 1Y."),
+    "local_max_length_bytes": (
+        "x-local-max-length-bytes",
+        Size(),
+        "Bytes that stay on this machine; older segments move to the stream_store.",
+    ),
+    "local_max_age": (
+        "x-local-max-age",
+        None,
+        "How long records stay on this machine, as --max-age.",
+    ),
 }
 OF_EXCHANGES: Table = {
     "alternate_exchange": (

@@ -35,13 +35,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "errands": ("id", "vhost", "do", "from", "to", "state", "looked", "done", "shown"),
     "leases": ("queue", "group", "vhost", "settled", "next", "leased", "ready", "owner"),
     "groups": ("stream", "group", "vhost", "position", "lag", "lag_bytes", "owner", "pin"),
+    "brokers": ("name", "address", "state", "vhosts"),
     "vhosts": ("name", "queues", "exchanges", "connections", "ready", "unacked", "bytes"),
     "users": ("name", "tags", "connections"),
     "permissions": ("user", "vhost", "configure", "write", "read"),
     "policies": ("vhost", "kind", "name", "pattern", "apply-to", "priority", "definition"),
 }
 OF_USERS = ("connections", "channels", "consumers", "permissions")
-EVERYWHERE = ("users",)  # Kinds outside virtual hosts.
+EVERYWHERE = ("brokers", "users")  # Kinds outside virtual hosts.
 QUEUE, STREAM = "queue", "stream"
 WHOLE = ("connection", "exchange", QUEUE, STREAM)  # Kinds with an operation "show".
 # Other kinds are found in their list, by these columns.

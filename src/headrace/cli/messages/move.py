@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
 import click
 
 from headrace.cli.broker_url import NAMED, OFFSET_MAX, QUEUE, broker_option, selector_option
 from headrace.cli.commands import Group
+from headrace.cli.management import BY_SOCKET, ask
 from headrace.cli.messages.jobs import errand
 from headrace.cli.output import json_flag, print_facts
 
@@ -99,6 +101,14 @@ def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
         which = ", ".join(filter(None, (choice["selector"], most)))
         click.confirm(f"delete messages of '{source}' ({which})?", abort=True)
     do("messages.delete", "deleted", source, **choice)
+
+
+@BY_SOCKET.command(messages, "cancel")
+@click.option("--vhost", help="The virtual host of the errand. [the default one]")
+@click.argument("name", metavar="ID")
+def cancel(socket: Path, vhost: str | None, name: str) -> None:
+    """Cancel the errand ID, as `headrace list errands` shows it; nothing of it has happened."""
+    ask(socket, "cancel errand", id=name, vhost=vhost)
 
 
 def do(

@@ -64,6 +64,7 @@ def serve(config: Path | None, **flags: object) -> None:
 
     from headrace.server.config.logs import LogError, Logs
     from headrace.server.config.process import collect_rarely, raise_open_files, return_large_blocks
+    from headrace.server.net.hot_sockets import HotLoop
 
     def read_settings() -> Settings:
         return load(flags, os.environ, config)
@@ -76,12 +77,15 @@ def serve(config: Path | None, **flags: object) -> None:
         raise click.ClickException(str(error)) from None
     if settings.console:
         extras.need("aiohttp", "jinja2")  # Before the broker opens anything.
+    if settings.cluster:
+        extras.need("psycopg")
     for text in strange_variables(os.environ):
         log.warning("%s", text)
     raise_open_files()
     return_large_blocks()
     collect_rarely()
-    asyncio.run(run(settings, read_settings, logs))
+    with asyncio.Runner(loop_factory=HotLoop) as runner:
+        runner.run(run(settings, read_settings, logs))
 
 
 async def run(settings: Settings, read_settings: Callable[[], Settings], logs: Logs) -> None:
@@ -112,8 +116,11 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         assert path is not None  # The settings were checked together.
         console = ConsoleChild(settings, path)
         addresses = {**addresses, **await console.start()}
+    processes: dict[str, object] = {"pid": os.getpid()}
+    if broker.relay_processes is not None:
+        processes["relays"] = broker.relay_processes.pids
     try:
-        click.echo(f"headrace ready {json.dumps(addresses)}")
+        click.echo(f"headrace ready {json.dumps({**addresses, **processes})}")
     except OSError as error:  # Serve even if standard output is closed.
         log.warning("cannot print the ready line: %s", error)
     log.info("headrace %s listens on %s", __version__, ", ".join(addresses.values()))

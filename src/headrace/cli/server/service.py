@@ -13,7 +13,7 @@ from headrace.cli.commands import Group
 from headrace.cli.management import BY_SOCKET, ask, exchange, management_option
 from headrace.cli.output import Answer, format_option, json_flag, print_facts
 
-CHECKS = ("ready", "listeners", "alarms", "store")
+CHECKS = ("ready", "listeners", "alarms", "store", "cluster")
 CLOSING_S = 60.0  # How long draining may take after the grace period.
 
 
@@ -28,15 +28,19 @@ def status(socket: Path) -> Answer:
 @click.option(
     "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Only this. [all]"
 )
+@click.option("--vhost", metavar="NAME", help="Also whether this broker serves it.")
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
 @format_option
-def health(socket: Path, checks: tuple[str, ...], timeout_s: float, form: str | None) -> None:
+def health(
+    socket: Path, checks: tuple[str, ...], vhost: str | None, timeout_s: float, form: str | None
+) -> None:
     """Check the broker; exit with 0 if all checks pass, else with 1.
 
     ready: it accepts clients. listeners: its ports are open. alarms: no publisher is blocked.
-    store: its files can be written. A broker that does not answer fails.
+    store: its files can be written. cluster: its database answers, and what it owns is served. A
+    broker that does not answer fails.
     """
-    answer = ask(socket, "health", checks=list(checks) or None, timeout_s=timeout_s)
+    answer = ask(socket, "health", checks=list(checks) or None, vhost=vhost, timeout_s=timeout_s)
     if form == "json":
         click.echo(json.dumps(answer))
     else:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from headrace.client.blocking.waiting import wait_for
 from headrace.client.channel.outgoing import Publication
 from headrace.client.errors import ClientError
 
@@ -104,7 +104,7 @@ class Backlog:
         with self._lock:
             self._for_outcomes += 1
             try:
-                if not self._known.wait_for(confirmation.done, timeout_s):
+                if not wait_for(self._known, confirmation.done, timeout_s):
                     raise TimeoutError(f"no answer within {timeout_s} s")
             finally:
                 self._for_outcomes -= 1
@@ -132,15 +132,15 @@ class Backlog:
         )
 
     def _wait_for_room(self, octets: int, timeout_s: float | None) -> None:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        def has_room() -> bool:
+            return not self._count or (
+                self._count < self._max and self._octets + octets <= self._octets_max
+            )
+
         self._for_room += 1
         try:
-            while self._count and (
-                self._count >= self._max or self._octets + octets > self._octets_max
-            ):
-                left = None if deadline is None else deadline - time.monotonic()
-                if (left is not None and left <= 0) or not self._room.wait(left):
-                    raise TimeoutError(f"no answer within {timeout_s} s")
+            if not wait_for(self._room, has_room, timeout_s):
+                raise TimeoutError(f"no answer within {timeout_s} s")
         finally:
             self._for_room -= 1
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.client.blocking.waiting import outcome
 from headrace.client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Loop:
         try:
             future = asyncio.run_coroutine_threadsafe(bounded, loop)
             try:
-                return future.result()
+                return outcome(future)
             finally:
                 future.cancel()  # If this thread was interrupted while it waited.
         except BaseException:

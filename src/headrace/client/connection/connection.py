@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.client.channel.channel import Channel
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.channel.publishing import UNCONFIRMED_MAX
+from headrace.client.connection.brokers import Brokers
 from headrace.client.connection.reconnect import Reconnect, Topology
 from headrace.client.errors import (
     AuthenticationFailed,
@@ -31,11 +32,10 @@ from headrace.client.errors import (
 from headrace.client.events import Blocked, Event, Lost, Recovered, Unblocked
 from headrace.client.link.backpressure import HELD_MAX, HIGH_WATER, Backpressure
 from headrace.client.link.link_0_10 import Link010
-from headrace.client.link.open import open_link
 from headrace.client.link.opening import Opening
 from headrace.client.session.session import Session
 from headrace.client.stream.stream import Stream
-from headrace.client.url import Secret, Settings, parse_url
+from headrace.client.url import Settings, parse_urls
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_10
 
@@ -73,17 +73,14 @@ class Connection(AsyncClosing):
         # In 0-10 an exclusive queue belongs to one session.
         self.topology = Topology(exclusive=settings[0].version is not V0_10)
         self.backpressure = backpressure
-        self._settings = settings
+        self._brokers = Brokers(settings, ssl_context)
         self._reconnect = reconnect
-        self._ssl_context = ssl_context
         self._on_event = on_event
         self._link: Link | None = None
         self._channels: dict[int, Channel] = {}
         self._settled = asyncio.Event()
-        self._blocked: str | None = None
         self._error: ClientError | None = None  # Why it is closed for good.
         self._recovery: asyncio.Task[None] | None = None
-        self._recent = settings[0]
 
     def __repr__(self) -> str:
         state = "closed" if self._error else "open" if self.is_ready else "reconnecting"
@@ -92,12 +89,12 @@ class Connection(AsyncClosing):
     @property
     def address(self) -> str:
         """The URL of the broker it is or was last connected to, without user and password."""
-        return self._recent.address
+        return self._brokers.recent.address
 
     @property
     def version(self) -> Version:
         """The version of AMQP in use."""
-        return self._recent.version
+        return self._brokers.recent.version
 
     @property
     def is_ready(self) -> bool:
@@ -112,7 +109,7 @@ class Connection(AsyncClosing):
     @property
     def blocked(self) -> str | None:
         """The broker's reason not to read publishes (connection.blocked); None while it reads."""
-        return self._blocked
+        return self._link.blocked if self._link else None
 
     @property
     def server_properties(self) -> Mapping[str, Value]:
@@ -122,17 +119,17 @@ class Connection(AsyncClosing):
     @property
     def frame_max(self) -> int:
         """The negotiated size of a frame in bytes."""
-        return self._link.frame_max if self._link else self._settings[0].frame_max
+        return self._link.frame_max if self._link else self._brokers.recent.frame_max
 
     @property
     def channel_max(self) -> int:
         """The negotiated number of channels."""
-        return self._link.channel_max if self._link else self._settings[0].channel_max
+        return self._link.channel_max if self._link else self._brokers.recent.channel_max
 
     @property
     def heartbeat_s(self) -> int:
         """The negotiated interval of heartbeats; 0 means none."""
-        return self._link.heartbeat_s if self._link else self._settings[0].heartbeat_s
+        return self._link.heartbeat_s if self._link else self._brokers.recent.heartbeat_s
 
     def channel(
         self,
@@ -201,12 +198,12 @@ class Connection(AsyncClosing):
 
     async def beside(self, version: Version) -> Connection:
         """Connect once more to the same broker, in another version and without reconnecting."""
-        settings = [replace(one, version=version) for one in self._settings]
-        settings.sort(key=lambda one: one.address != self.address)
+        brokers = self._brokers
+        settings = [replace(one, version=version) for one in (brokers.recent, *brokers.named)]
         other = Connection(
-            settings,
+            list(dict.fromkeys(settings)),
             reconnect=None,
-            ssl_context=self._ssl_context,
+            ssl_context=brokers.ssl_context,
             on_event=None,
             backpressure=Backpressure(),
         )
@@ -237,8 +234,7 @@ class Connection(AsyncClosing):
         link = await self._ready_link()
         if link.renews_secrets or self._reconnect is None:
             await link.update_secret(secret, reason)
-        self._settings = [replace(one, password=Secret(secret)) for one in self._settings]
-        self._recent = replace(self._recent, password=Secret(secret))
+        self._brokers.renew(secret)
 
     async def ready(self) -> None:
         """Wait until the connection is usable, or closed for good."""
@@ -287,17 +283,16 @@ class Connection(AsyncClosing):
         if owner is not None:
             owner.failed(error)
 
-    def link_blocked(self, reason: str | None) -> None:
+    def link_blocked(self, link: Link, reason: str | None) -> None:
         """The broker stopped reading for a reason, or (None) reads again."""
-        self._blocked = reason
-        self._tell(Unblocked() if reason is None else Blocked(reason))
+        if link is self._link:  # Of another, it is told once that is ours.
+            self._tell(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:
         """The link is lost: reconnect, or close for good."""
         if link is not self._link:
             return
         self._link = None
-        self._blocked = None
         self._settled.clear()
         self.backpressure.attach(None)
         if self._reconnect is None or _is_final(error):
@@ -315,28 +310,15 @@ class Connection(AsyncClosing):
 
     async def open(self) -> None:
         """Connect for the first time: try each broker in turn, as often as the URL says."""
-        last: ConnectFailed | None = None
-        for attempt in range(self._settings[0].connection_attempts):
-            if attempt:
-                await asyncio.sleep(self._settings[0].retry_delay_s)
-            for settings in self._settings:
-                try:
-                    self._adopt(await open_link(settings, self, self._ssl_context))
-                except AuthenticationFailed:
-                    raise
-                except ConnectFailed as error:
-                    log.info("%s", error)
-                    last = error
-                else:
-                    self._settled.set()
-                    return
-        assert last is not None
-        raise last
+        self._adopt(await self._brokers.first(self))
+        self._settled.set()
 
     def _adopt(self, link: Link) -> None:
         self._link = link
-        self._recent = link.settings
+        self._brokers.arrived(link)
         self.backpressure.attach(link)
+        if link.blocked is not None:
+            self._tell(Blocked(link.blocked))
 
     async def _ready_link(self) -> Link:
         while True:
@@ -370,25 +352,28 @@ class Connection(AsyncClosing):
 
     async def _recover(self, reconnect: Reconnect, error: ClientError) -> None:
         """Reconnect until everything is restored, or until retrying cannot help."""
-        hosts = [*self._settings]
-        if self._recent in hosts:  # Begin where we were, or where that one has moved to.
-            at = hosts.index(self._recent)
-            hosts = hosts[at:] + hosts[:at]
+        search = self._brokers.search(self, reconnect)
+        attempts = 0
         try:
-            for attempt, delay_s in enumerate(reconnect.delays()):
-                await asyncio.sleep(delay_s)
+            while True:
                 try:
-                    link = await open_link(hosts[attempt % len(hosts)], self, self._ssl_context)
-                    self._adopt(link)
+                    link = await search.next()
+                except ConnectFailed as failure:
+                    if search.attempts > attempts:
+                        error = failure
+                    break
+                attempts = search.attempts
+                self._adopt(link)
+                try:
                     renamed = await self._restore(
-                        link, topology=reconnect.topology, patient=attempt < LOCKED_ATTEMPTS
+                        link, topology=reconnect.topology, patient=attempts <= LOCKED_ATTEMPTS
                     )
                 except ResourceLocked as failure:
                     log.info("%s", failure)
                     self._link = None
                     await link.close()
                     continue
-                except (ConnectFailed, ConnectionLost, ConnectionClosed) as failure:
+                except (ConnectionLost, ConnectionClosed) as failure:
                     log.info("%s", failure)
                     error = failure
                     if _is_final(failure):
@@ -396,7 +381,7 @@ class Connection(AsyncClosing):
                     continue
                 if link.is_open:
                     self._settled.set()
-                    self._tell(Recovered(attempt + 1, renamed))
+                    self._tell(Recovered(attempts, renamed))
                     return
             self._finish(error)
         except Exception as failure:
@@ -453,7 +438,8 @@ def connect(
 ) -> Opening[Connection]:
     """Connect to a broker: `await` it, or use it with `async with`.
 
-    Of several URLs the first broker that answers is used. `reconnect` is the back-off after a lost
+    `url` may name several brokers: several hosts with commas between them, or a list of URLs. They
+    are tried in turn, and the first that answers is used. `reconnect` is the back-off after a lost
     connection; None does not reconnect. `ssl_context` replaces the default of `amqps://`, which
     verifies certificate and host name. `on_event` is called with Blocked, Unblocked, Lost and
     Recovered. `name` shows in the broker's tools. `high_water` and `held_max` bound the bytes of
@@ -462,7 +448,8 @@ def connect(
     Raises InvalidUrl at once; then ConnectFailed when no broker accepts the connection, with its
     subclass AuthenticationFailed when the broker refuses the login.
     """
-    settings = [parse_url(one) for one in ([url] if isinstance(url, str) else url)]
+    given = [url] if isinstance(url, str) else url
+    settings = [one for several in given for one in parse_urls(several)]
     if not settings:
         raise UsageError("no URL to connect to")
     if name:

@@ -8,6 +8,7 @@ Channels restore their qos and consumers themselves.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.wire.table import encode_table
 
+TAKEOVER_S = 60.0  # So long another broker may need to take a virtual host over.
+TAKEOVER_DELAY_MAX_S = 0.5
+
 BindingKey = tuple[str, str, str, str, bytes]
 
 _CHANCE = random.Random()  # noqa: S311 - of our own: a program may have seeded the other one.
@@ -32,7 +36,11 @@ _CHANCE = random.Random()  # noqa: S311 - of our own: a program may have seeded 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """Exponential back-off with jitter. With `attempts` None it never gives up."""
+    """Exponential back-off with jitter. With `attempts` None it never gives up.
+
+    Where one of several brokers may take over, each is tried at least every half second in the
+    first minute; the time until the client gives up stays the same.
+    """
 
     delay_s: float = 0.1
     delay_max_s: float = 30.0
@@ -41,12 +49,18 @@ class Reconnect:
     attempts: int | None = None
     topology: bool = True  # Whether to declare again what this connection had declared.
 
-    def delays(self) -> Iterator[float]:
-        """Give the seconds to wait before each attempt."""
+    def delays(self, *, several: bool = False) -> Iterator[float]:
+        """Give the seconds to wait before each attempt, at one or at each of `several` brokers."""
         delay_s = self.delay_s
+        passed_s = 0.0
         count = 0
         while self.attempts is None or count < self.attempts:
-            yield delay_s * _CHANCE.uniform(1 - self.jitter, 1 + self.jitter)
+            delays = 1
+            if several and passed_s < TAKEOVER_S:
+                delays = max(1, math.ceil(min(delay_s, TAKEOVER_S) / TAKEOVER_DELAY_MAX_S))
+            for _ in range(delays):
+                yield delay_s / delays * _CHANCE.uniform(1 - self.jitter, 1 + self.jitter)
+            passed_s += delay_s
             delay_s = min(self.delay_max_s, delay_s * self.factor)
             count += 1
 

@@ -20,7 +20,7 @@ from headrace.client.errors import (
     UsageError,
 )
 from headrace.client.link.channel_over_0_10 import Bridge
-from headrace.client.link.link_0_x import Link, introduction
+from headrace.client.link.link_0_x import Link, introduction, named_hosts
 from headrace.client.link.login import Login
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
@@ -299,6 +299,7 @@ class Link010(Link):
             case ConnectionTune():
                 self._tune_0_10(control)
             case ConnectionOpenOk():
+                self.known_hosts = named_hosts(control.known_hosts or ())
                 self._received_at = self._loop.time()
                 if not self._opened.done():
                     self._opened.set_result(None)

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0  # How long the broker may take to answer connection.close.
-REDIRECT_HOSTS_MAX = 16  # Of those that a broker names.
+BROKER_HOSTS_MAX = 16  # Of those that a broker names.
 WRITE_SIZE_MAX = 65536  # Octets gathered before they are written in the same turn of the loop.
 
 CAPABILITIES: dict[str, Value] = {
@@ -116,7 +116,7 @@ class Owner(Protocol):
     def link_channel_failed(self, channel: int, error: AmqpError) -> None:
         """The broker violated the protocol on a channel, which was closed."""
 
-    def link_blocked(self, reason: str | None) -> None:
+    def link_blocked(self, link: Link, reason: str | None) -> None:
         """The broker blocked publishers, with a reason, or (None) unblocked them."""
 
     def link_lost(self, link: Link, error: ClientError) -> None:
@@ -132,6 +132,8 @@ class Link(asyncio.Protocol):
         # Typed by the subclass that makes it: the machines of two families share what is used here.
         self.machine: Any = self._make_machine(settings)
         self.redirected: tuple[str, ...] = ()  # Where the broker sends us instead, best first.
+        self.known_hosts: tuple[str, ...] = ()  # Other brokers that serve the virtual host.
+        self.blocked: str | None = None  # The broker's reason not to read publishes.
         self.can_write = asyncio.Event()
         self.can_write.set()
         self._owner = owner
@@ -162,10 +164,18 @@ class Link(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls, settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None
+        cls,
+        settings: Settings,
+        owner: Owner,
+        ssl_context: ssl.SSLContext | None,
+        timeout_s: float | None = None,
     ) -> Link:
-        """Connect, log in and open the virtual host; ConnectFailed when that fails."""
+        """Connect, log in and open the virtual host; ConnectFailed when that fails.
+
+        `timeout_s` replaces the time limit of the settings.
+        """
         loop = asyncio.get_running_loop()
+        limit_s = settings.connection_timeout_s if timeout_s is None else timeout_s
         link = cls(settings, owner)
         if settings.tls and ssl_context is None:
             try:
@@ -173,7 +183,7 @@ class Link(asyncio.Protocol):
             except OSError as error:
                 raise ConnectFailed(f"the TLS files of {settings.address}: {error}") from error
         try:
-            async with asyncio.timeout(settings.connection_timeout_s):
+            async with asyncio.timeout(limit_s):
                 await loop.create_connection(
                     lambda: link,
                     settings.host,
@@ -190,9 +200,13 @@ class Link(asyncio.Protocol):
             error.redirected = link.redirected
             raise
         except TimeoutError:
+            link.abort()  # It may have opened just then.
             raise ConnectFailed(
-                f"no connection to {settings.address} within {settings.connection_timeout_s} s"
+                f"no connection to {settings.address} within {limit_s:g} s"
             ) from None
+        except asyncio.CancelledError:  # Another broker was faster.
+            link.abort()
+            raise
         except OSError as error:
             why = hints.of_socket(error, settings)
             raise ConnectFailed(f"cannot connect to {settings.address}: {why}") from error
@@ -275,6 +289,9 @@ class Link(asyncio.Protocol):
                     await asyncio.shield(self._ended)
             except TimeoutError:
                 log.warning("%s did not answer connection.close", self.settings.address)
+            except asyncio.CancelledError:
+                self.abort()
+                raise
         self.abort()
 
     async def update_secret(self, secret: str, reason: str) -> None:
@@ -506,9 +523,9 @@ class Link(asyncio.Protocol):
             case ConnectionTune():
                 self._tune(method)
             case ConnectionRedirect():
-                hosts = [method.host, *method.known_hosts.split(",")]
-                self.redirect([host.strip() for host in hosts if host.strip()])
+                self.redirect([method.host, *method.known_hosts.split(",")])
             case ConnectionOpenOk():
+                self.known_hosts = named_hosts(method.known_hosts.split(","))
                 self._received_at = self._loop.time()
                 if not self._opened.done():
                     self._opened.set_result(None)
@@ -517,9 +534,9 @@ class Link(asyncio.Protocol):
             case ConnectionUpdateSecretOk():
                 self._secret_taken()
             case ConnectionBlocked():
-                self._owner.link_blocked(method.reason)
+                self._block(method.reason)
             case ConnectionUnblocked():
-                self._owner.link_blocked(None)
+                self._block(None)
             case ConnectionClose():
                 self.fail(
                     ConnectionClosed(
@@ -534,8 +551,13 @@ class Link(asyncio.Protocol):
     # Keeps 0-9/connection.redirect#usage, 0-10/s026.
     def redirect(self, hosts: Sequence[str]) -> None:
         """Handle a redirection to one of `hosts` ("host:port") in place of open-ok."""
-        self.redirected = tuple(hosts[:REDIRECT_HOSTS_MAX])
-        self.fail(ConnectFailed(f"{self.settings.address} redirects to {', '.join(hosts)}"))
+        self.redirected = named_hosts(hosts)
+        where = ", ".join(self.redirected)
+        self.fail(ConnectFailed(f"{self.settings.address} redirects to {where}"))
+
+    def _block(self, reason: str | None) -> None:
+        self.blocked = reason
+        self._owner.link_blocked(self, reason)
 
     def _hang_up(self) -> None:
         """Close once everything is written, or soon even if the broker does not read it."""
@@ -623,6 +645,12 @@ class Link(asyncio.Protocol):
             self.machine.fail(error)
             self.machine.events.clear()
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {error}"))
+
+
+def named_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of the hosts that a broker names ("host:port")."""
+    named = [host.strip() for host in hosts if host.strip()]
+    return tuple(named[:BROKER_HOSTS_MAX])
 
 
 def _while_opening(reason: ClientError, link: Link) -> ClientError:

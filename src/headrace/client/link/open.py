@@ -31,12 +31,19 @@ LINKS: dict[Version, type[Link]] = {
 
 
 async def open_link(
-    settings: Settings, owner: Owner, ssl_context: ssl.SSLContext | None, redirects: int = 0
+    settings: Settings,
+    owner: Owner,
+    ssl_context: ssl.SSLContext | None,
+    timeout_s: float | None = None,
+    redirects: int = 0,
 ) -> Link:
-    """Connect, and follow the broker's redirections: the host named first, then the known ones."""
+    """Connect, and follow the broker's redirections: the host named first, then the known ones.
+
+    `timeout_s` replaces the time limit of the settings for each broker on the way.
+    """
     kind = LINKS[settings.version]
     try:
-        return await kind.open(settings, owner, ssl_context)
+        return await kind.open(settings, owner, ssl_context, timeout_s)
     except ConnectFailed as error:
         if not error.redirected:
             raise
@@ -45,13 +52,18 @@ async def open_link(
         last = error
         for host in error.redirected:
             log.info("%s redirects to %s", settings.address, host)
-            name, port = _place(host, settings.tls)
-            there = replace(settings, host=name, port=port)
+            there = settings_at(host, settings)
             try:
-                return await open_link(there, owner, ssl_context, redirects + 1)
+                return await open_link(there, owner, ssl_context, timeout_s, redirects + 1)
             except ConnectFailed as failure:
                 last = failure
         raise last from None
+
+
+def settings_at(host: str, settings: Settings) -> Settings:
+    """Return the settings of one broker for another that it names."""
+    name, port = _place(host, settings.tls)
+    return replace(settings, host=name, port=port)
 
 
 def _place(text: str, tls: bool) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.connection.peer import Peer
     from headrace.gateway.security.client_connection import Identified
     from headrace.gateway.security.permissions import Rights
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.model.policy.rules import Limits
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.errors import AmqpError
 
     Client: TypeAlias = "GatewayConnection | Connection010"  # A connection of any version.
@@ -162,9 +164,17 @@ class Context:
         self.offers = Offers() if offers is None else offers
         #: Makes a connection of 0-10 of context, number and whether it is from this machine.
         self.make_0_10: Callable[[Context, int, bool], Connection010] | None = None
+        #: Makes the beginning of a connection that another broker relays; None: none is taken.
+        self.make_relayed: Callable[[Context, int, bool], Endpoint] | None = None
+        self.elsewhere: Elsewhere | None = None  # In a cluster.
         self.connections: dict[int, Client] = {}
         self.channels_ended: dict[int, ChannelTally] = {}  # By connection.
         self.next_number = 1
+
+    def serves(self, vhost: str) -> bool:
+        """Return True if clients that open a virtual host here are served at once."""
+        found = self.vhosts.get(vhost)
+        return found is not None and not found.frozen
 
     def line(self, vhost: str) -> ConfirmLine:
         """The confirm line of a virtual host's store."""

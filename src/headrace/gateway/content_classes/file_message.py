@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.headers import shortstr
-from headrace.model.message import KIND_FILE, REDELIVERED, Message, new_message
+from headrace.model.message import KIND_FILE, REDELIVERED, Message, copy_message, new_message
 
 if TYPE_CHECKING:
     from headrace.gateway.content_classes.bodies import Body
@@ -27,7 +27,7 @@ def file_message(exchange: str, routing_key: str, header: bytes, body: Body) -> 
 
 def shown(message: Message, consumer: Consumer) -> Message:
     """Return a twin of a file that is only shown to a consumer."""
-    twin = message.copy()
+    twin = copy_message(message)
     twin.seq = message.seq
     twin.flags |= message.flags & REDELIVERED
     twin.consumer = consumer

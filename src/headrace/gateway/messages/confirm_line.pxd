@@ -1,13 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.model.ports cimport Store
+from headrace.model.ports cimport Span, Store
+
+@cython.final
+cdef class Place:
+    cdef unsigned long long position
+    cdef object waiter
+    cdef object token
+    cdef Span span
+    cdef bint is_free
 
 @cython.final
 cdef class ConfirmLine:
     cdef public Store store
     cdef public object line
+    cdef public bint waiting
 
     cpdef join(self, object waiter, unsigned long long token)
-    @cython.locals(synced=cython.ulonglong)
+    @cython.locals(store=Store, span=Span)
+    cpdef join_publishes(
+        self, object waiter, unsigned long long token, unsigned long long turn, bint is_first
+    )
+    cdef add(self, object waiter, object token, Span span)
+    @cython.locals(synced=cython.ulonglong, place=Place)
     cpdef advance(self)
+    @cython.locals(looks=cython.int, place=Place, span=Span, kept=list, free=list)
+    cpdef release_consumed(self)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from headrace.gateway.security.permissions import PERMISSIONS
@@ -63,6 +63,7 @@ class Scopes:
             ScopeError: the token has too many.
         """
         self._scopes: list[Scope] = []
+        self.texts: list[str] = []  # What `again` makes the same of, elsewhere.
         self.tags: tuple[str, ...] = ()
         self._verdicts: OrderedDict[tuple[str, ...], bool] = OrderedDict()
         for text in dict.fromkeys(scopes):
@@ -71,12 +72,27 @@ class Scopes:
             for meant in (aliases or {}).get(text, ()):
                 self._add(meant.removeprefix(prefix), claims or {})
 
+    @classmethod
+    def again(cls, texts: Iterable[str]) -> Self:
+        """Return the scopes that another broker has found in a token.
+
+        Raises:
+            ScopeError: there are too many.
+        """
+        found = cls((), "")
+        for text in texts:
+            found._add(text, {})
+        return found
+
     def _add(self, text: str, claims: Mapping[str, object]) -> None:
         found = read_scope(text, claims)
         if isinstance(found, str):
             self.tags = (*self.tags, found)
         elif found is not None:
             self._scopes.append(found)
+        if found is not None:
+            kind, colon, rest = text.partition(":")
+            self.texts.append(f"{kind}{colon}{filled(rest, claims)}")
         if len(self._scopes) + len(self.tags) > SCOPES_MAX:
             raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for us")
 
@@ -122,21 +138,22 @@ def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
     kind, colon, rest = text.partition(":")
     if kind == TAG:
         return rest if rest in TAGS else None
-    parts = rest.split("/")
-    if kind not in PERMISSIONS or not colon or not 2 <= len(parts) <= 3 or not all(parts):
+    if kind not in PERMISSIONS or not colon:
         return None
     try:
-        first, second, third = [wildcard(part, claims) for part in (*parts, "*")[:3]]
+        parts = filled(rest, claims).split("/")  # A claim has no slash then.
+        if not 2 <= len(parts) <= 3 or not all(parts):
+            return None
+        first, second, third = [wildcard(part) for part in (*parts, "*")[:3]]
     except (PatternError, UnicodeError, ScopeError):
         return None
     return Scope(kind, (first, second, third), len(parts) == 2 or parts[2] == "*")
 
 
-def wildcard(text: str, claims: Mapping[str, object]) -> Part:
-    """Compile a pattern with ``*`` and variables, which matches whole texts.
+def filled(text: str, claims: Mapping[str, object]) -> str:
+    """Return a scope in which claims have taken the places of their variables.
 
     Raises:
-        PatternError, UnicodeDecodeError: it is not a pattern.
         ScopeError: a variable has no text.
     """
 
@@ -146,7 +163,15 @@ def wildcard(text: str, claims: Mapping[str, object]) -> Part:
             raise ScopeError(f"the token has no text {found[1]!r}")
         return value if found[1] == VHOST else quote(value, safe="")
 
-    pattern = _VARIABLE.sub(meant, text)
+    return _VARIABLE.sub(meant, text)
+
+
+def wildcard(pattern: str) -> Part:
+    """Compile a pattern with ``*`` and the virtual host, which matches whole texts.
+
+    Raises:
+        PatternError, UnicodeDecodeError: it is not a pattern.
+    """
     if f"{{{VHOST}}}" not in pattern:
         search = compiled(pattern)
         return lambda _, asked: search(asked) is not None

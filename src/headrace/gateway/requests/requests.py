@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
 from headrace.model.contents import UnreadableError
-from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, new_message
+from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, copy_message, new_message
 from headrace.model.queue.destination import Consumer
 from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import (
@@ -392,7 +392,7 @@ def in_memory(message: Message, store: Store) -> Message:
     """
     if not message.flags & PAGED:
         return message
-    copy = message.copy()
+    copy = copy_message(message)
     copy.seq, copy.position = message.seq, message.position
     copy.flags = message.flags
     store.load(copy)

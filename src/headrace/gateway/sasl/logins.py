@@ -72,6 +72,10 @@ class Logins:
         self._plain_needs_tls = plain_needs_tls
         self._plain_on_loopback = plain_on_loopback
 
+    def trusts(self, user: User) -> bool:
+        """Return True if the issuer of the user's token is trusted here."""
+        return user.source in self._vouching
+
     def is_withdrawn(self, user: User) -> bool:
         """Return True if the issuer of the user's token is no longer trusted."""
         return user.source in self._withdrawn

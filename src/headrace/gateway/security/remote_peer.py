@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
@@ -24,6 +25,14 @@ class LoginRefused(Exception):
     """The login is not accepted. The reason is for the log, not for the client."""
 
     user = ""  # As which the client wanted to log in, as far as it said.
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for an address of this machine's loopback; False for what is no address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(slots=True)

@@ -263,6 +263,8 @@ QUEUE_ARGUMENTS: dict[str, Check] = {
     "x-quorum-target-group-size": _positive,
     "x-max-age": _age,
     "x-stream-max-segment-size-bytes": _not_negative,
+    "x-local-max-length-bytes": _not_negative,
+    "x-local-max-age": _age,
     "x-initial-cluster-size": _positive,
     "x-queue-leader-locator": _one_of(
         ("client-local", "balanced", "random", "least-leaders"), "invalid_queue_locator_arg"
@@ -307,7 +309,12 @@ _NUMBERS = (
 )
 #: Arguments whose number is kept as a number even if it was sent as text.
 NUMBERS = frozenset(name for name, check in QUEUE_ARGUMENTS.items() if check in _NUMBERS)
-_STREAM_ONLY = frozenset({"x-max-age", "x-stream-max-segment-size-bytes"})
+_STREAM_ONLY = frozenset(
+    {
+        *("x-max-age", "x-stream-max-segment-size-bytes"),
+        *("x-local-max-length-bytes", "x-local-max-age"),
+    }
+)
 _NOT_STREAM = frozenset(
     {
         *(name for name in QUEUE_ARGUMENTS if name.startswith("qpid.")),

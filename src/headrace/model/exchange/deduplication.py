@@ -85,6 +85,11 @@ class Ids:
     def __len__(self) -> int:
         return len(self._known)
 
+    @property
+    def size_max(self) -> int:
+        """The number of ids beyond which the oldest one goes."""
+        return self._size
+
     def id_of(self, headers: Mapping[str, object]) -> bytes | None:
         """Return the digest of a message's id; None if it has none."""
         value = headers.get(self._header)

@@ -432,6 +432,8 @@ class SuperStreamExchange(Exchange):
         "x-max-length-bytes": anything,
         "x-max-age": anything,
         "x-stream-max-segment-size-bytes": anything,
+        "x-local-max-length-bytes": anything,
+        "x-local-max-age": anything,
     }
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:

@@ -20,7 +20,7 @@ from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.deduplication import Ids, prefix_of
 from headrace.model.exchange.exchange import IVE, SEQUENCE, Exchange
 from headrace.model.exchange.history import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
-from headrace.model.message import PAGED, Message
+from headrace.model.message import PAGED, Message, copy_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,7 +144,7 @@ class ExchangeObserver:
             except OSError as error:
                 log.error("exchange %r: a message is lost: %s", self.exchange.name, error)
                 continue
-            twin = message.copy()
+            twin = copy_message(message)
             if paged:
                 store.page_out(message)
             yield twin

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model.arguments.values import keeps_all
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
+from headrace.model.message import copy_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -107,7 +108,7 @@ class Interception:
             refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
             refused = len(refusing)
             if refusing and (number is not None or self.remembers()):
-                vhost.deliver(message.copy(), refusing, False)
+                vhost.deliver(copy_message(message), refusing, False)
                 return self._refuse(number)
         if number is not None:
             publishers.check(number[0])

@@ -25,7 +25,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
-from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
+from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, copy_message, new_message
 from headrace.model.operations.prepared_copies import PreparedCopies, SelectedMessage, begin_anew
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.overflow import OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK
@@ -300,7 +300,7 @@ class Errand:
         copy = None
         lasting = content is None or content.persistent
         if target is not None:
-            copy = with_data.copy()
+            copy = copy_message(with_data)
             if message.deliveries:
                 begin_anew(self.vhost, copy)
             if content is None or content.expiration is None:

@@ -84,6 +84,8 @@ KEYS: dict[str, PolicyKey] = {
     "qpid-maximum-message-age": PolicyKey("x-qpid-maximum-message-age", _MESSAGES, True),
     "max-age": PolicyKey("x-max-age", _STREAMS, True),
     "stream-max-segment-size-bytes": PolicyKey("x-stream-max-segment-size-bytes", _STREAMS),
+    "local-max-length-bytes": PolicyKey("x-local-max-length-bytes", _STREAMS, True),
+    "local-max-age": PolicyKey("x-local-max-age", _STREAMS, True),
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
 }
 
@@ -233,7 +235,7 @@ _THRESHOLDS = frozenset(
 
 def _smaller(argument: str, one: object, other: object) -> object:
     """Return the stricter of two limits; a negative one is no limit."""
-    is_age = argument == "x-max-age"
+    is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (one, other)]
     if argument in _THRESHOLDS:  # For these, 0 is no limit.
         first, second = first or -1, second or -1

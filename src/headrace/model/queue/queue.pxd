@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.counters cimport C_MESSAGE_OVERHEAD, C_PAGED_WEIGHT, Counters
-from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, Message
+from headrace.model.message cimport C_GONE, C_PAGED, C_REDELIVERED, C_SCRATCH, Message, measure
 from headrace.model.queue.delivery_mark cimport RESERVATION, DeliveryMark
 from headrace.model.queue.destination cimport Consumer, ConsumerRound, Destination
 from headrace.model.queue.ready_list cimport ReadyList

@@ -31,7 +31,7 @@ if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
-    from headrace.model.message import Message
+    from headrace.model.message import Message, measure
     from headrace.model.queue.browsing import Browsing
     from headrace.model.queue.dead_letter_sender import DeadLetterSender
     from headrace.model.queue.delivery_mark import RESERVATION, DeliveryMark
@@ -174,6 +174,7 @@ class Queue(Destination):
         if message.position and self.deleted and not self.ending:
             self.store.forget(self.id, message.position)
         elif message.position:
+            self.store.bind()
             self.store.settle(self.id, message.seq, message.position)
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
@@ -350,6 +351,8 @@ class Queue(Destination):
         if consumer.no_ack:
             self.tally.deliver_no_ack += 1
             consumer.deliver(message)
+            if message.position:
+                message.consumer = consumer  # It has settled the message.
             self.remove(message)
             return
         self.tally.deliver += 1
@@ -593,7 +596,7 @@ class Queue(Destination):
             self.remove(message)
             return False
         if message.data is not None:
-            message.measure()
+            measure(message)
         self.counters.memory_used += self.weight(message) - before
         if message.deliveries and self.delivery_limit >= 0:
             tell_count(self, message)
@@ -612,6 +615,8 @@ class Queue(Destination):
             elif self.deleted and not self.ending:
                 self.store.forget(self.id, message.position)
             else:
+                if message.consumer is None:
+                    self.store.bind()
                 self.store.settle(self.id, message.seq, message.position)
         message.data = None
         message.parts = None

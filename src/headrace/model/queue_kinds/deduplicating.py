@@ -41,6 +41,11 @@ class DeduplicatingQueue(InspectingQueue):
         self._cache: Ids | None = None  # Made when first needed: facts come after queues.
         self._header = str(self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT))
 
+    @property
+    def held_ids(self) -> int:
+        """The number of ids of messages in the queue."""
+        return len(self._here)
+
     def ready_consumer(self) -> None:
         """Return None: each message must be inspected."""
         return
@@ -71,6 +76,7 @@ class DeduplicatingQueue(InspectingQueue):
         if message_id in self._here or (cache is not None and cache.knows(message_id)):
             self.duplicates += 1
             if message.position:
+                self.store.bind()
                 self.store.settle(self.id, message.seq, message.position)
             return False
         self._note(message.seq, message_id)

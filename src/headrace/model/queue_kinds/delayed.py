@@ -27,7 +27,7 @@ from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.arguments.expiration import deadline_of
 from headrace.model.counters import PAGED_WEIGHT, weight_of
 from headrace.model.errors import PreconditionFailed
-from headrace.model.message import GONE, PAGED, REDELIVERED, Message, new_message
+from headrace.model.message import GONE, PAGED, REDELIVERED, Message, measure, new_message
 from headrace.model.queue.not_before import Later
 from headrace.model.queue.queue import Queue
 
@@ -299,7 +299,7 @@ class DelayedQueue(Queue):
                 self.remove(message)
                 return
             if message.data is not None:
-                message.measure()
+                measure(message)
             self.counters.memory_used += weight_of(message) - before
         self.tally.deliver_no_ack += 1
         try:

@@ -133,6 +133,7 @@ class LastValueQueue(InspectingQueue):
     def supersede(self, message: Message) -> None:
         """A message that is counted nowhere comes too late."""
         if message.position:
+            self.store.bind()
             self.store.settle(self.id, message.seq, message.position)
 
     def reinsert(self, message: Message) -> None:

@@ -18,6 +18,8 @@ cdef class StreamLog:
     cdef public bint pin_failed
     cdef public long long octets
     cdef public long long held
+    cdef public long long local_max_age_ms
+    cdef public object arrived
     cdef list records
     cdef long long total
     cdef dict marks

@@ -6,6 +6,7 @@ What a stream asks of its log, and a log in memory that does it. That on disk is
 """
 
 import logging
+from collections.abc import Callable
 
 import cython
 
@@ -33,6 +34,9 @@ class StreamLog:
         self.pin_failed = False  # It could not hold it.
         self.octets = 0
         self.held = 0  # Octets of memory that it is counted with.
+        self.local_max_age_ms = -1  # See :meth:`limit_local`.
+        # Called when records are here that a read did not find yet.
+        self.arrived: Callable[[], None] | None = None
         self.records: list[tuple[bytes, int, int, int]] = []
         self.total = 0  # Octets of all records that ever were,
         self.marks: dict[int, int] = {}  # and before each offset that is a multiple of MARK_STEP.
@@ -55,6 +59,15 @@ class StreamLog:
         """Keep this much from now on; -1 is without limit."""
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
+
+    def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
+        """Keep this much on this machine, and the rest in the object store; -1 is without limit.
+
+        A log in memory has no object store.
+        """
+
+    def offload(self, now_ms: int) -> None:
+        """Begin to move what is too old for this machine to the object store."""
 
     def limit_segments(self, octets: int) -> None:
         """Begin files of at most this size from now on; 0 is what is usual. Memory has none."""

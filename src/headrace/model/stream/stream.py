@@ -64,6 +64,7 @@ class Stream(Queue):
         Queue.__init__(self, name, **options)
         self.log = log
         log.name = name
+        log.arrived = self.records_arrived
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
@@ -73,6 +74,14 @@ class Stream(Queue):
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
         # Readers without records of their own connection; None while there are none.
         self.choosy: list[tuple[Consumer, OwnRecords]] | None = None
+
+    def records_arrived(self) -> None:
+        """Serve the readers again: records are here that a read did not find."""
+        self.wake()
+
+    def position_of(self, consumer: Consumer) -> int | None:
+        """Return the offset that a consumer reads next; None for none of this stream."""
+        return self.cursors.get(consumer)
 
     def message_count(self) -> int:
         return self.log.committed_offset - self.log.first_offset
@@ -127,6 +136,10 @@ class Stream(Queue):
         bytes_max = cast("int", arguments.get("x-max-length-bytes", -1))
         age_max_ms = age_ms(cast("str", arguments.get("x-max-age", ""))) or -1
         log.limit_segments(cast("int", arguments.get("x-stream-max-segment-size-bytes", 0)))
+        log.limit_local(
+            cast("int", arguments.get("x-local-max-length-bytes", -1)),
+            age_ms(cast("str", arguments.get("x-local-max-age", ""))) or -1,
+        )
         if bytes_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
             log.limit(bytes_max, age_max_ms)
             before = log.held
@@ -136,12 +149,14 @@ class Stream(Queue):
     def trim(self, now_ms: int) -> int:
         """Drop what is too old; return when to look again, 0 when age does not matter."""
         log = self.log
-        if self.deleted or log.max_age_ms < 0:
+        ages = [age for age in (log.max_age_ms, log.local_max_age_ms) if age >= 0]
+        if self.deleted or not ages:
             return 0
         before = log.held
         log.trim(now_ms)
+        log.offload(now_ms)
         self.counters.memory_used += log.held - before
-        return now_ms + max(TRIM_MIN_MS, log.max_age_ms // 8)
+        return now_ms + max(TRIM_MIN_MS, min(ages) // 8)
 
     def pin(self, offset: int, octets_max: int) -> None:
         """Retention is to leave what is behind an offset, -1 for nothing; see StreamLog."""

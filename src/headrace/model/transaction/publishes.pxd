@@ -3,6 +3,7 @@ cimport cython
 
 from headrace.model.message cimport (
     C_GONE, C_KIND_FILE, C_KIND_MASK, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
+    copy_message,
 )
 from headrace.model.ports cimport Store
 from headrace.model.queue.queue cimport Queue

@@ -20,7 +20,7 @@ if not cython.compiled:
     from headrace.model.message import PERSISTENT as C_PERSISTENT
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
-    from headrace.model.message import Message
+    from headrace.model.message import Message, copy_message
 
 from headrace.model.queue_kinds.content_lanes import lane_of
 
@@ -211,7 +211,7 @@ def admit(message: Message, queue: Queue, store: Store) -> bool:
             log.error("a message of a transaction cannot be read and is lost: %s", error)
             disown(message, queue, store)
             return False
-    twin = message.copy()
+    twin = copy_message(message)
     twin.seq = message.seq
     twin.flags = message.flags & ~(C_REDELIVERED | C_SCRATCH | C_GONE) & 0xFF
     if kept:

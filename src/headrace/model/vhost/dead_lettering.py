@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.counters import LETTERS_MAX
-from headrace.model.message import KIND_MASK
+from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
 from headrace.model.queue.retry_backoff import Waiting
 from headrace.model.queue_kinds.content_lanes import lane_of
@@ -244,7 +244,9 @@ class DeadLetters:
             publisher=message.publisher,
         )
         found.pop(queue, None)
-        self.vhost.send(message.copy(), found, observers, content.headers, content.persistent)
+        self.vhost.send(
+            copy_message(message), found, observers, content.headers, content.persistent
+        )
 
     def _dead_letter(
         self,

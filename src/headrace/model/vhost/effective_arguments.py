@@ -183,6 +183,8 @@ def watch_use(vhost: QueueRegistry, queue: Queue) -> None:
 
 
 def watch_age(vhost: QueueRegistry, queue: Queue) -> None:
-    """Schedule the retention of a stream with x-max-age."""
-    if isinstance(queue, Stream) and queue.log.max_age_ms >= 0:
+    """Schedule the retention of a stream with x-max-age or x-local-max-age."""
+    if not isinstance(queue, Stream):
+        return
+    if queue.log.max_age_ms >= 0 or queue.log.local_max_age_ms >= 0:
         vhost.scheduler.put(("age", queue), vhost.counters.now_ms + TRIM_MIN_MS, queue.trim)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 PARTITIONS = "x-partitions"
 LAYOUT = SUPER_STREAM
 PARTITIONS_MAX = 1000
-STREAM_ARGUMENTS = ("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes")
+STREAM_ARGUMENTS = (
+    *("x-max-length-bytes", "x-max-age", "x-stream-max-segment-size-bytes"),
+    *("x-local-max-length-bytes", "x-local-max-age"),
+)
 ARGUMENTS = (PARTITIONS, PARTITION_BY, *STREAM_ARGUMENTS)
 
 

@@ -34,7 +34,7 @@ from headrace.model.interceptor.tracer import Tracer, Who
 from headrace.model.keyvalue import Facts
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.registry import Leases
-from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message
+from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message, copy_message
 from headrace.model.operations.jobs import Errands
 from headrace.model.ports import Files
 from headrace.model.queue.flow_control import is_traced
@@ -124,6 +124,7 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.errands = Errands(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
+        self.frozen = False  # Its clients wait: who opens it waits, too.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -352,7 +353,7 @@ class VirtualHost(QueueRegistry):
                 position = self.store.publish_message(message, counters.now_ms, ids)
         twins = []
         for queue in queues:
-            twin = message.copy()
+            twin = copy_message(message)
             twin.seq = message.seq
             if position and queue.durable and not queue.is_stream:
                 twin.flags |= PERSISTENT

@@ -12,7 +12,7 @@ from headrace.spec.ids cimport (
 )
 from headrace.wire.memory cimport cut, get16, get32, get64, put16, put32, put64
 from headrace.protocol.v0_x.handshake cimport (
-    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN,
+    STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN, STATE_TUNING,
 )
 
 cdef long long HELD_OCTETS_MAX
@@ -49,9 +49,10 @@ cdef class Connection(Endpoint):
     @cython.locals(i=Py_ssize_t)
     cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
     cpdef accept_header(self, bytes header)
+    cpdef await_tune_ok(self, object version)
     cpdef refuse_header(self)
-    @cython.locals(kind=cython.uint, number=cython.uint, size=Py_ssize_t, end=Py_ssize_t,
-                   channel=Channel, method=cython.uint, at=Py_ssize_t, known=cython.bint,
+    @cython.locals(first=cython.bint, kind=cython.uint, number=cython.uint, size=Py_ssize_t,
+                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, known=cython.bint,
                    contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)

@@ -40,6 +40,7 @@ if not cython.compiled:
         STATE_CLOSING,
         STATE_GREETED,
         STATE_OPEN,
+        STATE_TUNING,
     )
     from headrace.protocol.v0_x.upcalls import EventCollector, Upcalls
     from headrace.spec.ids import (
@@ -258,6 +259,13 @@ class Connection(Endpoint):
         self.state_number = STATE_GREETED
         self.owner.on_header(chosen)
 
+    def await_tune_ok(self, version: Version) -> None:
+        """Go on with a client that another broker has greeted, logged in and tuned."""
+        self.version = version
+        self.early = version is not V0_9_1
+        self.contents.speak(version)
+        self.state_number = STATE_TUNING
+
     # Keeps 0-9-1/connection.start#03, 0-9/connection.start#client-support.
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
@@ -320,10 +328,11 @@ class Connection(Endpoint):
                     and channel.state == C_OPEN
                     and self.state_number == STATE_OPEN
                     and channel.method is None
-                    and not self.owner.events  # What took the ordinary way comes first.
                 ):
                     if method == BASIC_DELIVER:
-                        at = contents.deliver_frames(channel, d, pos, end, n)
+                        # What took the ordinary way comes first.
+                        first = len(self.owner.events) == 0
+                        at = contents.deliver_frames(channel, d, pos, end, n, first)
                         if at < 0:
                             return pos
                         if at > 0:
@@ -332,6 +341,7 @@ class Connection(Endpoint):
                     elif (
                         method == BASIC_ACK
                         and size == 13
+                        and not self.owner.events
                         and channel.gatherer.confirm(get64(d, pos + 11), d[pos + 19] & 1)
                     ):
                         pos = end + 1
@@ -685,6 +695,9 @@ class Connection(Endpoint):
             self.owner.on_failed(None, error)
         elif isinstance(method, ConnectionCloseOk):
             self.owner.on_closed()
+
+    def forgo_answers(self) -> None:
+        self.part()
 
     # --- Sending ------------------------------------------------------------------------------
 

@@ -37,7 +37,8 @@ cdef class ContentReader:
     @cython.locals(head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, waits=cython.bint,
                    body_size=cython.ulonglong, got=cython.ulonglong)
     cdef Py_ssize_t deliver_frames(
-        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n
+        self, Channel channel, const unsigned char* d, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t n,
+        bint first
     ) except? -1
     @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
     cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

@@ -128,11 +128,13 @@ class ContentReader:
         return end + 1
 
     def deliver_frames(
-        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int
+        self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int, first: bool
     ) -> int:
         """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
 
-        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one.
+        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one. They are
+        unless it comes ``first``, before any event of this read. One that is not whole is waited
+        for even then: its end would be the first event of the next read, and so on for ever.
         """
         head = end + 1
         waits = n - pos < INLINE_WAIT_MAX and not self.replaying
@@ -174,6 +176,8 @@ class ContentReader:
                 return 0
             got += size
             at += size + 8
+        if not first:
+            return 0
         size = get32(d, head + 3)
         assert channel.gatherer is not None
         if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):

@@ -34,6 +34,7 @@ OTHER_VARIABLES = (
     "url",
     "management_socket",
     "migrate_from",
+    "spark_cache",
     "pure",
     "build",
     "seeds",
@@ -114,7 +115,53 @@ class Settings:
     certificate_expiry_closes: bool = setting(
         False, "Close connections when the certificate that their client showed expires."
     )
+    relays: int = setting(
+        0,
+        "Processes that carry clients' connections, and end their TLS; 0: the broker does.",
+        low=0,
+        high=64,
+    )
+    proxy_protocol_from: str = setting(
+        "",
+        "Addresses and networks of load balancers, separated by commas: their connections begin "
+        "with a header of the PROXY protocol, version 1 or 2, which says who the client is.",
+        many=True,
+    )
     data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
+    cluster: str = setting(
+        "",
+        "Database that replicates everything, and that brokers of a cluster share: "
+        "`postgresql://user@host1,host2/database`; empty: this broker is alone. Needs "
+        "`headrace[postgres]`.",
+        secret=True,
+    )
+    cluster_name: str = setting(
+        "", "Name of this broker in its cluster; empty: that of the machine."
+    )
+    cluster_address: str = setting(
+        "",
+        "`host:port` where the other brokers and their clients reach this one; empty: host and "
+        "port.",
+    )
+    cluster_lease_s: float = setting(
+        6.0,
+        "How long a broker may be silent before others serve its virtual hosts; the same for all.",
+        unit="seconds",
+        low=2,
+        high=60,
+    )
+    cluster_lag_max: int = setting(
+        64 * MIB,
+        "What of one virtual host may wait to be replicated; beyond it publishers wait.",
+        unit="octets",
+        low=1 * MIB,
+        high=1 << 40,
+    )
+    cluster_standbys: bool = setting(
+        True,
+        "Refuse a database whose commits wait for no standby; without, its storage has to be "
+        "replicated below it.",
+    )
     memory: bool = setting(False, "Keep everything in memory and nothing beyond the process.")
 
     frame_max: int = setting(
@@ -161,6 +208,18 @@ class Settings:
         64 * MIB, "Size of one file of the journal.", unit="octets", low=1 * MIB, high=2 * GIB
     )
 
+    stream_store: str = setting(
+        "",
+        "Object store for old segments of streams, s3://bucket/prefix, gs://, az:// or file://; "
+        "empty: none. Credentials are in the environment.",
+    )
+    stream_cache_size: int = setting(
+        GIB,
+        "Disk space for segments that readers fetch from stream_store.",
+        unit="octets",
+        low=64 * MIB,
+        high=1 << 50,
+    )
     staging_size_max: int = setting(
         64 * GIB,
         "Disk space for the files of one virtual host, staged or queued; beyond it senders wait.",
@@ -419,6 +478,10 @@ class Settings:
     audit_log_sync: bool = setting(
         False, "Sync the audit log to the disk whenever lines were written to it."
     )
+    backup_directory: Path | None = setting(
+        None,
+        "Directory of the backups that users make by a name, as by HTTP; none: they make none.",
+    )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
     default_vhost: str = setting("/", "Virtual host made in a new data directory.")
@@ -469,6 +532,11 @@ class Settings:
         "this machine's name; separated by commas.",
         many=True,
     )
+    console_url: str = setting(
+        "",
+        "Address of the console for browsers behind a proxy, such as `https://mq.example`; empty: "
+        "that of their requests. Cookies, the check of their origin and the login by OAuth use it.",
+    )
     console_tls: bool = setting(False, "Serve the console over TLS, with tls_cert and tls_key.")
     console_plain_ok: bool = setting(
         False, "Serve the console without TLS on other addresses than loopback."
@@ -508,11 +576,20 @@ class Settings:
 
 # Settings that `headrace reload` does not apply, and why; see headrace.server.reload.
 NEEDS_RESTART = {
+    "relays": "the processes have the clients' sockets",
     "data": "the directory is in use",
     "memory": "existing data would have to move",
+    "cluster": "the broker joins at its start",
+    "cluster_name": "the broker joins at its start",
+    "cluster_address": "the broker joins at its start",
+    "cluster_lease_s": "the broker joins at its start",
+    "cluster_lag_max": "the broker joins at its start",
+    "cluster_standbys": "the broker joins at its start",
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",
     "segment_size": "files of the journal are used again",
+    "stream_store": "streams read from the one that they began with",
+    "stream_cache_size": "streams read from the one that they began with",
     "specification_qos": "clients were told when they connected",
     "default_user": "a new data directory alone has it",
     "default_pass": "a new data directory alone has it",
@@ -524,6 +601,7 @@ NEEDS_RESTART = {
     "console_host": "the console is a process of its own",
     "console_port": "the console is a process of its own",
     "metrics_port": "the console is a process of its own",
+    "console_url": "the console is a process of its own",
     "console_names": "the console is a process of its own",
     "console_tls": "the console is a process of its own",
     "console_plain_ok": "the console is a process of its own",
@@ -663,9 +741,21 @@ def load(
         given = flags.get(row.name)
         if given is not None and given != ():
             values[row.name] = row.read(given, row.flag)
+            if row.name == "cluster" and has_password(str(given)):
+                raise SettingError(
+                    row.name,
+                    row.flag,
+                    "every user of this machine can see the password: leave it to the variable "
+                    "HEADRACE_CLUSTER, to the file of settings, or to ~/.pgpass",
+                )
     settings = Settings(**values)
     check_together(settings)
     return settings
+
+
+def has_password(url: str) -> bool:
+    """Return True if a URL or a connection string of PostgreSQL has a password in it."""
+    return re.search(r"//[^/@]*:[^/@]*@|\bpassword\s*=", url) is not None
 
 
 def closest(name: str, names: Iterable[str] | None = None) -> str:
@@ -724,10 +814,21 @@ def check_together(settings: Settings) -> None:
     """Raise SettingError when settings that are right alone are wrong together."""
     if not settings.host.replace(",", " ").strip():
         raise SettingError("host", "default", "there is no address in it")
+    if settings.proxy_protocol_from:
+        from headrace.server.config.networks import networks_of  # No help of a command needs it.
+
+        try:
+            networks_of(settings.proxy_protocol_from)
+        except ValueError as error:
+            raise SettingError("proxy_protocol_from", "default", str(error)) from None
     if settings.tls_port is not None:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
+    if settings.cluster and settings.memory:
+        raise SettingError("memory", "default", "a cluster keeps what it has: leave memory out")
+    if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
+        raise SettingError("cluster_address", "default", "it is no host:port")
     if settings.console and settings.console_tls:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data directory: its users, and the stores of its virtual hosts."""
 
+from __future__ import annotations
+
 import logging
 import os
 import shutil
@@ -11,11 +13,11 @@ from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from headrace.extras import PackageMissing
 from headrace.gateway.security.passwords import make_account
 from headrace.model.arguments.values import age_ms
-from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT
@@ -23,13 +25,12 @@ from headrace.model.message import KIND_MASK
 from headrace.model.policy.accounts import Account, Permission
 from headrace.model.ports import Store
 from headrace.model.queue import delivery_count
-from headrace.model.queue.queue import Queue
+from headrace.model.queue.recovered import put_back
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import Definitions, NoDefinitions
-from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.server.config.settings import Settings
+from headrace.server.data.journal_sums import JournalSums
 from headrace.store.catalog.definitions import JournalDefinitions
 from headrace.store.catalog.earlier_definitions import EarlierDefinitions
 from headrace.store.catalog.users import UserDirectory
@@ -37,8 +38,20 @@ from headrace.store.data_directory import SECRET_SIZE, DataDirectory
 from headrace.store.errors import StoreError
 from headrace.store.file_bodies.staging import Staging
 from headrace.store.journal.journal import Journal
+from headrace.store.ledger.replicated_disk import ReplicatedDisk
+from headrace.store.offload.tier import Tier, open_tier
 from headrace.store.stream.lease_log import DiskLeaseLog
 from headrace.store.stream.log import DiskStreamLog
+
+if TYPE_CHECKING:
+    from headrace.model.counters import Counters
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.cluster.shared_catalog import SharedCatalog
+    from headrace.server.config.settings import Settings
+    from headrace.store.disk import Disk
+    from headrace.store.offload.block_cache import Post
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +79,10 @@ class QueueOptions(TypedDict):
 class Storage:
     """The data directory of a broker, or with the setting ``memory`` nothing on disk."""
 
-    def __init__(self, settings: Settings, counters: Counters) -> None:
-        """Lock and open the data directory.
+    def __init__(
+        self, settings: Settings, counters: Counters, shared: SharedCatalog | None = None
+    ) -> None:
+        """Lock and open the data directory; ``shared`` is the catalog of a cluster.
 
         Raises:
             StoreError, AccountError: it cannot be used.
@@ -78,25 +93,55 @@ class Storage:
         #: Reads and writes the file of users, one call after the other, while the broker runs.
         self.users_thread = ThreadPoolExecutor(1, thread_name_prefix="headrace-users")
         self.stores: dict[str, Store] = {}
+        self.journal_sums = JournalSums()
         self.definitions: dict[str, Definitions] = {}  # By virtual host.
         self.stagings: dict[str, Staging] = {}
         self.scratch: tempfile.TemporaryDirectory[str] | None = None  # With the setting memory.
         self.vhost_ids: dict[str, int] = {}  # Of virtual hosts with an open store.
-        self.data = None if settings.memory else DataDirectory(settings.data)
-        self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
-        self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
+        self.tier: Tier | None = None  # With the setting stream_store.
+        self.data: DataDirectory | None = None
+        if not settings.memory:
+            self.data = DataDirectory(settings.data, cluster=shared.id if shared else "")
         try:
             path = None if self.data is None else self.data.path
+            if shared is not None and self.data is not None:
+                shared.prepare(self.data)
+            self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
+            self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
             self.users = UserDirectory(path)
             self.users.serve()
             self.earlier = None if path is None else EarlierDefinitions(path)
-            if self.users.is_empty():
+            if self.users.is_empty() and (shared is None or shared.is_new):
                 self.make_first_user()
+            if shared is not None and self.data is not None:
+                shared.share(self.data, self.users)
             self.remove_leftovers()
         except BaseException:
             if self.data is not None:
                 self.data.close()
             raise
+
+    def open_tier(self, post: Post) -> None:
+        """Open the object store for segments of streams; ``post`` calls on the loop's thread.
+
+        Raises:
+            StoreError: it cannot be used.
+        """
+        settings = self.settings
+        if self.data is None:
+            raise StoreError("stream_store: a broker in memory has no segments")
+        if settings.cluster:
+            raise StoreError(
+                "stream_store: brokers of a cluster keep all segments in its database; leave it out"
+            )
+        path = str(self.data.path)
+        size = settings.stream_cache_size
+        try:
+            self.tier = open_tier(
+                settings.stream_store, self.identity, path, cache_size=size, post=post
+            )
+        except PackageMissing as error:
+            raise StoreError(f"stream_store: {error}") from None
 
     def make_first_user(self) -> None:
         """Give a new data directory its default user and virtual host."""
@@ -131,8 +176,8 @@ class Storage:
         except OSError as error:
             log.error("cannot delete %s: %s", directory, error)
 
-    def open_store(self, vhost: str, vhost_id: int) -> Store:
-        """Open and read the store of a virtual host.
+    def open_store(self, vhost: str, vhost_id: int, disk: Disk | None = None) -> Store:
+        """Open and read the store of a virtual host, on a disk of its own in a cluster.
 
         Raises:
             StoreError, OSError: its files cannot be used.
@@ -141,6 +186,7 @@ class Storage:
         if self.data is not None:
             store = Journal(
                 str(self.data.vhost(vhost_id) / "journal"),
+                disk=disk,
                 segment_size=self.settings.segment_size,
                 free_min=self.settings.disk_free_min,
                 name=vhost,
@@ -162,11 +208,14 @@ class Storage:
         store = self.stores.pop(vhost, None)
         if isinstance(store, Journal):
             store.abandon()
+            self.journal_sums.end(store)
         self.vhost_ids.pop(vhost, None)
         self.definitions.pop(vhost, None)
 
-    def open_staging(self, vhost: str) -> Staging:
+    def open_staging(self, vhost: str, disk: Disk | None = None) -> Staging:
         """Open the directory of a virtual host's staged and queued file bodies.
+
+        In a cluster, ``disk`` replicates the bodies.
 
         Raises:
             OSError: the directory cannot be made or read.
@@ -180,6 +229,7 @@ class Storage:
         staging = Staging(
             home,
             store=self.stores[vhost],
+            replicas=disk.bodies_beside() if isinstance(disk, ReplicatedDisk) else None,
             size_max=self.settings.staging_size_max,
             keep_ms=int(self.settings.staging_s * 1000),
             free_min=self.settings.disk_free_min,
@@ -191,11 +241,26 @@ class Storage:
     def delete_store(self, vhost: str) -> None:
         """Close and delete the files of a virtual host."""
         self.stagings.pop(vhost).close()
-        self.stores.pop(vhost).close()
+        store = self.stores.pop(vhost)
+        if isinstance(store, Journal):
+            for stream in store.streams:
+                if stream.offloading is not None:
+                    stream.offloading.delete()
+        store.close()
+        self.journal_sums.end(store)
         number = self.vhost_ids.pop(vhost)
         del self.definitions[vhost]
         if self.data is not None:
             self.remove_tree(self.data.vhost(number))
+
+    def close_store(self, vhost: str) -> None:
+        """Write the pending records of a virtual host, and close its files."""
+        self.stagings.pop(vhost).close()
+        store = self.stores.pop(vhost)
+        store.close()
+        self.journal_sums.end(store)
+        del self.vhost_ids[vhost]
+        del self.definitions[vhost]
 
     def store_redelivered(self, vhosts: Iterable[VirtualHost]) -> None:
         """Write which messages were delivered, so that the next start marks them as redelivered."""
@@ -228,8 +293,19 @@ class Storage:
             segment_size=segment_size,
             max_length_bytes=max_length_bytes,
             max_age_ms=max_age_ms,
+            tier=self.tier,
         )
-        return Stream(name, log, **options)
+        if self.tier is None and any(segment.offloaded for segment in log.segments):
+            raise StoreError(
+                f"stream '{name}' in vhost '{host}' has segments in an object store: start with "
+                "the stream_store that they are in"
+            )
+        stream = Stream(name, log, **options)
+        log.limit_local(
+            arguments.get("x-local-max-length-bytes", -1),
+            age_ms(arguments.get("x-local-max-age", "")) or -1,
+        )
+        return stream
 
     def make_lease(self, host: str, name: str, **options: Unpack[QueueOptions]) -> Queue:
         """Make the hidden stream that records a lease."""
@@ -253,15 +329,18 @@ class Storage:
         vhost.groups.pin_octets_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.counters.now_ms)
         lost: Counter[Queue] = Counter()
-        for queue_id, message, arrived_ms in recovered:
-            queue = queues.get(queue_id)
+        nameless: dict[int, Queue] = {}
+
+        def restore(queue_id: int, message: Message, arrived_ms: int) -> None:
+            queue = queues.get(queue_id) or nameless.get(queue_id)
             if queue is None:
-                queue = queues[queue_id] = vhost.make_lost(queue_id)
-                lost[queue] = 0
-            if queue in lost:
+                queue = nameless[queue_id] = vhost.make_lost(queue_id)
+            if queue_id in nameless:
                 lost[queue] += 1
             lane = lane_of(queue, message.flags & KIND_MASK)
             delivery_count.restore(lane, message, arrived_ms)
+
+        put_back(recovered, queues, not store.waits, restore)
         for queue, count in lost.items():
             log.error(
                 "vhost '%s': %d messages are owed by a queue with the id %d, which no definition "
@@ -334,6 +413,8 @@ class Storage:
         self.definitions.clear()
         if self.earlier is not None:
             self.earlier.close()
+        if self.tier is not None:
+            self.tier.close()
         self.users_thread.shutdown(cancel_futures=True)  # A running call ends first.
         self.users.close()
         if self.data is not None:

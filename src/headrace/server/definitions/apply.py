@@ -100,6 +100,15 @@ class Report:
         """Return the number of elements with an outcome."""
         return sum(section.get(outcome, 0) for section in self.counts.values())
 
+    def refusal(self, outcomes: tuple[str, ...]) -> str:
+        """Return why an import is refused that must not have these outcomes; empty if it is not."""
+        if not any(map(self.total, outcomes)):
+            return ""
+        for line in self.lines:
+            if line.outcome in outcomes:
+                return f"{line.path}: {line.outcome}: {line.text}; nothing was changed"
+        return f"elements are {' or '.join(outcomes)}; nothing was changed"
+
     def _say(self, finding: Finding) -> None:
         if len(self.lines) < self.LINES_MAX:
             self.lines.append(finding)

@@ -11,6 +11,13 @@ MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT = (
 OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT)
 
 
+def refused(*, strict: bool, known: bool) -> tuple[str, ...]:
+    """Return the outcomes with which nothing is to be changed."""
+    if strict:
+        return DIFFERENT, NO_EQUIVALENT
+    return (NO_EQUIVALENT,) if known else ()
+
+
 class Finding(NamedTuple):
     """Outcome of one element, with an explanation in ``text`` where needed."""
 

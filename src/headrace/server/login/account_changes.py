@@ -49,6 +49,12 @@ class UsersRead(NamedTuple):
 def read(users: UserDirectory) -> UsersRead:
     """Read the file if it has changed; runs on the users thread."""
     try:
+        users.refresh()
+    except OSError as error:
+        log.debug("users of the cluster: %s", error)  # Its heartbeats say so.
+    except AccountError as error:
+        return UsersRead(trouble=str(error))
+    try:
         snapshot = users.snapshot() if users.changed() else None
     except AccountError as error:
         return UsersRead(trouble=str(error))
@@ -97,6 +103,8 @@ class AccountChanges:
         self._transports = transports
         self._audit = audit
         self._operators = Operators()
+        #: False in a cluster: its node starts those that this broker serves.
+        self.starts_vhosts = True
         self._unreadable = False  # The last read found the file locked, or damaged.
         #: Virtual hosts that could not be started, and why; each poll tries again.
         self.down: dict[str, str] = {}
@@ -174,6 +182,8 @@ class AccountChanges:
 
     def _start_vhosts(self, snapshot: Snapshot) -> None:
         """Start the virtual hosts that do not run; one whose files fail is tried again later."""
+        if not self.starts_vhosts:
+            return
         down, self.down = self.down, {}
         for name, number in snapshot.vhosts.items():
             if name in self._hosts.vhosts:

@@ -242,7 +242,7 @@ class LoginService:
             facts = connection_of(connection, mechanism)
             self._events.emit("user.authentication.success", name=user.name, **facts)
         self.gate.leave(connection.number)
-        self._watch(connection.number, user)
+        self.watch(connection.number, user)
         connection.logged_in(user)
 
     # --- Credentials that expire ----------------------------------------------------------------
@@ -268,13 +268,14 @@ class LoginService:
             connection.not_renewed()
         else:
             if not connection.ended:
-                self._watch(connection.number, user)
+                self.watch(connection.number, user)
                 connection.renewed(user)
         finally:
             self._renewing.discard(connection.number)
         self._turn()
 
-    def _watch(self, number: int, user: User) -> None:
+    def watch(self, number: int, user: User) -> None:
+        """Close a connection when its credentials expire."""
         before = self._expires.pop(number, None)
         if user.expires_s is None:
             return

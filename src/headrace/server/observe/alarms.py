@@ -12,15 +12,21 @@ memory    of every virtual host      queued messages take too much memory, or to
                                      be written to disk
 disk      of one virtual host        its journal has too little room, or cannot be written
 operator  of one or of every one     an operator wants it, until it is cleared or the broker ends
+cluster   of one virtual host        it is frozen, or its database has taken nothing for a while,
+                                     or too much waits to be replicated;
+                                     or the database lacks what was confirmed
 ========  =========================  ==========================================================
 
-Clients that can hear it are told by ``connection.blocked``, with the reasons joined by `` & ``.
+Clients that can hear it are told by ``connection.blocked``, with the reasons joined by `` & ``. A
+database that stalls for less than ``STALL_TOLD_S``, as in a short failover, is not told: clients
+notice late confirms, and that no more is read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,14 +40,19 @@ log = logging.getLogger(__name__)
 
 ALARM_S = 0.1  # How often memory and disk are checked.
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
-MEMORY, DISK, OPERATOR = "memory", "disk", "operator"
+MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
+STALL_TOLD_S = 5.0  # How long clients are not told that the cluster's database takes nothing.
+STALLED = "the database of the cluster takes no writes"
+LAGGING = "the database of the cluster is slow"
+LOST = "the database of the cluster lacks what was confirmed"
+FROZEN = "frozen: the database of the cluster does not answer"
 EVERYWHERE = ""  # In place of the name of a virtual host.
 
 
 class Alarm(NamedTuple):
     """One reason to block publishers."""
 
-    source: str  # MEMORY, DISK or OPERATOR.
+    source: str  # MEMORY, DISK, OPERATOR or CLUSTER.
     vhost: str  # Or EVERYWHERE.
     reason: str  # The reason that clients get.
 
@@ -55,6 +66,8 @@ class Alarms:
         transports: Collection[Transport],
         stores: Mapping[str, Store],
         events: Events,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``transports`` and ``stores``, by virtual host, change while the broker runs."""
         self.reactor = reactor
@@ -64,6 +77,14 @@ class Alarms:
         self.counters: Counters = reactor.counters
         self.by_operator: dict[str, str] = {}  # The reasons that clients get, by virtual host.
         self.active: dict[Alarm, int] = {}  # Since when, in milliseconds of the wall clock.
+        self.frozen: Collection[VirtualHost] = ()  # Nobody of these is served.
+        self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
+        self.lag_max = 0  # Bytes that a virtual host may wait to be replicated; 0: any.
+        self._clock = clock
+        self._lagging: dict[str, float] = {}  # Since when.
+        # In a cluster: what each store had synced, and since when it has synced nothing more.
+        self._waiting: dict[str, tuple[int, float]] = {}
+        self._stalled: set[str] = set()
         self._memory = False
         reactor.alarms = self
 
@@ -77,8 +98,19 @@ class Alarms:
         store = self.stores.get(name)
         if store is not None and store.full:
             reasons.append("low on disk")
+        if name in self._stalled:
+            reasons.append(STALLED)
+        elif name in self._lagging:
+            reasons.append(LAGGING)
         reasons += [self.by_operator[at] for at in {EVERYWHERE, name} if at in self.by_operator]
         return " & ".join(reasons)
+
+    def is_silent(self, vhost: VirtualHost | None) -> bool:
+        """Return True if publishers are blocked by a stall that is too short to be told."""
+        name = EVERYWHERE if vhost is None else vhost.name
+        since_s = self._lagging.get(name)
+        short = since_s is not None and self._clock() - since_s < STALL_TOLD_S
+        return short and self.reason(vhost) == LAGGING
 
     def look(self) -> None:
         """Check memory and disk; block or unblock publishers."""
@@ -93,6 +125,12 @@ class Alarms:
         for name in [name for name in self.by_operator if name and name not in self.stores]:
             del self.by_operator[name]  # Its virtual host was deleted.
         now |= {Alarm(OPERATOR, name, reason) for name, reason in self.by_operator.items()}
+        now |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
+        now |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
+        if self.lag_max:
+            self._look_at_ledgers()
+        now |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}
+        now |= {Alarm(CLUSTER, name, LAGGING) for name in self._lagging.keys() - self._stalled}
         reactor = self.reactor
         reactor.alarmed = bool(now)
         if now != self.active.keys():
@@ -102,9 +140,38 @@ class Alarms:
                     transport.bar()
         if reactor.blocked:
             for transport in list(reactor.blocked):
-                if not self.reason(transport.connection.vhost):
+                vhost = transport.connection.vhost
+                if not self.reason(vhost):
                     transport.unblock()
+                elif not transport.connection.blocked and not self.is_silent(vhost):
+                    transport.bar()
             reactor.turn()
+
+    def _look_at_ledgers(self) -> None:
+        """Note which stores wait for the database of the cluster, and for how long."""
+        now_s = self._clock()
+        frozen = {vhost.name for vhost in self.frozen}  # Neither read nor told anything.
+        waiting: dict[str, tuple[int, float]] = {}
+        for name, store in self.stores.items():
+            if store.appended > store.synced:
+                synced, since_s = self._waiting.get(name, (-1, 0.0))
+                waiting[name] = (store.synced, since_s if synced == store.synced else now_s)
+        self._waiting = waiting
+        self._stalled = {
+            name
+            for name, (_, since_s) in waiting.items()
+            if now_s - since_s >= STALL_TOLD_S and name not in frozen
+        }
+        self._lagging = {
+            name: self._lagging.get(name, now_s)
+            for name, store in self.stores.items()
+            if self._lags(name, store)
+        }
+
+    def _lags(self, name: str, store: Store) -> bool:
+        """Return True if too much waits to be replicated; until half of it is."""
+        most = self.lag_max // 2 if name in self._lagging else self.lag_max
+        return self.lag_max > 0 and store.appended > store.synced + most
 
     def sip(self) -> None:
         """Read once from a blocked connection with unacked messages, in round-robin order."""
@@ -138,7 +205,7 @@ class Alarms:
             log.warning("publishers%s are no longer blocked: %s", where, alarm.reason)
         if not self.events.has_listeners:
             return
-        for source in (MEMORY, DISK, OPERATOR):
+        for source in (MEMORY, DISK, OPERATOR, CLUSTER):
             was = any(alarm.source == source for alarm in before)
             is_now = any(alarm.source == source for alarm in now)
             if was != is_now:

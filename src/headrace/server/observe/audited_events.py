@@ -42,6 +42,14 @@ EVENTS = {
     "alarm.cleared": "they go on",
     "maintenance.draining": "the broker goes out of service",
     "maintenance.revived": "it is back",
+    "cluster.vhost.taken": "the broker serves a virtual host of its cluster from now on",
+    "cluster.vhost.given": "it has given a virtual host to another broker",
+    "cluster.vhost.lost": "another broker has taken a virtual host, or its ledger is damaged",
+    "cluster.loss.accepted": "an operator lets go what the database of the cluster lost",
+    "cluster.warning.set": "the lease of the broker is nearly lost, or its copy is far behind",
+    "cluster.warning.cleared": "no longer",
+    "cluster.frozen": "the database does not answer: the broker's clients wait",
+    "cluster.thawed": "it answers: they go on",
 }
 
 # Events of the audit log alone.

@@ -82,8 +82,8 @@ class Overlay(Disk):
     def read(self, handle: int, size: int, at: int) -> bytes:
         return super().read(handle, max(0, min(size, self.size(handle) - at)), at)
 
-    def read_into(self, handle: int, buffer: bytearray, size: int) -> int:
-        return super().read_into(handle, buffer, min(size, self.size(handle)))
+    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
+        return super().read_into(handle, buffer, max(0, min(size, self.size(handle) - at)), at)
 
     def size(self, handle: int) -> int:
         found = self._sizes.get(self._paths[handle])
@@ -153,6 +153,7 @@ class Findings:
     definitions: int = 0  # Durable exchanges, queues and bindings.
     prepared: int = 0  # Prepared transactions.
     streams: int = 0
+    offloaded: int = 0  # Segments in the object store, which were not read.
     stream_messages: int = 0
     damaged: int = 0  # Places that would be left out.
     findings: list[str] = field(default_factory=list)  # As in the log.
@@ -221,6 +222,9 @@ def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found
     found.prepared += len(journal.prepared)
     for stream in logs:
         for segment in stream.segments[:-1]:
+            if segment.offloaded is not None:
+                found.offloaded += 1
+                continue
             buffer, size = stream.files.read(segment)
             if any(buffer[StreamScan(segment).take(buffer, size) : size]):
                 logging.getLogger(STORE_LOG).error("damaged: the end of %s", segment.path)

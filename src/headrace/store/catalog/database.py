@@ -16,6 +16,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.store.catalog.replica import CatalogConnection
+
 FILE_NAME = "definitions.db"
 SCHEMA_VERSION = 3
 BUSY_S = 5.0  # Wait for another process that writes.
@@ -78,18 +80,24 @@ class DatabaseError(Exception):
     """The file cannot be used; the text says why."""
 
 
-def open_database(path: str) -> sqlite3.Connection:
+def open_database(path: str) -> CatalogConnection:
     """Open the file, or ``:memory:``, and migrate it.
 
     Raises:
         DatabaseError: it is no database, of a newer version, or cannot be read or written.
     """
-    db: sqlite3.Connection | None = None
+    db: CatalogConnection | None = None
     try:
         if path != ":memory:":
             make_private(path)
         # The caller uses it on one thread at a time.
-        db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(
+            path,
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=CatalogConnection,
+        )
         if path != ":memory:":
             # No write-ahead log: SQLite silently stops at its first invalid frame.
             db.execute("PRAGMA journal_mode = DELETE")

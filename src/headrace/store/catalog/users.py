@@ -34,6 +34,9 @@ from headrace.store.catalog.database import (
     transaction,
 )
 from headrace.store.catalog.parameters import ParameterTable
+from headrace.store.catalog.replica import CatalogReplica
+from headrace.store.errors import StoreError
+from headrace.store.ledger.catalog_port import NONE
 
 Row = TypeVar("Row")
 Made = TypeVar("Made")
@@ -109,6 +112,36 @@ class UserDirectory:
         self._permissions = _Table(_permission)
         self._topics = _Table(_topic_permission)
         self._version = self._data_version()
+
+    def replicate(self, replica: CatalogReplica) -> None:
+        """Make the users those of a cluster, from now on; the first broker's are the cluster's.
+
+        Raises:
+            AccountError: the cluster's engine does not answer, or the file cannot be written.
+        """
+        with self._errors():
+            try:
+                if not replica.refresh(self._db) and replica.version == NONE:
+                    replica.store(self._db)
+            except (OSError, StoreError) as error:
+                raise AccountError(str(error)) from None
+        self._db.replica = replica
+        self.wrote()
+
+    def refresh(self) -> None:
+        """Take over what other brokers of the cluster changed.
+
+        Raises:
+            AccountError: the file cannot be written, or what the engine has is damaged.
+            OSError: the engine does not answer.
+        """
+        replica = self._db.replica
+        with self._errors():
+            try:
+                if replica is not None and replica.refresh(self._db):
+                    self.wrote()
+            except StoreError as error:
+                raise AccountError(str(error)) from None
 
     def serve(self) -> None:
         """Read the whole file; later calls wait for locks at most ``SERVING_BUSY_MS``.

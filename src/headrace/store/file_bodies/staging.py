@@ -12,6 +12,9 @@ ends only that staging. Room for a whole body is reserved when its staging begin
 sender waits.
 
 A body is removed when no message refers to it and the last settlement is durable.
+
+In a cluster a body is in the ledger, too, before the message that names it is. Parts are not: a
+sender whose broker is lost begins anew.
 """
 
 import errno
@@ -21,12 +24,16 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.ports import Files, Store
 from headrace.store.disk import Disk
 from headrace.store.file_bodies.bodies import Body, Holder, Part, Reader, named
 from headrace.store.segment.writer import Writer
+
+if TYPE_CHECKING:
+    from headrace.store.ledger.object_files import ObjectFiles
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +74,21 @@ class StagingJob:
             self.error = error
 
 
+class ReplicationJob:
+    """A change of the ledger for the thread, which repeats it until it is done.
+
+    ``then`` is called on the event loop, and never if another broker has the ledger.
+    """
+
+    def __init__(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        self.work = work
+        self.then = then
+
+    def run(self, disk: Disk) -> None:
+        """Do the work. Raises OSError, LedgerLost."""
+        self.work()
+
+
 class Staging(Files):
     """The bodies of one virtual host; call all methods on the event loop's thread."""
 
@@ -76,16 +98,21 @@ class Staging(Files):
         *,
         store: Store | None = None,
         disk: Disk | None = None,
+        replicas: "ObjectFiles | None" = None,
         size_max: int = 64 << 30,
         keep_ms: int = 3600_000,
         free_min: int = 0,
         now_ms: int = 0,
         threaded: bool = True,
     ) -> None:
-        """``size_max`` is in bytes, for all bodies; abandoned parts are kept for ``keep_ms``."""
+        """``size_max`` is in bytes, for all bodies; abandoned parts are kept for ``keep_ms``.
+
+        ``replicas``: where bodies are replicated to.
+        """
         self.directory = directory
         self.store = store if store is not None else Store()
         self.disk = disk if disk is not None else Disk()
+        self.replicas = replicas
         self.size_max = size_max
         self.keep_ms = keep_ms
         self.free_min = free_min
@@ -364,6 +391,13 @@ class Staging(Files):
                 then(None, error)
                 return
             part.gone = True
+            if self.replicas is None:
+                sealed()
+            else:
+                send = partial(self.replicas.send, body.name())
+                self.writer.submit(ReplicationJob(send, sealed))
+
+        def sealed() -> None:
             self.idle[number] = body
             then(body, None)
 
@@ -420,6 +454,9 @@ class Staging(Files):
         del self.idle[body.number]
         del self.bodies[body.number]
         self.used -= body.size
+        if self.replicas is not None:
+            forget = partial(self.replicas.remove, body.name())
+            self.writer.submit(ReplicationJob(forget, lambda: None))
         self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
 
     def recovered(self) -> None:
@@ -437,8 +474,11 @@ class Staging(Files):
         """Call ``then`` of finished work."""
         while self.writer.finished:
             job = self.writer.finished.popleft()
-            assert isinstance(job, StagingJob)
-            job.then(job.error)
+            if isinstance(job, ReplicationJob):
+                job.then()
+            else:
+                assert isinstance(job, StagingJob)
+                job.then(job.error)
 
     def close(self) -> None:
         """Keep the parts and close the files."""
@@ -449,6 +489,8 @@ class Staging(Files):
                 self.leave(part)
         self.closed = True
         self.writer.stop()
+        if self.replicas is not None:
+            self.replicas.close()
         for part in self.parts.values():
             if part.handle >= 0:
                 self.disk.close(part.handle)

@@ -3,6 +3,7 @@ import cython
 from headrace.model.message cimport (
     C_KIND_MASK, C_LARGE, C_PAGED, C_PERSISTENT, C_REDELIVERED, C_SCRATCH, Message,
 )
+from headrace.model.ports cimport Span
 from headrace.store.journal.delivery_counts cimport DeliveryCounts
 from headrace.store.journal.page_in cimport PageIn
 from headrace.store.segment.record cimport (
@@ -11,6 +12,7 @@ from headrace.store.segment.record cimport (
 )
 from headrace.store.journal.scratch cimport Scratch
 from headrace.store.segment.segment cimport Segment
+from headrace.store.segment.span cimport SegmentSpan
 from headrace.store.journal.log cimport SegmentLog
 from headrace.store.journal.settlements cimport Settlements
 from headrace.wire.memory cimport copy, get64, put16, put32, put64
@@ -35,8 +37,13 @@ cdef class Journal(SegmentLog):
     cdef Settlements settled
     cdef public u64 next_transaction
     cdef public u64 transaction
+    cdef Segment turn_segment
+    cdef u32 turn_first
+    cdef u64 turn_from
     cdef public bint shared
     cdef public list streams
+    cdef public u64 paged_out
+    cdef public u64 paged_in
     cdef public bint emptied
     cdef public object compactor
     cdef public object retirement
@@ -63,6 +70,8 @@ cdef class Journal(SegmentLog):
     cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
     cpdef settle(self, u32 queue_id, u64 seq, u64 position)
     @cython.locals(message=Message)
+    @cython.locals(segment=Segment)
+    cpdef Span span(self)
     cpdef settle_each(self, u32 queue_id, list messages)
     @cython.locals(number=u32, i=u32, segment=Segment, outcome=cython.int)
     cpdef int forget(self, u32 queue_id, u64 position) except -2

@@ -40,6 +40,7 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import SCRATCH as C_SCRATCH
     from headrace.model.message import Message
+    from headrace.model.ports import Span
     from headrace.store.journal.delivery_counts import DeliveryCounts
     from headrace.store.journal.log import SegmentLog
     from headrace.store.journal.page_in import PageIn
@@ -61,6 +62,7 @@ if not cython.compiled:
     from headrace.store.segment.record import RESERVED as C_RESERVED
     from headrace.store.segment.record import RETURNED as C_RETURNED
     from headrace.store.segment.record import seal
+    from headrace.store.segment.span import SegmentSpan
     from headrace.wire.memory import copy, get64, put16, put32, put64
 
 if TYPE_CHECKING:
@@ -109,8 +111,14 @@ class Journal(SegmentLog):
         self.settled = Settlements(self)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
+        # Where this turn began: the segment, the messages in it, and the log position.
+        self.turn_segment = self.segment
+        self.turn_first = 0
+        self.turn_from = 0
         self.shared = False  # A stream's log has a part of it.
         self.streams: list[DiskStreamLog] = []  # Logs of open streams.
+        self.paged_out = 0  # Messages, in all,
+        self.paged_in = 0  # and those that were loaded again.
         self.emptied = False  # Some segment may be removable.
         self.room = self.writer.reserve = Reserve(self.disk, directory)
         self.compactor = Compactor(self)
@@ -273,6 +281,13 @@ class Journal(SegmentLog):
             return
         self.settled.note(queue_id, seq)
 
+    def span(self) -> Span | None:
+        """See :class:`Store`."""
+        segment = self.segment
+        if segment is not self.turn_segment or self.promising > self.turn_from:
+            return None
+        return SegmentSpan(self, segment, self.turn_first, segment.count, self.turn_from)
+
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
         """See :class:`Store`."""
         for message in messages:
@@ -342,6 +357,7 @@ class Journal(SegmentLog):
         """See :class:`Store`; writes the record only: call :meth:`forget` for each message."""
         self.flush_settled()
         self.append(C_DROPPED, queue_id.to_bytes(8, "big") + upto_seq.to_bytes(8, "big"))
+        self.bind()
         if self.reserved.get(queue_id, upto_seq + 1) <= upto_seq:
             del self.reserved[queue_id]
 
@@ -349,6 +365,7 @@ class Journal(SegmentLog):
         """See :class:`Store`."""
         self.flush_settled()
         self.append(C_BEGIN, b"")
+        self.bind()
         self.next_transaction += 1
         self.transaction = self.next_transaction
 
@@ -362,6 +379,7 @@ class Journal(SegmentLog):
             self.vouch(number)
         else:
             self.append(C_COMMIT, b"")
+        self.bind()
 
     def vouch(self, number: int) -> None:
         """Append that a transaction was committed of which a stream's log has a part."""
@@ -386,6 +404,7 @@ class Journal(SegmentLog):
         """See :class:`Store`."""
         self.flush_settled()
         self.append(C_DECIDED, decided(xid, status, when_ms))
+        self.bind()
         prepared, segment = self.prepared[xid]
         if status:
             self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
@@ -449,6 +468,10 @@ class Journal(SegmentLog):
             self.retirement.recycle()
         if self.busy is None and self.is_dirty():
             self.hand_over()
+        self.turn += 1
+        self.turn_segment = self.segment
+        self.turn_first = self.segment.count
+        self.turn_from = self.appended
 
     def make_room(self) -> None:
         """On a full disk, remove the last segment, too, if nothing in it is needed."""
@@ -482,6 +505,7 @@ class Journal(SegmentLog):
         message.flags |= C_PAGED
         message.data = None
         message.parts = None
+        self.paged_out += 1
         return True
 
     def release(self, message: Message) -> None:
@@ -491,6 +515,7 @@ class Journal(SegmentLog):
 
     def load(self, message: Message) -> None:
         """See :class:`Store`."""
+        self.paged_in += 1
         if message.flags & C_SCRATCH:
             self.scratch.load(message)
         else:

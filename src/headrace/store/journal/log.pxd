@@ -2,13 +2,17 @@
 import cython
 from headrace.model.ports cimport Store
 from headrace.store.segment.group cimport WriteGroup, Piece
-from headrace.store.segment.record cimport C_GROUP, C_HEAD, C_SEALED, seal, seal_around
+from headrace.store.segment.record cimport (
+    C_COUNTED, C_GROUP, C_HEAD, C_MARKED, C_RESERVED, C_SEALED, C_SETTLED, seal, seal_around,
+)
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport copy, put64
 
 ctypedef unsigned char u8
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
+
+cdef u32 NOTES
 
 cdef class SegmentLog(Store):
     cdef public str directory
@@ -28,6 +32,7 @@ cdef class SegmentLog(Store):
     cdef public list pieces
     cdef public Py_ssize_t piece_lo
     cdef public u64 piece_offset
+    cdef public u64 promising
     cdef public u64 offset
     cdef public u64 group_number
     cdef public object busy

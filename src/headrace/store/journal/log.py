@@ -22,15 +22,19 @@ from headrace.store.disk import Disk
 from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, SEAL_ROOM, header
 from headrace.store.segment.segment_files import SegmentFiles
-from headrace.store.segment.writer import Writer
+from headrace.store.segment.writer import Followed, Writer
 from headrace.store.snapshot import Snapshot
 
 if not cython.compiled:
     from headrace.model.ports import Store
     from headrace.store.segment.group import Piece, WriteGroup
+    from headrace.store.segment.record import COUNTED as C_COUNTED
     from headrace.store.segment.record import GROUP as C_GROUP
     from headrace.store.segment.record import HEAD as C_HEAD
+    from headrace.store.segment.record import MARKED as C_MARKED
+    from headrace.store.segment.record import RESERVED as C_RESERVED
     from headrace.store.segment.record import SEALED as C_SEALED
+    from headrace.store.segment.record import SETTLED as C_SETTLED
     from headrace.store.segment.record import seal, seal_around
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import copy, put64
@@ -44,6 +48,8 @@ log = logging.getLogger(__name__)
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
 BUFFER_KEPT = 8 << 20
 AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
+# Records of what happened to messages: answers to publishes do not depend on them.
+NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
 
 
 class SegmentLog(Store):
@@ -78,6 +84,7 @@ class SegmentLog(Store):
         self.pieces: list[Piece] = []
         self.piece_lo = 0
         self.piece_offset = 0
+        self.promising = 0  # Log position of the last record but messages and notes about them.
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: WriteGroup | None = None
@@ -97,8 +104,12 @@ class SegmentLog(Store):
             more = self.capacity
             while self.at + size + 64 > self.capacity + more:
                 more *= 2
-            self.buffer.extend(bytes(more))
-            self.capacity += more
+            self.grow(more)
+
+    def grow(self, more: int) -> None:
+        """Make room in the buffer, in a new one: views of failed writes may hold the old one."""
+        self.buffer = self.buffer + bytes(more)
+        self.capacity += more
 
     def append(self, type: int, payload: bytes) -> None:
         """Append a record other than a message."""
@@ -115,6 +126,8 @@ class SegmentLog(Store):
         self.offset += size
         self.segment.end = self.offset
         self.appended += size
+        if not NOTES >> type & 1:
+            self.promising = self.appended
 
     def append_large(self, type: int, own: bytes, parts: list[bytes], queue_ids: bytes) -> int:
         """Append a message without copying its body; return its position."""
@@ -154,8 +167,7 @@ class SegmentLog(Store):
         """Seal the last segment and begin the next, with room for ``size`` bytes."""
         old = self.segment
         if self.at + 256 > self.capacity:
-            self.buffer.extend(bytes(self.capacity))
-            self.capacity *= 2
+            self.grow(self.capacity)
         b = self.buffer
         seal(b, self.at, old.seed, C_HEAD, C_SEALED)
         self.at += C_HEAD
@@ -241,6 +253,8 @@ class SegmentLog(Store):
             if not isinstance(job, WriteGroup):
                 if isinstance(job, Snapshot):
                     job.taken(cast("Journal", self))  # Only journals take snapshots.
+                elif isinstance(job, Followed):
+                    job.done()
                 continue
             for piece in job.pieces:
                 segment = piece.segment
@@ -276,17 +290,17 @@ class SegmentLog(Store):
 
     def failing(self) -> bool:
         """See :class:`Store`."""
-        return self.writer.trouble is not None
+        return self.writer.fails()
 
     def is_full(self) -> bool:
         """Return True if publishers must wait: the disk is full or failing."""
-        return bool(self.writer.trouble is not None or self.writer.short)
+        return bool(self.writer.fails() or self.writer.short)
 
     def report_full(self) -> None:
         """Log why publishers wait, or that they no longer do."""
         if not self.full:
             log.warning("journal %s: writing again", self.name)
-        elif self.writer.trouble is not None:
+        elif self.writer.fails():
             log.error(
                 "journal %s: cannot write, trying again: %s; nothing is confirmed meanwhile",
                 self.name,

@@ -12,6 +12,11 @@ from headrace.wire.memory cimport get32, get64
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
 
+cdef enum:
+    C_PIECE = 0
+    C_WHOLE = 1
+    C_LAST = 2
+
 cdef class Recovery:
     cdef public object disk
     cdef public str directory
@@ -38,6 +43,6 @@ cdef class Recovery:
     cdef public object counts
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=u32, type=u32, following=Py_ssize_t)
-    cpdef Py_ssize_t scan(self, Segment segment, bytearray d, Py_ssize_t size, bint last) except -1
+    cdef scan(self, Segment segment, bytearray d, Py_ssize_t base, Py_ssize_t size, int extent)
     @cython.locals(message=Message, entry=tuple)
     cpdef Message make(self, Py_ssize_t row, u32 queue_id)

@@ -2,7 +2,9 @@
 """Recovery: reading a journal.
 
 All segments are read in order, and every record is verified. Messages become rows
-(:mod:`headrace.store.journal.rows`), from which settlements are struck.
+(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in pieces
+that fit into the processor's cache. The last segment is read as a whole, and so is one with damage
+or with a record larger than a piece.
 
 The end. The last segment ends at the first place without a record: its file was reserved in full,
 or a write was torn. What follows is cut off, unless a GROUP record or another segment behind it
@@ -68,8 +70,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PIECE = 256 << 10  # Bytes.
 TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
 CHAINED = 5  # From this version on a segment names the one before it.
+
+# What a scan is given of a segment.
+PIECE_OF_ONE = 0  # It ends at the first place without a record.
+WHOLE = 1  # Records follow after damage.
+LAST = 2  # The whole of the last one, which may end anywhere.
+
+if not cython.compiled:
+    C_PIECE = PIECE_OF_ONE
+    C_WHOLE = WHOLE
+    C_LAST = LAST
+
 SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 
 
@@ -125,7 +139,7 @@ class Recovery:
             numbers.remove(number)
             del found[number]
         self.read_secret(found)
-        buffer = bytearray(1 << 20)
+        buffer = bytearray(PIECE)
         last = max((number for number, (_, head) in found.items() if head), default=0)
         for number in numbers:
             self.next_number = number + 1
@@ -136,16 +150,22 @@ class Recovery:
             path = self.path(number)
             handle = self.disk.open(path)
             try:
-                if size > len(buffer):
-                    buffer.extend(bytes(size - len(buffer)))
-                size = self.disk.read_into(handle, buffer, size)
-                if head is None and number > last and not self.any_intact(buffer, size, segment):
-                    self.leave_out(number)
-                    continue
-                if head is None:
-                    log.error("journal %s: damaged header in %s", self.name, file_name(number))
+                segment.end = HEADER
+                in_pieces = head is not None and number < last
+                if in_pieces:
+                    self.scan_pieces(segment, handle, buffer, size)
+                if not in_pieces or (segment.end < size and not segment.sealed):
+                    if size > len(buffer):
+                        buffer.clear()  # Else its old content would be copied,
+                        buffer = bytearray(size)  # and memory in use be twice this.
+                    size = self.disk.read_into(handle, buffer, size)
+                    if head is None and number > last and self.is_empty(buffer, size, segment):
+                        self.leave_out(number)
+                        continue
+                    if head is None:
+                        log.error("journal %s: damaged header in %s", self.name, file_name(number))
+                    self.scan(segment, buffer, 0, size, C_WHOLE if number < last else C_LAST)
                 self.segments.append(segment)
-                segment.end = self.scan(segment, buffer, size, number >= last)
                 if number == self.reached and segment.end <= HEADER:
                     self.tell_lost(number)
                 if number >= last:
@@ -240,34 +260,50 @@ class Recovery:
         finally:
             self.disk.close(handle)
 
-    def any_intact(self, d: bytearray, size: int, segment: "Segment") -> bool:
-        """Return True if a segment without a valid header has a valid record."""
+    def is_empty(self, d: bytearray, size: int, segment: "Segment") -> bool:
+        """Return True if a segment without a valid header has no valid record either."""
         end = size & ~7
-        return next_intact(d, HEADER, end, segment.seed) < end
+        return next_intact(d, HEADER, end, segment.seed) == end
 
     # --- Records ----------------------------------------------------------------------------
 
-    def scan(self, segment: "Segment", d: bytearray, size: int, last: bool) -> int:
-        """Read all records of a segment; return where they end."""
-        at = HEADER
+    def scan_pieces(self, segment: "Segment", handle: int, d: bytearray, size: int) -> None:
+        """Read the records of a segment up to its end, or to the first that is not in its piece."""
+        while segment.end < size and not segment.sealed:
+            base = segment.end
+            have = self.disk.read_into(handle, d, min(PIECE, size - base), base)
+            self.scan(segment, d, base, have, C_PIECE)
+            if segment.end == base:
+                return
+
+    def scan(self, segment: "Segment", d: bytearray, base: int, size: int, extent: int) -> None:
+        """Read records from ``segment.end`` on, which is then where they end.
+
+        ``d`` has ``size`` bytes of the segment, the first of which is at the offset ``base``.
+        """
+        at = segment.end - base
         end = size & ~7
         while at < end:
             length = intact(d, at, end, segment.seed)
             if length == 0:
-                following = self.behind_damage(segment, d, at, end, last)
+                if extent == C_PIECE:
+                    break
+                following = self.behind_damage(segment, d, at, end, extent == C_LAST)
                 if following == 0:
-                    return at
+                    break
                 at = following
                 continue
             type = d[at + 4]
             if type in (C_MESSAGE, C_MOVED, C_RETURNED):
-                self.rows.take(segment, d, at, type)
+                self.rows.take(segment, d, at, type, base + at)
                 self.clean = False
             elif type == C_SEALED:
-                return at + length
+                at += length
+                segment.sealed = True
+                break
             elif type == C_BEGIN:
                 self.commit()  # No other record can follow a transaction's last.
-                self.begun = (segment, at, self.rows.count)
+                self.begun = (segment, base + at, self.rows.count)
                 self.deferred = []
             elif type == C_COMMIT:
                 self.commit()
@@ -285,7 +321,7 @@ class Recovery:
                 else:
                     self.fact(segment, type, payload, False)
             at += (length + 7) & ~7
-        return at
+        segment.end = base + at
 
     def note_shared(self, segment: "Segment", number: int) -> None:
         """Note that a transaction with a part in a stream's log was committed."""

@@ -56,9 +56,9 @@ class Retirement:
             if not journal.counts.carry(segment) or not self.carry_definitions(segment):
                 journal.emptied = True
                 return
+            self.carry(segment)  # In order still: a segment that begins meanwhile must say so.
             journal.order.popleft()
             segment.retired = True
-            self.carry(segment)
             if segment.live == 0:
                 journal.segments.pop(segment.number, None)
             gone.append(segment)

@@ -60,11 +60,11 @@ class Rows:
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def take(self, segment: "Segment", d: bytearray, at: int, type: int) -> None:
-        """Add the row of a message."""
+    def take(self, segment: "Segment", d: bytearray, at: int, type: int, offset: int) -> None:
+        """Add the row of a message; ``at`` is its place in ``d``, ``offset`` in its segment."""
         seq = get64(d, at + 16)
         count = get32(d, at + 44)
-        i = segment.note(at, 0, b"")
+        i = segment.note(offset, 0, b"")
         row = self.count
         if row == self.room:
             self.room = 4096 if row == 0 else row * 2

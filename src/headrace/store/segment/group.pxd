@@ -20,11 +20,14 @@ cdef class WriteGroup:
     cdef public list pieces
     cdef public u64 appended
     cdef public list streams
+    cdef public bint replicated
     cdef public Py_ssize_t streams_done
     cdef public Py_ssize_t done
 
     @cython.locals(segment=Segment, stop=Py_ssize_t)
     cpdef run(self, disk)
+    @cython.locals(piece=Piece)
+    cpdef list changes(self)
     @cython.locals(piece=Piece, k=Py_ssize_t)
     cpdef write(self, disk, Segment segment, Py_ssize_t first, Py_ssize_t stop)
     @cython.locals(piece=Piece, k=Py_ssize_t)

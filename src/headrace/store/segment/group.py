@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
+from headrace.store.file_change import WRITE, Change
 from headrace.store.replacement import failed
 
 if TYPE_CHECKING:
@@ -40,11 +41,15 @@ class WriteGroup:
         self.pieces = pieces
         self.appended = appended  # The log is durable up to here with it.
         self.streams: list[StreamGroup] = []
+        self.replicated = False  # The disk has it elsewhere.
         self.streams_done = 0  # Durable parts of streams,
         self.done = 0  # and durable pieces.
 
     def run(self, disk: Disk) -> None:
         """Write and sync; make the files of new segments."""
+        if disk.replicates and not self.replicated:
+            disk.replicate(self.changes())
+            self.replicated = True
         while self.streams_done < len(self.streams):
             self.streams[self.streams_done].run(disk)
             self.streams_done += 1
@@ -62,6 +67,15 @@ class WriteGroup:
             self.done = stop  # Nothing of the next segment may be written before this.
         if self.pieces:
             self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
+
+    def changes(self) -> list[Change]:
+        """Return what the group writes, by file."""
+        found = [change for stream in self.streams for change in stream.changes()]
+        view = memoryview(self.buffer)
+        for piece in self.pieces:
+            octets = piece.parts if piece.parts is not None else [view[piece.lo : piece.hi]]
+            found.append(Change(WRITE, self.files.path(piece.segment), piece.offset, octets))
+        return found
 
     def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
         """Write pieces of one segment, and sync it."""

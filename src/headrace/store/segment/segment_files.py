@@ -75,7 +75,7 @@ class SegmentFiles:
 
     def grow(self, segment: Segment, end: int) -> None:
         """Reserve room up to ``end``, and more if possible; on the writer's thread."""
-        size = segment.allocated
+        size = max(segment.allocated, GROW_FROM)  # A spare may have lost what was not synced.
         while size < end:
             size *= 2
         try:

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.store.disk import Disk
+from headrace.store.ledger.port import LedgerLost, Stalled
 from headrace.store.replacement import NO_ROOM
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
 WAIT_S = 2.0  # How long a failing disk may delay a stop.
+STALLED = "the database of the cluster takes a write (%s)"
 
 
 class Job(Protocol):
@@ -41,6 +43,18 @@ class Job(Protocol):
         """
 
 
+class Followed:
+    """A job whose end is told on the loop's thread."""
+
+    def run(self, disk: Disk) -> None:
+        """See :class:`Job`."""
+        raise NotImplementedError
+
+    def done(self) -> None:
+        """Go on; the job was run."""
+        raise NotImplementedError
+
+
 class Writer:
     """Runs jobs in order, on its own thread or step by step in simulations."""
 
@@ -49,6 +63,7 @@ class Writer:
         self.directory = directory
         self.free_min = free_min
         self.trouble: OSError | None = None  # Why the first job does not succeed.
+        self.lost: LedgerLost | None = None  # Why no job will ever succeed again.
         self.short = False  # Free space is below the limit, or the reserve was used.
         self.reserve: Reserve | None = None  # Of a journal.
         self.jobs: deque[Job] = deque()
@@ -63,6 +78,10 @@ class Writer:
         if threaded:
             self._thread = threading.Thread(target=self._run, name="headrace-writer", daemon=True)
             self._thread.start()
+
+    def fails(self) -> bool:
+        """Return True if the disk fails. Changes wait for a stalled ledger, and are not refused."""
+        return self.trouble is not None and not isinstance(self.trouble, Stalled)
 
     def submit(self, job: Job) -> None:
         """Add a job."""
@@ -89,7 +108,14 @@ class Writer:
             self.check_free()
             self._run_job(job)
         except OSError as error:
+            if isinstance(error, Stalled) and not isinstance(self.trouble, Stalled):
+                log.warning("%s: nothing is confirmed until %s", self.directory, STALLED % error)
             self.trouble = error
+            self._wake()
+            return False
+        except LedgerLost as error:
+            self.lost = error
+            self.trouble = Stalled(str(error))  # Its clients wait until the broker closes them.
             self._wake()
             return False
         except Exception as error:  # A bug: the thread must go on.
@@ -97,6 +123,8 @@ class Writer:
             self.trouble = OSError(errno.EIO, f"internal error: {error!r}")
             self._wake()
             return False
+        if isinstance(self.trouble, Stalled):
+            log.warning("%s: the database of the cluster takes writes again", self.directory)
         self.trouble = None
         self.jobs.popleft()
         self.finished.append(job)
@@ -177,6 +205,6 @@ class Writer:
                     self.check_free()
                 continue
             while not self.step():
-                if self.stopping and self._retry.is_set():
-                    return  # The disk fails, and the broker stops.
+                if self.lost is not None or (self.stopping and self._retry.is_set()):
+                    return  # The ledger is another's; or the disk fails, and the broker stops.
                 self._retry.wait(RETRY_S)

@@ -19,6 +19,7 @@ cdef class StreamSegment:
     cdef public bint suspect
     cdef public bint told
     cdef public bint sealed
+    cdef public object offloaded
 
 @cython.final
 cdef class StreamGroup:

@@ -7,10 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
+from headrace.store.file_change import WRITE, Change
 from headrace.store.replacement import failed, prove, read_old, write_anew
 from headrace.store.segment.segment import file_name
 
 if TYPE_CHECKING:
+    from headrace.store.offload.block_cache import OffloadedSegment
     from headrace.store.stream.log import DiskStreamLog
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ class StreamSegment:
         self.suspect = False  # A write failed: see headrace.store.replacement.
         self.told = False  # The damage was logged.
         self.sealed = False
+        self.offloaded: OffloadedSegment | None = None  # Once it is in the object store.
 
 
 class StreamFiles:
@@ -87,7 +90,13 @@ class StreamFiles:
         return buffer, size
 
     def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
-        """Return bytes of a segment: zeros where it cannot be read, fewer at its end."""
+        """Return bytes of a segment: zeros where it cannot be read, fewer at its end.
+
+        Raises:
+            NotHere: they are in the object store, and are being fetched.
+        """
+        if segment.offloaded is not None:
+            return self.read_offloaded(segment, size, place)
         found = b""
         try:
             handle = self.handle(segment)
@@ -101,6 +110,15 @@ class StreamFiles:
         if len(found) < size:
             self.note_end(segment, place + len(found))
         return found
+
+    def read_offloaded(self, segment: StreamSegment, size: int, place: int) -> bytes:
+        """Read a segment that is in the object store; see :meth:`read_at`."""
+        assert segment.offloaded is not None
+        try:
+            return segment.offloaded.read(size, place)
+        except OSError as error:
+            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+            return b""
 
     def note_end(self, segment: StreamSegment, end: int) -> None:
         """Log if a segment has become shorter."""
@@ -161,6 +179,14 @@ class StreamGroup:
         self.pieces = pieces
         self.done = 0  # Durable pieces.
         self.next_offset = next_offset
+
+    def changes(self) -> list[Change]:
+        """Return what is written, by file."""
+        view = memoryview(self.buffer)
+        return [
+            Change(WRITE, segment.path, place, [view[lo:hi]])
+            for segment, place, lo, hi in self.pieces
+        ]
 
     def run(self, disk: Disk) -> None:
         """Write and sync on the writer's thread, skipping what is durable."""

@@ -10,6 +10,7 @@ import bisect
 
 import cython
 
+from headrace.store.offload.sidecar import OFFSET, TIME
 from headrace.store.segment.segment import HEADER
 from headrace.store.stream.files import StreamFiles
 
@@ -34,6 +35,9 @@ class StreamIndex:
 
     def of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
         """Return the index of a segment, making it on first use."""
+        if segment.offloaded is not None:
+            places = segment.offloaded.places()
+            return [] if places is None else places.index
         if segment.index is None:
             scan = StreamScan(segment)
             buffer, size = self.files.read(segment)
@@ -111,6 +115,8 @@ class StreamIndex:
         ``place`` is the start of a record. A record is beyond the limit if it ends after it. At the
         segment's end the offset is -1.
         """
+        if segment.offloaded is not None:
+            return self.look_up(segment, offset, limit)
         while place < segment.written:
             left = segment.written - place
             d = self.files.read_at(segment, min(WALK_OCTETS, left), place)
@@ -131,6 +137,34 @@ class StreamIndex:
                 break
             place += at
         return segment.written, -1
+
+    def look_up(self, segment: StreamSegment, offset: int, limit: int) -> tuple[int, int]:
+        """Walk a segment in the object store by what its sidecar says; see :meth:`walk`.
+
+        Of records beyond a limit it may be the one before: a sidecar has no ends of records.
+        """
+        assert segment.offloaded is not None
+        if limit < segment.written:
+            found, place = segment.offloaded.at(limit)
+        else:
+            found, place = segment.offloaded.find(OFFSET, offset)
+        return (segment.written, -1) if found < 0 else (place, found)
+
+    def moment(self, offset: int, timestamp_ms: int) -> tuple[int, int]:
+        """Return the first record of a time in the segment of an offset, if it is offloaded.
+
+        Returns:
+            Its offset, and 0; -1 and the next segment's first offset if it has none; -1 and -1 if
+            the segment is here, or is the last.
+        """
+        k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
+        segment = self.segments[k]
+        if segment.offloaded is None:
+            return -1, -1
+        found, _ = segment.offloaded.find(TIME, timestamp_ms)
+        if found >= 0:
+            return found, 0
+        return -1, self.segments[k + 1].first_offset if k + 1 < len(self.segments) else -1
 
     def roughly_from(self, offset: int, place: int, next_offset: int) -> int:
         """Return the approximate bytes from an offset on, without reading.

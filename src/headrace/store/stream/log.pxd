@@ -46,6 +46,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public bytes key
     cdef public tuple said
     cdef public u64 lost
+    cdef public object offloading
 
     @cython.locals(n=Py_ssize_t, length=u32, size=u64, b="u8*", at=Py_ssize_t, offset=u64, full=bint)
     cpdef unsigned long long append(

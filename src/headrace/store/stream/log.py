@@ -28,9 +28,12 @@ from collections import deque
 import cython
 
 from headrace.store.journal.definition_records import read_stream, stream_key, stream_value
+from headrace.store.offload.block_cache import NotHere
+from headrace.store.offload.tier import Tier
 from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, header
 from headrace.store.stream.files import Removal, StreamFiles
+from headrace.store.stream.offloading import Offloading
 from headrace.store.stream.recovery import StreamRecovery
 from headrace.store.stream.scan import GOES_ON
 
@@ -57,6 +60,11 @@ BUFFER_KEPT = 4 << 20
 SEGMENT_MIN = 64 << 10
 
 
+def name_of(directory: str) -> str:
+    """Return the last part of a path: the id of a stream."""
+    return directory.rpartition("/")[2]
+
+
 class DiskStreamLog(StreamLog):
     """The durable log of one stream."""
 
@@ -68,8 +76,9 @@ class DiskStreamLog(StreamLog):
         segment_size: int,
         max_length_bytes: int = -1,
         max_age_ms: int = -1,
+        tier: Tier | None = None,
     ) -> None:
-        """Open the log and recover it.
+        """Open the log and recover it; ``tier`` is the object store for its segments.
 
         Raises:
             StoreError, OSError: it cannot be read.
@@ -82,6 +91,7 @@ class DiskStreamLog(StreamLog):
         self.reader = StreamReader(self.files, self.where)
         self.segment_size_usual = segment_size
         self.segment_size_max = segment_size
+        self.offloading = None if tier is None else Offloading(self, tier, name_of(directory))
         self.size_segments()
         self.secret = 0
         self.tail = 0  # Bytes at the end of a record's data that readers do not see.
@@ -150,6 +160,7 @@ class DiskStreamLog(StreamLog):
         self.place += size
         self.octets += size
         self.journal.appended += size
+        self.journal.promising = self.journal.appended
         self.newest_ms = arrived_ms
         self.next_offset = offset + 1
         return offset
@@ -159,11 +170,11 @@ class DiskStreamLog(StreamLog):
         return self.segments[len(self.segments) - 1]
 
     def grow(self, size: int) -> None:
-        """Make room in the buffer."""
+        """Make room in the buffer, in a new one: views of failed writes may hold the old one."""
         more = self.capacity
         while self.at + size + 128 > self.capacity + more:
             more *= 2
-        self.buffer.extend(bytes(more))
+        self.buffer = self.buffer + bytes(more)
         self.capacity += more
 
     def begin_group(self, arrived_ms: int) -> None:
@@ -240,16 +251,40 @@ class DiskStreamLog(StreamLog):
         if self.segments:
             self.limit_age(self.active().begun_ms)
 
+    def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
+        """See :class:`StreamLog`."""
+        if self.offloading is None:
+            if max_length_bytes >= 0 or max_age_ms >= 0:
+                log.warning(
+                    "stream '%s': its segments stay here: this broker has no stream_store",
+                    self.name,
+                )
+            return
+        self.offloading.max_length_bytes = max_length_bytes
+        self.local_max_age_ms = self.offloading.max_age_ms = max_age_ms
+        self.size_segments()
+        if self.segments:
+            self.limit_age(self.active().begun_ms)
+            self.offloading.look(self.newest_ms)
+
+    def offload(self, now_ms: int) -> None:
+        """See :class:`StreamLog`."""
+        if self.offloading is not None:
+            self.offloading.look(now_ms)
+
     def size_segments(self) -> None:
         """Set the segment size so that retention by length can remove some."""
         size = self.segment_size_max
         if self.max_length_bytes >= 0:
             size = min(size, self.max_length_bytes // 8)
+        if self.offloading is not None and self.offloading.max_length_bytes >= 0:
+            size = min(size, self.offloading.max_length_bytes // 8)
         self.segment_size = max(size, SEGMENT_MIN)
 
     def limit_age(self, begun_ms: int) -> None:
         """Set the segments' maximum age so that retention by age can remove some."""
-        self.roll_ms = begun_ms + self.max_age_ms // 4 if self.max_age_ms >= 0 else 1 << 62
+        ages = [age for age in (self.max_age_ms, self.local_max_age_ms) if age >= 0]
+        self.roll_ms = begun_ms + min(ages) // 4 if ages else 1 << 62
 
     def roll(self, arrived_ms: int) -> None:
         """Continue in a new segment."""
@@ -303,6 +338,8 @@ class DiskStreamLog(StreamLog):
             self.spare = group.buffer
         if len(self.segments) > 1:
             self.trim(self.newest_ms)
+            if self.offloading is not None:
+                self.offloading.look(self.newest_ms)
         if self.files.deleted:
             self.close()
         self.files.close_some()
@@ -338,6 +375,8 @@ class DiskStreamLog(StreamLog):
         for segment in dropped:
             self.octets -= segment.end
             self.files.close(segment)
+            if self.offloading is not None:
+                self.offloading.dropped(segment)
         self.reader.forget()
         self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
 
@@ -349,7 +388,10 @@ class DiskStreamLog(StreamLog):
             offset = self.first_offset
         if offset >= self.committed_offset:
             return []
-        return self.reader.read(offset, self.committed_offset, octets_max)
+        try:
+            return self.reader.read(offset, self.committed_offset, octets_max)
+        except NotHere:
+            return []
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
         """See :class:`StreamLog`."""
@@ -357,7 +399,10 @@ class DiskStreamLog(StreamLog):
             offset = self.first_offset
         if offset >= end or not consumer.can():
             return offset
-        after = self.reader.pour(offset, end, self.tail, consumer)
+        try:
+            after = self.reader.pour(offset, end, self.tail, consumer)
+        except NotHere:
+            return offset
         if after == offset:
             return self.pour_one_by_one(offset, end, consumer)
         return after
@@ -377,6 +422,12 @@ class DiskStreamLog(StreamLog):
             return self.next_offset
         offset = self.where.before(timestamp_ms)
         while offset < self.committed_offset:
+            found_offset, following = self.where.moment(offset, timestamp_ms)
+            if found_offset >= 0:
+                return found_offset
+            if following >= 0:
+                offset = following
+                continue
             batch = self.read(offset, 1 << 18)
             if not batch:
                 break
@@ -427,12 +478,15 @@ class DiskStreamLog(StreamLog):
         self.groups = max(self.groups, found.groups)
         self.begun = found.begun
         self.doubtful = deque((self.groups, number) for number, _, _ in found.begun)
+        self.open_offloaded(found)
         said = self.journal.definitions.get(self.key)
         if said is not None:
             self.said = read_stream(said)
         if found.last is None:
+            if self.segments:
+                self.go_on_after_loss()
             self.see_end()
-            self.first_offset = self.next_offset
+            self.first_offset = self.segments[0].first_offset if self.segments else self.next_offset
             return
         last = found.last.segment
         self.first_offset = self.segments[0].first_offset
@@ -443,6 +497,30 @@ class DiskStreamLog(StreamLog):
         self.place = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
         self.see_end()
+
+    def open_offloaded(self, found: StreamRecovery) -> None:
+        """Read segments in the object store from there, if this log has one."""
+        if self.offloading is None:
+            return
+        for segment in self.segments:
+            if segment.offloaded is not None:
+                known = segment.offloaded
+                segment.offloaded = self.offloading.opened(segment, known.sidecar, known.groups)
+        for number in found.forgotten:
+            self.offloading.tier.delete([self.offloading.name(number)])
+
+    def go_on_after_loss(self) -> None:
+        """Continue behind the segments in the object store: those that were here are lost."""
+        last = self.active()
+        assert last.offloaded is not None
+        places = last.offloaded.places()
+        log.error(
+            "damaged: all segments of %s behind %d are lost", self.files.directory, last.number
+        )
+        self.next_offset = self.committed_offset = max(
+            last.first_offset, -1 if places is None else places.end()
+        )
+        self.lost = last.number
 
     def see_end(self) -> None:
         """Continue after all possible offsets if the last records are lost."""
@@ -466,7 +544,7 @@ class DiskStreamLog(StreamLog):
         regularly (``clean``), verify that the last segment is durable.
         """
         begun, self.begun = self.begun, []
-        if self.segments and not clean:
+        if self.segments and not clean and self.active().offloaded is None:
             self.files.prove(self.active())
         if committed is None:
             return
@@ -495,6 +573,8 @@ class DiskStreamLog(StreamLog):
 
     def close(self) -> None:
         """See :class:`StreamLog`."""
+        if self.offloading is not None:
+            self.offloading.close()
         if self in self.journal.streams:
             self.journal.streams.remove(self)
         self.files.close_given_up()
@@ -510,6 +590,8 @@ class DiskStreamLog(StreamLog):
             self.journal.dirty_streams.remove(self)
         busy = self.journal.busy
         paths = [segment.path for segment in self.segments]
+        if self.offloading is not None:
+            self.offloading.delete()
         self.journal.writer.submit(Removal(paths, self.files.directory))
         in_use = False
         if busy is not None:

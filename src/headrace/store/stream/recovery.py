@@ -5,6 +5,10 @@ import logging
 import os
 import secrets
 
+from headrace.store.offload.block_cache import SUFFIX as CACHE
+from headrace.store.offload.block_cache import OffloadedSegment
+from headrace.store.offload.sidecar import MADE, Facts, Sidecar, SidecarError, sidecar_path
+from headrace.store.offload.sidecar import SUFFIX as SIDECAR
 from headrace.store.replacement import NEW
 from headrace.store.segment.headers import read_headers
 from headrace.store.segment.record import segment_seed
@@ -28,11 +32,13 @@ class StreamRecovery:
         self.secret = 0
         self.octets = 0
         self.segments: list[StreamSegment] = []
+        self.offloaded: dict[int, Facts] = {}  # By number.
+        self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
         self.last: StreamScan | None = None  # The records of the last segment.
         self.groups = 0  # Number of the latest group,
         self.begun: list[tuple[int, StreamSegment, int]] = []  # and its transactions.
         self.find_segments()
-        if self.segments:
+        if self.segments and self.segments[-1].offloaded is None:
             self.last = self.read_last(self.segments[-1])
             self.groups = self.last.groups
             self.begun = self.find_begun(self.last)
@@ -42,15 +48,22 @@ class StreamRecovery:
         disk, directory = self.files.disk, self.files.directory
         names = disk.names(directory)
         for name in names:
-            if name.endswith(NEW):
-                disk.remove(os.path.join(directory, name))  # It was incomplete.
-        numbers = numbered(names)
-        found, oldest = read_headers(disk, directory, numbers)
-        heads = [head for _, head in found.values() if head is not None]
-        self.secret = heads[0].secret if heads else secrets.randbits(63)
-        for number, (size, head) in found.items():
+            if name.endswith((NEW, MADE, CACHE)):
+                disk.remove(os.path.join(directory, name))  # It was incomplete, or fetched.
+        self.find_offloaded(names)
+        found, oldest = read_headers(
+            disk, directory, [n for n in numbered(names) if n not in self.offloaded]
+        )
+        found |= {n: (facts.size, facts.header) for n, facts in self.offloaded.items()}
+        numbers = sorted(found)
+        heads = [found[n][1] for n in numbers]
+        intact = [head for head in heads if head is not None]
+        oldest = max([oldest, *(facts.header.oldest for facts in self.offloaded.values())])
+        self.secret = intact[0].secret if intact else secrets.randbits(63)
+        for number in numbers:
+            size, head = found[number]
             if number < oldest:
-                disk.remove(self.files.path(number))
+                self.remove_left(number)
                 continue
             segment = self.segment(number, size)
             if head is not None:
@@ -70,12 +83,47 @@ class StreamRecovery:
             self.octets += size
             self.segments.append(segment)
 
+    def find_offloaded(self, names: list[str]) -> None:
+        """Find the segments that are in the object store, and finish moves that were cut off."""
+        disk, directory = self.files.disk, self.files.directory
+        for name in sorted(name for name in names if name.endswith(SIDECAR)):
+            path = os.path.join(directory, name)
+            number = name.removesuffix(SIDECAR)
+            segment = f"{number}.segment"
+            try:
+                facts = Sidecar(disk, path).facts()
+            except (OSError, SidecarError) as error:
+                if segment in names:
+                    log.warning("%s: %s stays instead", error, segment)
+                    disk.remove(path)
+                else:
+                    log.error("damaged: %s: its object is in the store, and is left out", error)
+                continue
+            self.offloaded[facts.header.number] = facts
+            if segment in names:
+                disk.remove(os.path.join(directory, segment))
+
+    def remove_left(self, number: int) -> None:
+        """Remove what was left of a segment that retention had removed."""
+        path = self.files.path(number)
+        if number in self.offloaded:
+            self.files.disk.remove(sidecar_path(path))
+            self.forgotten.append(number)
+        else:
+            self.files.disk.remove(path)
+
     def segment(self, number: int, size: int) -> StreamSegment:
         """Return a segment with a valid header."""
         seed = segment_seed(self.secret, number)
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
         segment.sealed = True
+        facts = self.offloaded.get(number)
+        if facts is not None:
+            sidecar = Sidecar(self.files.disk, sidecar_path(segment.path))
+            segment.offloaded = OffloadedSegment(
+                None, self.files.disk, "", segment.path, sidecar, size, facts.groups
+            )
         return segment
 
     def rescue(self, segment: StreamSegment, last: bool) -> bool:
@@ -127,7 +175,7 @@ class StreamRecovery:
         """
         found, begun = last, last.begun
         for segment in reversed(self.segments[:-1]):
-            if found.whole:
+            if found.whole or segment.offloaded is not None:  # Its groups were durable.
                 break
             found = StreamScan(segment)
             found.take(*self.files.read(segment))

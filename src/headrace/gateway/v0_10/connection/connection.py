@@ -20,6 +20,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
 from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.elsewhere import hosts_known
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
 from headrace.model.errors import ModelError
@@ -47,6 +48,7 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.commands.table import Sink
@@ -214,6 +216,11 @@ class Connection010(Connection):
             self.send_control(ConnectionRedirect(host=host, known_hosts=others))
             self.on_closed()
             return
+        elsewhere = context.elsewhere
+        is_known = context.access.vhost_exists(name) and self.user.may_open(name)
+        if elsewhere is not None and is_known and not context.serves(name):
+            self.open_elsewhere(name, control, elsewhere)
+            return
         if name not in context.vhosts or not context.access.vhost_exists(name):
             raise CloseError(CloseCode.INVALID_PATH, f"vhost {name} not found")
         if not self.user.may_open(name):
@@ -231,8 +238,27 @@ class Connection010(Connection):
         if self.transport is not None:
             self.transport.opened()
         context.telling.connection_opened(self, "0-10")
-        known = offers.known_hosts.get(name, "")
-        self.send_control(ConnectionOpenOk(known_hosts=known.split(",") if known else []))
+        self.send_control(ConnectionOpenOk(known_hosts=hosts_known(context, name)))
+
+    def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
+        """The virtual host is served by another broker, or by none at the moment."""
+        broker = elsewhere.serving(name)
+        if broker is None:
+            elsewhere.wait(self, name, lambda: self.open_at_last(control))
+        elif control.insist:
+            reason = f"vhost '{name}' is served by broker '{broker.name}' at {broker}"
+            raise CloseError(CloseCode.CONNECTION_FORCED, reason)
+        else:
+            known = [str(one) for one in elsewhere.brokers()]
+            self.send_control(ConnectionRedirect(host=str(broker), known_hosts=known))
+            self.on_closed()
+
+    def open_at_last(self, control: ConnectionOpen) -> None:
+        """The virtual host that the client waited for is served now."""
+        try:
+            self.open_vhost(control)
+        except CloseError as error:
+            self.fail(error)
 
     # --- Sessions -------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ cdef class Batch:
     cdef public object accepted
     cdef public object result
     cdef public bint is_error
+    cdef public unsigned long long store_turn
     cdef public unsigned int change
 
 @cython.final
@@ -24,7 +25,7 @@ cdef class Completion:
 
     @cython.locals(session=SessionContext, batch=Batch, number=cython.uint)
     cdef join(self, bint wants_accept)
-    @cython.locals(batch=Batch)
+    @cython.locals(batch=Batch, is_first=cython.bint)
     cpdef close_batch(self)
     cpdef bint later(self, object result=*) except -1
     @cython.locals(batch=Batch)

@@ -2,7 +2,8 @@
 """When the commands of a 0-10 client are complete.
 
 A transfer that is written to the disk, or that wants a message.accept, completes in a batch: all of
-one read together, when the journal has synced them. Any other command closes the batch.
+one read together, when the journal has synced them or consumers have settled their messages. Any
+other command closes the batch.
 """
 
 from collections import deque
@@ -30,6 +31,7 @@ class Batch:
         self.accepted = accepted  # Transfers that want a message.accept.
         self.result = result  # Of the (one) command.
         self.is_error = False  # No command: the error that ends the session waits its turn.
+        self.store_turn = 0  # The store's turn in which the first came.
         self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
 
 
@@ -54,6 +56,7 @@ class Completion:
         batch = self.batch
         if batch is None:
             batch = self.batch = Batch(number, number, None, None)
+            batch.store_turn = self.line.store.turn
             session.connection.unflushed.append(self)
         batch.last = number
         if wants_accept:
@@ -67,8 +70,9 @@ class Completion:
         batch = self.batch
         if batch is not None:
             self.batch = None
+            is_first = not self.batches
             self.batches.append(batch)
-            self.line.join(self, batch.last)
+            self.line.join_publishes(self, batch.last, batch.store_turn, is_first)
 
     def later(self, result: Struct | None = None) -> bool:
         """Complete the current command, with its result, once all so far is durable.
@@ -149,7 +153,7 @@ class Completion:
         return None
 
     def released(self, token: int) -> None:
-        """Complete the first batch that waits: its effects are durable."""
+        """Complete the first batch that waits: its effects are durable, or were consumed."""
         session = self.session
         batch = self.batches.popleft()
         if batch.change:

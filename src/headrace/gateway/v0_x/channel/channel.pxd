@@ -32,6 +32,7 @@ cdef class Channel(Deliveries):
     cdef public unsigned long long seq
     cdef public unsigned long long confirmed
     cdef public unsigned long long queued
+    cdef public unsigned long long store_turn
     cdef public list tx_publishes
     cdef public dict tx_settles
     cdef public long long tx_octets
@@ -63,5 +64,6 @@ cdef class Channel(Deliveries):
     cpdef requeue_all(self)
     cdef int publish_seen(self) except -1
     cpdef publish_refused(self)
+    @cython.locals(is_first=cython.bint)
     cpdef flush_confirms(self)
     cpdef released(self, unsigned long long token)

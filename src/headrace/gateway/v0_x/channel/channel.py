@@ -49,6 +49,7 @@ class Channel(Deliveries):
         self.confirmed = 0  # Confirmed to the client.
         self.queued = 0  # Put in the confirm line.
         self.unflushed = False  # Publishes of this read are not in the line yet.
+        self.store_turn = 0  # The store's turn in which the first of them came.
         self.tx = False
         self.tx_publishes: list[SpecialPublish] | None = None
         self.tx_settles: dict[int, int] | None = None
@@ -266,6 +267,7 @@ class Channel(Deliveries):
         self.seq += 1
         if not self.unflushed:
             self.unflushed = True
+            self.store_turn = self.connection.line.store.turn
             self.connection.unflushed.append(self)
 
     def publish_refused(self) -> None:
@@ -281,11 +283,12 @@ class Channel(Deliveries):
         """Join the confirm line once for all publishes of a read."""
         self.unflushed = False
         if self.seq > self.queued:
+            is_first = self.confirmed == self.queued
             self.queued = self.seq
-            self.connection.line.join(self, self.seq)
+            self.connection.line.join_publishes(self, self.seq, self.store_turn, is_first)
 
     def released(self, token: int) -> None:
-        """The log is durable up to the position that the channel waited for."""
+        """Confirm or refuse publishes: the log is durable, or consumers have settled them."""
         self.connection.answer(self, token)
 
 

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RELAYED = b"AMQP\x52\x01\x00\x00"  # The header of a connection that another broker relays.
+
 
 class GatewayConnection(Peer):
     """One client."""
@@ -144,6 +146,11 @@ class GatewayConnection(Peer):
         if negotiate(header) is V0_10 and self.transport is not None and make is not None:
             self.state_number = STATE_CLOSED
             self.transport.become(make(self.context, self.number, self.loopback))
+            return
+        relayed = self.context.make_relayed
+        if header == RELAYED and relayed is not None and self.transport is not None:
+            self.state_number = STATE_CLOSED
+            self.transport.become(relayed(self.context, self.number, self.loopback))
             return
         Connection.accept_header(self, header)
 

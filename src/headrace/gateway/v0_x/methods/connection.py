@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from headrace.gateway.connection.elsewhere import hosts_known, in_a_shortstr
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
@@ -40,6 +42,8 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
@@ -212,6 +216,9 @@ def open_vhost(
         connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
         connection.owner.on_closed()
         return None
+    if context.elsewhere is not None and is_elsewhere(context, name) and user.may_open(name):
+        open_elsewhere(connection, channel, method, context.elsewhere)
+        return None
     if name not in context.vhosts or not context.access.vhost_exists(name):
         code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED
         raise AmqpError(code, f"vhost {name} not found")
@@ -224,9 +231,44 @@ def open_vhost(
     if connection.transport is not None:
         connection.transport.opened()
     context.telling.connection_opened(connection, connection.version.label)
-    return ConnectionOpenOk(
-        known_hosts=offers.known_hosts.get(name, "") if connection.early else ""
-    )
+    known = in_a_shortstr(hosts_known(context, name)) if connection.early else ""
+    return ConnectionOpenOk(known_hosts=known)
+
+
+def is_elsewhere(context: Context, name: str) -> bool:
+    """Return True for a virtual host of the cluster that this broker does not serve now."""
+    return not context.serves(name) and context.access.vhost_exists(name)
+
+
+def open_elsewhere(
+    connection: GatewayConnection,
+    channel: Channel,
+    method: ConnectionOpen,
+    elsewhere: Elsewhere,
+) -> None:
+    """The client's virtual host is served by another broker, or by none at the moment."""
+    name = method.virtual_host
+    broker = elsewhere.serving(name)
+    served = partial(open_at_last, connection, channel, method)
+    if broker is None:
+        elsewhere.wait(connection, name, served)
+    elif connection.early and not method.insist:
+        known = in_a_shortstr(map(str, elsewhere.brokers()))
+        connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=known))
+        connection.owner.on_closed()
+    else:
+        elsewhere.relay(connection, name, served)
+
+
+def open_at_last(connection: GatewayConnection, channel: Channel, method: ConnectionOpen) -> None:
+    """The virtual host that the client waited for is served now."""
+    try:
+        answer = open_vhost(connection, channel, method)
+    except Exception as error:  # noqa: BLE001 - nothing leaves the machine
+        connection.fail(connection.explain(error))
+        return
+    if answer is not None:
+        connection.send_method(0, answer)
 
 
 def close(connection: GatewayConnection, channel: Channel, method: ConnectionClose) -> None:

@@ -10,6 +10,7 @@ from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.direct_reply_to import declared, refuse_binding
 from headrace.gateway.v0_x.host import host_of
 from headrace.gateway.v0_x.methods.basic import last_or
+from headrace.model.errors import PreconditionFailed
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import (
@@ -61,7 +62,12 @@ def declare(
     channel.last_queue = queue.name
     if method.no_wait:
         return None
-    if method.passive and isinstance(queue, Stream) and OFFSET_QUERY in method.arguments:
+    if method.passive and OFFSET_QUERY in method.arguments:
+        if not isinstance(queue, Stream):
+            raise PreconditionFailed(
+                f"inequivalent arg 'x-queue-type' for queue '{name}' in vhost "
+                f"'{connection.vhost.name}': only a stream has offsets"
+            )
         offset = queue.resolve(method.arguments[OFFSET_QUERY])
         messages, consumers = offset & COUNT_MAX, offset >> 32
     else:

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the journals of all virtual hosts have written, copied and paged, and how large they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.store.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.model.ports import Store
+
+
+class JournalCounts(NamedTuple):
+    """What only grows."""
+
+    groups: int = 0  # Written and synced at once.
+    copied_bytes: int = 0  # By compaction.
+    paged_out: int = 0  # Messages that left the memory,
+    paged_in: int = 0  # and that were loaded again.
+
+
+class JournalSizes(NamedTuple):
+    """What grows and shrinks."""
+
+    bytes: int = 0  # Of records, in the files of segments.
+    segments: int = 0
+
+
+class JournalSums:
+    """The sums, over the virtual hosts that there are and those that were deleted."""
+
+    def __init__(self) -> None:
+        self._past = JournalCounts()
+
+    def end(self, store: Store) -> None:
+        """Keep what the store of a virtual host counted that is deleted."""
+        self._past = self.counts([store])
+
+    def counts(self, stores: Iterable[Store]) -> JournalCounts:
+        """Return the counts of open stores and of those that have ended."""
+        found = [
+            JournalCounts(one.group_number, one.compactor.copied, one.paged_out, one.paged_in)
+            for one in stores
+            if isinstance(one, Journal)
+        ]
+        return JournalCounts(*map(sum, zip(self._past, *found, strict=True)))
+
+
+def sizes(stores: Iterable[Store]) -> JournalSizes:
+    """Return how large the journals are now."""
+    segments = [part for one in stores if isinstance(one, Journal) for part in one.order]
+    return JournalSizes(sum(part.end for part in segments), len(segments))

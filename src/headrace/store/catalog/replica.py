@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalog of a cluster: users, virtual hosts, permissions and parameters of all its brokers.
+
+The whole of ``definitions.db`` is one value in the cluster's engine, with the identity and the
+secret of the data. Before a transaction commits here, its outcome replaces the value there, unless
+another broker has replaced it since: compare and set. So a broker's file never has what the engine
+lacks, and a change is durable in the engine before it is answered. Every second each broker asks
+for the version, and installs what others have stored.
+
+A value begins with "HRC1" and a CRC-32 of the rest: the identity as text (36), the secret (32), and
+the database file, compressed by zlib.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.store.errors import StoreError
+from headrace.store.ledger.catalog_port import NONE, CatalogChangedError, CatalogEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAGIC = b"HRC1"
+IDENTITY, SECRET = 36, 32  # Bytes.
+CATALOG_BYTES_MAX = 16 << 20  # Of a value.
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+
+
+class Value(NamedTuple):
+    """A value, taken apart."""
+
+    identity: str
+    secret: bytes
+    database: bytes
+
+
+def pack(value: Value) -> bytes:
+    """Return a value as the engine has it."""
+    body = value.identity.encode() + value.secret + zlib.compress(value.database)
+    return MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def unpack(octets: bytes) -> Value:
+    """Take a value apart.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    body = octets[8:]
+    if octets[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(octets[4:8], "big"):
+        raise StoreError("the catalog of the cluster is damaged: restore the database")
+    database = zlib.decompress(body[IDENTITY + SECRET :])
+    return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
+
+
+class CatalogReplica:
+    """One broker's copy of the catalog; see the module."""
+
+    def __init__(self, engine: CatalogEngine) -> None:
+        self.engine = engine
+        self.version = NONE  # Of the local file; NONE while unknown.
+        self.identity = ""
+        self.secret = b""
+
+    def load(self) -> Value | None:
+        """Return the value of the engine, if it has one.
+
+        Raises:
+            OSError: the engine does not answer.
+            StoreError: the value is damaged.
+        """
+        if self.engine.version() == NONE:
+            return None
+        value = unpack(self.engine.load()[1])
+        self.identity, self.secret = value.identity, value.secret
+        return value
+
+    def refresh(self, db: sqlite3.Connection) -> bool:
+        """Install what the engine has in the local file; return False if it has that.
+
+        Raises:
+            OSError: the engine does not answer.
+            StoreError: the value is damaged.
+            sqlite3.Error: the file cannot be written.
+        """
+        version = self.engine.version()
+        if version in (NONE, self.version):
+            return False
+        version, octets = self.engine.load()
+        value = unpack(octets)
+        with sqlite3.connect(":memory:") as loaded:
+            loaded.deserialize(value.database)
+            loaded.backup(db)
+        loaded.close()
+        self.version = version
+        self.identity, self.secret = value.identity, value.secret
+        return True
+
+    def store(self, db: sqlite3.Connection) -> None:
+        """Store what the open transaction of the local file makes of it.
+
+        Raises:
+            sqlite3.OperationalError: nothing may be committed here.
+        """
+        value = pack(Value(self.identity, self.secret, db.serialize()))
+        if len(value) > CATALOG_BYTES_MAX:
+            raise sqlite3.OperationalError(
+                f"users and rules would take {len(value)} bytes, {CATALOG_BYTES_MAX} are possible"
+            )
+        expected, self.version = self.version, NONE
+        try:
+            self.version = self.engine.store(expected, value)
+        except CatalogChangedError:
+            raise sqlite3.OperationalError(
+                "another broker of the cluster changed users or rules at the same time: try again"
+            ) from None
+        except OSError as error:
+            raise sqlite3.OperationalError(
+                f"the database of the cluster does not answer, so this may be changed or not: "
+                f"{error}"
+            ) from None
+
+
+class CatalogConnection(sqlite3.Connection):
+    """A connection to the local file whose commits are those of the cluster.
+
+    Without ``replica`` it is like any other.
+    """
+
+    replica: CatalogReplica | None = None
+    _changes_before = 0
+
+    def execute(self, sql: str, parameters: Sequence[object] = (), /) -> sqlite3.Cursor:  # type: ignore[override]  # It has wider types.
+        """See :meth:`sqlite3.Connection.execute`."""
+        if self.replica is None:
+            return super().execute(sql, parameters)
+        word = sql.split(None, 1)[0].upper()
+        if word == "BEGIN":
+            if "IMMEDIATE" in sql:
+                self._refresh(self.replica)
+            self._changes_before = self.total_changes
+        elif word == "COMMIT":
+            if self.total_changes != self._changes_before:
+                self.replica.store(self)
+        elif word in WRITES and not self.in_transaction:
+            return self._alone(sql, parameters)
+        return super().execute(sql, parameters)
+
+    def _refresh(self, replica: CatalogReplica) -> None:
+        try:
+            replica.refresh(self)
+        except (OSError, StoreError) as error:
+            raise sqlite3.OperationalError(
+                f"nothing was changed: the database of the cluster does not answer: {error}"
+            ) from None
+
+    def _alone(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
+        """Run a statement in a transaction of its own."""
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            cursor = super().execute(sql, parameters)
+            self.execute("COMMIT")
+        except BaseException:
+            if self.in_transaction:
+                super().execute("ROLLBACK")
+            raise
+        return cursor
