@@ -8,10 +8,10 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
+.PHONY: broken venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
 	demo fuzz quick-spark soak-spark soak-cluster wheel deb docs conformance clean
 
-PYTHON ?= python3
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
@@ -23,6 +23,10 @@ TESTS ?= tests
 # for they share brokers; files come as they are listed, so that short ones are last.
 JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What is needed of the system: `make test` asks for all of it at once, in one call of apt.
+PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)
+# An environment whose Python was removed or replaced is made again.
+BROKEN := $(shell test ! -e $(STAMP) || $(BIN)/python -c "" 2>/dev/null || echo broken)
 # These run in both builds; what they pass through runs with them.
 BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/server tests/bench) \
 	$(wildcard $(addprefix tests/spark/,decode driver options queue runtime schema task write)) \
@@ -31,9 +35,12 @@ BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/ser
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py tools/venv.sh
+$(STAMP): pyproject.toml setup.py tools/venv.sh $(BROKEN)
+	@PYTHON="$(PYTHON)" bash tools/system.sh $(PURPOSE)
 	@PYTHON="$(PYTHON)" bash tools/venv.sh $(VENV)
 	@touch $@
+
+broken:
 
 build: $(STAMP)
 	@$(BIN)/python build_ext.py
@@ -43,9 +50,10 @@ sanitized: $(STAMP)
 
 test: peers test-pure test-compiled
 
-# What tests/interop drives: other people's clients.
+# What tests drive: other people's clients and servers.
 peers: $(STAMP)
-	@bash tools/interop.sh
+	@PYTHON="$(PYTHON)" bash tools/system.sh test
+	@$(BIN)/python tools/peers.py
 
 # Our client and the data source against another broker: Debian's RabbitMQ.
 interop: build
@@ -118,7 +126,7 @@ conformance: $(STAMP)
 
 # Wheels for every Python here, tried in empty environments, into dist.
 wheel:
-	@$(PYTHON) tools/wheels.py
+	@$(or $(PYTHON),python3) tools/wheels.py
 
 # A package for the Debian or Ubuntu that this machine runs.
 deb:

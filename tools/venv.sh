@@ -3,49 +3,39 @@
 # Creates or refreshes the virtual environment $1: all extras, and the command `headrace` running
 # the compiled copy in build/compiled (see docs/explanation/architecture.md, "Builds").
 set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/step.sh
+. tools/python.sh
 venv=$1
-python=${PYTHON:-python3}
+FREE_MB=4000 # Of packages and what is compiled.
 
-die() { echo "headrace: $*" >&2; exit 1; }
+python=$(find_python) || die "Python 3.$PYTHON_MIN or newer is needed; tools/system.sh demo says how to get one."
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    die "Python 3.11 or newer is needed and '$python' is not; set PYTHON, e.g. make venv PYTHON=python3.12."
-if ! [ -x "$venv/bin/python" ]; then
-    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
-        die "the venv module of Python is missing; install it, on Debian: apt-get install python3-venv."
+# Two runs of make in one checkout take turns.
+mkdir -p build
+exec 9>build/venv.lock
+flock -w 1800 9 || die "another make has been setting up $venv for half an hour; end it, then try again."
+
+free=$(df -Pm . | awk 'NR == 2 { print $4 }')
+[ -x "$venv/bin/python" ] || [ "$free" -ge "$FREE_MB" ] ||
+    die "the disk of $PWD has $free MB left; setting up takes about $FREE_MB. Make room, then try again."
+
+# An environment of another Python, of one that was removed meanwhile, or half made is made anew.
+version_of() { "$1" -c 'import sys; print(sys.implementation.cache_tag, sys.prefix != sys.base_prefix and 1 or 0)' 2>/dev/null || true; }
+if [ -e "$venv" ] && { [ "$(version_of "$venv/bin/python" | cut -d' ' -f1)" != "$(version_of "$python" | cut -d' ' -f1)" ] ||
+    ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
+    echo "== $venv is not a whole environment of $("$python" --version); it is made anew"
+    rm -rf "$venv"
 fi
-command -v "${CC:-cc}" >/dev/null ||
-    die "a C compiler is needed to build the hot path; install one, on Debian: apt-get install gcc python3-dev."
-header=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
-[ -e "$header" ] ||
-    die "the C headers of Python are missing; install them, on Debian: apt-get install python3-dev."
+[ -e "$venv" ] || step "creating $venv with $("$python" --version)" "$python" -m venv "$venv" ||
+    { rm -rf "$venv"; die "$python could not make a virtual environment: see above."; }
 
-java_version() {  # The feature version of the java found, or 0.
-    local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-    command -v "$java" >/dev/null || { echo 0; return; }
-    "$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1 | grep . || echo 0
-}
-
-if [ "$(java_version)" -lt 17 ]; then
-    if [ "$(id -u)" = 0 ] && grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' /etc/os-release 2>/dev/null; then
-        echo "== installing openjdk-17-jre-headless (Spark needs Java 17 or newer)"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get -qq update </dev/null
-        apt-get -qq -y install --no-install-recommends openjdk-17-jre-headless </dev/null
-    else
-        die "Spark needs a Java runtime, version 17 or newer; install one, on Debian: apt-get install openjdk-17-jre-headless."
-    fi
-fi
-
-if ! [ -x "$venv/bin/python" ]; then
-    echo "== creating $venv"
-    "$python" -m venv "$venv"
-fi
-pip=("$venv/bin/python" -m pip --disable-pip-version-check)
-echo "== installing headrace[spark,lake,iceberg,dev] into $venv"
-HEADRACE_PURE=1 "${pip[@]}" install -q --progress-bar on -e '.[spark,lake,iceberg,dev]' </dev/null
-echo "== compiling"
-"$venv/bin/python" build_ext.py
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+HEADRACE_PURE=1 step "installing headrace[spark,lake,iceberg,dev] into $venv (two to four minutes)" \
+    pip install -q --progress-bar off -e '.[spark,lake,iceberg,dev]' ||
+    die "pip could not install the packages: see its words above. Is there a network, and room on the disk? What was installed is kept; try again."
+step "compiling the hot path (three to five minutes on two cores; the first time only)" "$venv/bin/python" build_ext.py ||
+    die "the hot path could not be compiled: see above. HEADRACE_PURE=1 pip install . runs without, many times slower."
 # Found before the path of the editable install, after PYTHONPATH.
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-echo "$PWD/build/compiled" > "$site/00-headrace-compiled.pth"
+echo "$PWD/build/compiled" >"$site/00-headrace-compiled.pth"
