@@ -21,6 +21,7 @@ from headrace.client import Message, blocking
 from headrace.console.metrics.exposition import one as one_metric
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
 from headrace.console.metrics.objects import Objects
+from support.clients.client_programs import BROUGHT, bring
 from support.console import LocalConsole
 from support.console_objects import HOSTILE
 from support.console_pipelines import places, run_pipeline
@@ -290,11 +291,9 @@ def free_port() -> int:
 
 def find(name: str) -> str:
     """The path of a program of Debian's package of Prometheus."""
-    unpacked = ROOT / "build/interop/prometheus/usr/bin" / name
-    found = str(unpacked) if unpacked.exists() else shutil.which(name)
-    if found is None:
-        pytest.skip(f"there is no {name}; `make peers` brings it")
-    return found
+    program = BROUGHT / "prometheus/usr/bin" / name
+    bring(program)
+    return str(program)
 
 
 # Each query of Grafana's dashboard 10991 joins a metric with the identity of its node.

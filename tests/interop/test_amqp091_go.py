@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.brokers.broker_process import Served
-from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
+from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of, the_only
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).parent / "amqp091_scenarios.go"
 GO = BROUGHT / "go" / "usr"
 ITS_OWN = GO / "bin" / "amqp091.test"
-TOOL = GO / "lib" / "go-1.19" / "bin" / "go"
 MODULE = GO / "share" / "gocode" / "src" / "github.com" / "rabbitmq" / "amqp091-go"
 TESTS = ("integration_test.go", "connection_test.go")  # Of its own, those that ask a broker.
 LEFT_OUT = {  # They want of RabbitMQ that it cannot do what Headrace does.
@@ -33,14 +32,15 @@ FEWEST = 60
 
 def built(program: Path) -> list[str]:
     """The command that runs our program."""
+    root = the_only(GO / "lib", "go-*")
     environment = {
-        "GOROOT": str(TOOL.parent.parent),
+        "GOROOT": str(root),
         "GOPATH": str(GO / "share" / "gocode"),
         "GOCACHE": str(GO / "cache"),
         "GO111MODULE": "off",
         "CGO_ENABLED": "0",
     }
-    command = [str(TOOL), "build", "-o", str(program), str(PROGRAM)]
+    command = [str(root / "bin" / "go"), "build", "-o", str(program), str(PROGRAM)]
     subprocess.run(command, check=True, env={**os.environ, **environment})
     return [str(program)]
 
@@ -48,7 +48,7 @@ def built(program: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
     """Return the failure of each scenario."""
-    bring(TOOL)
+    bring(GO)
     home = tmp_path_factory.mktemp("amqp091")
     command = built(home / "scenarios")
     with Kept(home) as kept:

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from support.clients.client_programs import BROUGHT, bring
 from support.timeouts import PATIENCE_S
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 SCRIPT = HERE / "amqplib_scenarios.cjs"
-MODULE = ROOT / "build" / "interop" / "node_modules" / "amqplib"
+MODULE = BROUGHT / "npm" / "node_modules" / "amqplib"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def amqplib() -> None:
-    """`make test` installs it; a bare pytest does so on first use."""
-    if not MODULE.exists():
-        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    bring(MODULE)
 
 
 def start(scenario: str, url: str, name: str) -> subprocess.Popen[str]:

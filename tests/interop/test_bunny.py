@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of
+from support.clients.client_programs import BROUGHT, Kept, bring, names_in, scenarios_of, the_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,17 +20,19 @@ RUBY = BROUGHT / "ruby" / "usr"
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
     """Return the failure of each scenario."""
-    bring(RUBY / "bin" / "ruby3.1")
+    bring(RUBY)
     home = tmp_path_factory.mktemp("bunny")
+    program = the_only(RUBY / "bin", "ruby[0-9]*")
+    version = f"{program.name.removeprefix('ruby')}.0"
     library = RUBY / "lib" / "ruby"
     (native,) = (RUBY / "lib").glob("*/ruby")
     gems = (RUBY / "share" / "rubygems-integration" / "all" / "gems").glob("*/lib")
-    paths = [library / "vendor_ruby", library / "3.1.0", native / "3.1.0", *gems]
+    paths = [library / "vendor_ruby", library / version, native / version, *gems]
     environment = {
         "LD_LIBRARY_PATH": str(native.parent),
         "RUBYLIB": ":".join(str(path) for path in paths),
     }
-    command = [str(RUBY / "bin" / "ruby3.1"), "--disable-gems", str(PROGRAM)]
+    command = [str(program), "--disable-gems", str(PROGRAM)]
     with Kept(home) as kept:
         yield scenarios_of(command, kept, home / "stderr", **environment)
 

@@ -14,10 +14,10 @@ import pytest
 from headrace.spec.methods import dialect
 from headrace.spec.properties import content_classes
 from headrace.spec.tables import V0_8
+from support.clients.client_programs import BROUGHT, bring
 from support.timeouts import PATIENCE_S
 
-ROOT = Path(__file__).parent.parent.parent
-DEBIAN = ROOT / "build" / "interop" / "debian" / "usr"
+USR = BROUGHT / "net-amqp" / "usr"
 
 
 def protocol_xml() -> bytes:
@@ -45,14 +45,13 @@ def protocol_xml() -> bytes:
 
 @pytest.fixture(scope="module", autouse=True)
 def client() -> None:
-    if not (DEBIAN / "share" / "perl5" / "Net" / "AMQP.pm").is_file():
-        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    bring(USR)
 
 
 def test_the_usual(broker: Any, tmp_path: Path, name: str) -> None:
     xml = tmp_path / "amqp0-8.xml"
     xml.write_bytes(protocol_xml())
-    libraries = [DEBIAN / "share" / "perl5", *DEBIAN.glob("lib/*/perl5/*")]
+    libraries = [USR / "share" / "perl5", *USR.glob("lib/*/perl5/*")]
     program = Path(__file__).parent / "net_amqp.pl"
     done = subprocess.run(
         ["perl", str(program), str(xml), broker.host, str(broker.port), name],

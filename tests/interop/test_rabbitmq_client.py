@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = Path(__file__).parent / "rabbitmq_client.cjs"
-MODULE = BROUGHT / "node_modules" / "rabbitmq-client"
+MODULE = BROUGHT / "npm" / "node_modules" / "rabbitmq-client"
 
 
 @pytest.fixture(scope="module")

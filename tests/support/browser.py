@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from selenium.webdriver.remote.webelement import WebElement
 
 ROOT = Path(__file__).parents[2]
-AXE = ROOT / "build/interop/node_modules/axe-core/axe.min.js"
+AXE = ROOT / "build/interop/npm/node_modules/axe-core/axe.min.js"
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB as a reader of tables that Headrace wrote: tools/interop.sh brings it.
+"""DuckDB as a reader of tables that Headrace wrote: tools/peers.py brings it.
 
 Its extension for Iceberg is that of one version of DuckDB, so it has a folder of its own.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "build" / "interop" / "duckdb"
+from support.clients.client_programs import BROUGHT, bring
+
+FOLDER = BROUGHT / "duckdb"
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def rows_by_duckdb(metadata: str, columns: str = "*") -> list[dict[str, Any]]:
     """Return the rows of the Iceberg table that a metadata file describes."""
     place = metadata.removeprefix("file://")
     query = f"SELECT {columns} FROM iceberg_scan('{place}')"
+    bring(FOLDER)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(FOLDER), query], capture_output=True, text=True
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from support.console import LocalConsole
 
 PROGRAM = Path(__file__).with_name("npm_clients.cjs")
-MODULES = BROUGHT / "node_modules"
+MODULES = BROUGHT / "npm" / "node_modules"
 CLIENTS = ("rabbitmq-stats", "amqp-stats", "http-rabbitmq-manager")
 QUEUE = "of/npm"
 

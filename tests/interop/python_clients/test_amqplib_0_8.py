@@ -4,32 +4,29 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import time
 import warnings
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 
 from support.brokers.broker_process import Served
+from support.clients.client_programs import BROUGHT, bring
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = ROOT / "build" / "interop" / "debian" / "usr" / "lib" / "python3" / "dist-packages"
+PACKAGES = BROUGHT / "py-amqplib" / "usr" / "lib" / "python3" / "dist-packages"
 
 
 @pytest.fixture(scope="module")
 def amqp() -> Any:
-    if not (PACKAGES / "amqplib").is_dir():
-        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    bring(PACKAGES)
     sys.path.append(str(PACKAGES))
     try:
         with warnings.catch_warnings():

@@ -7,10 +7,10 @@ import contextlib
 import itertools
 import logging
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,10 +20,11 @@ from headrace.store.ledger.postgres_cluster import Cluster, UnfitServerError
 from headrace.store.ledger.postgres_schema import VERSION
 from headrace.store.ledger.postgres_session import Address
 from support.brokers.broker_process import until
+from support.clients.client_programs import BROUGHT, bring, the_only
 from support.postgres import PASSWORD, ROLE, Servers, account, servers
 
 NUMBERS = itertools.count()
-POOLER = Path(__file__).parents[3] / "build/interop/pgbouncer/usr"
+POOLER = BROUGHT / "pgbouncer/usr"
 
 
 @pytest.fixture(scope="module")
@@ -209,9 +210,12 @@ def test_a_statement_that_takes_too_long_changes_nothing(database: str) -> None:
 @contextlib.contextmanager
 def pooler(running: Servers, mode: str, size: int) -> Iterator[int]:
     """Run PgBouncer before the primary; yield its port."""
-    program = POOLER / "sbin/pgbouncer"
-    if not program.exists():
-        pytest.skip("PgBouncer is not here; tools/interop.sh unpacks it into build/interop")
+    bring(POOLER)
+    # A copy: its user may read the home of the servers, and need not that of this one.
+    own = running.home / "pgbouncer"
+    if not own.exists():
+        shutil.copytree(POOLER, own, symlinks=True)
+    program = own / "sbin/pgbouncer"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -222,7 +226,7 @@ def pooler(running: Servers, mode: str, size: int) -> Iterator[int]:
         f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = {mode}\n"
         f"default_pool_size = {size}\n"
     )
-    libraries = next((POOLER / "lib").iterdir())
+    libraries = the_only(own / "lib", "*-linux-*")
     process = subprocess.Popen(
         [program, "-q", conf],
         env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},

@@ -15,11 +15,13 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pika
+import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -45,9 +47,25 @@ RUN_S = 500.0  # Of all scenarios of a program; some seconds are needed.
 
 
 def bring(*paths: Path) -> None:
-    """`make test` brings the clients; a bare pytest does so on first use."""
-    if not all(path.exists() for path in paths):
-        subprocess.run([str(ROOT / "tools" / "interop.sh")], check=True)
+    """`make test` brings the clients; a bare pytest does so on first use.
+
+    The test is skipped where the distribution does not have the client, and for no other reason.
+    """
+    if all(path.exists() for path in paths):
+        return
+    subprocess.run([sys.executable, str(ROOT / "tools" / "peers.py")], check=True)
+    reasons = json.loads((BROUGHT / "absent.json").read_text())
+    for path in paths:
+        reason = reasons.get(path.relative_to(BROUGHT).parts[0])
+        if reason:
+            pytest.skip(f"not tried here: {reason}")
+        assert path.exists(), f"{path} is not in what tools/peers.py brought"
+
+
+def the_only(folder: Path, pattern: str) -> Path:
+    """Return the path in a folder whose name has a version of the distribution's in it."""
+    (path,) = folder.glob(pattern)
+    return path
 
 
 class Kept:
