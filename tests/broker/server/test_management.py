@@ -115,6 +115,22 @@ def test_a_stranger_is_refused(
     ]
 
 
+def test_a_client_that_is_refused_while_it_sends_reads_its_answer(
+    broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management.Client, "is_trusted", lambda self: False)
+    with socket.socket(socket.AF_UNIX) as end:
+        end.settimeout(PATIENCE_S)
+        with management.short_address(data / "management.sock") as address:
+            end.connect(address)
+        end.sendall(b'{"do":')
+        with end.makefile("rb") as answers:
+            assert json.loads(answers.readline())["code"] == "refused"
+            end.sendall(b'"list users"}\n')  # The broker still reads.
+            end.shutdown(socket.SHUT_WR)
+            assert answers.read() == b""
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [

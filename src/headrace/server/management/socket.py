@@ -66,6 +66,7 @@ CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
+LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.001  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
@@ -153,6 +154,7 @@ class ManagementSocket:
                 log.warning("management: refused to %s", client.operator)
                 client.audit({}, "only the broker's own user and root are served")
                 await client.fail("refused", "only the broker's own user and root are served")
+            await client.end()
         except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
             pass  # Closed, idle for too long, or the broker stops.
         finally:
@@ -361,6 +363,17 @@ class Client:
             self.audit(doing, text)
         self.turn()
         await self.send(json.dumps({"error": text, "code": code}))
+
+    async def end(self) -> None:
+        """End the answers, and read what the client still sends, up to a limit.
+
+        A socket closed with unread input would reset the client before it reads its answer.
+        """
+        self.writer.write_eof()
+        unread = LINE_OCTETS_MAX
+        async with asyncio.timeout(LINGER_S):
+            while unread > 0 and (read := await self.reader.read(unread)):
+                unread -= len(read)
 
     async def send(self, *lines: str) -> None:
         """Send lines, and wait while too much is unread."""
