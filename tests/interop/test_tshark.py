@@ -44,6 +44,8 @@ MISREAD = {
 }
 
 
+# Booleans of Wireshark 4.4 and newer.
+SPELLED = {"False": "0", "True": "1"}
 TX = 5  # The dissector looks for commands and session headers of this class an octet too late.
 
 
@@ -102,7 +104,7 @@ class Comparison:
                 self.unseen.add(key)
                 continue
             right = any(
-                show == text
+                SPELLED.get(show, show) == text
                 or (show.startswith("0x") and text.isdigit() and int(show, 16) == int(text))
                 for show, _ in found
             )
