@@ -29,9 +29,21 @@ RESOURCE = "headrace"
 class Certificates:
     """An authority, and what it signed, in files."""
 
-    def __init__(self, home: Path, parent: Certificates | None = None, called: str = "") -> None:
-        """With a parent, an authority that another has signed."""
+    def __init__(
+        self,
+        home: Path,
+        parent: Certificates | None = None,
+        called: str = "",
+        *,
+        strict: bool = True,
+    ) -> None:
+        """With a parent, an authority that another has signed.
+
+        Without `strict` the certificates lack what RFC 5280 wants beyond names, keys and basic
+        constraints, as those of older authorities do.
+        """
         self.home = home
+        self._strict = strict
         self._key = ec.generate_private_key(ec.SECP256R1())
         called = called or ("Test authority" if parent is None else "Lesser authority")
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
@@ -47,7 +59,7 @@ class Certificates:
         self.ca = self._write("ca.pem", self.certificate)
 
     def _build(self, name: x509.Name, key: Any, *, ca: bool) -> x509.CertificateBuilder:
-        return (
+        built = (
             x509.CertificateBuilder()
             .subject_name(name)
             .issuer_name(self.name)
@@ -57,6 +69,18 @@ class Certificates:
             .not_valid_after(self._now + dt.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         )
+        if not self._strict:
+            return built
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        usage = _usage("key_cert_sign", "crl_sign") if ca else _usage("digital_signature")
+        return (
+            built.add_extension(own, critical=False)
+            .add_extension(self._key_identifier(), critical=False)
+            .add_extension(usage, critical=True)
+        )
+
+    def _key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
     def _write(self, name: str, *things: Any) -> Path:
         path = self.home / name
@@ -90,6 +114,8 @@ class Certificates:
             .issuer_name(self.name)
             .last_update(self._now - dt.timedelta(hours=1))
             .next_update(self._now + dt.timedelta(days=1))
+            .add_extension(x509.CRLNumber(x509.random_serial_number()), critical=False)
+            .add_extension(self._key_identifier(), critical=False)
         )
         for each in certificates:
             revoked = (
@@ -100,6 +126,14 @@ class Certificates:
             built = built.add_revoked_certificate(revoked.build())
         self.crl = self._write("crl.pem", built.sign(self._key, hashes.SHA256()))
         return self.crl
+
+
+def _usage(*allowed: str) -> x509.KeyUsage:
+    uses = (
+        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    )
+    return x509.KeyUsage(**{use: use in allowed for use in uses})
 
 
 class Issuer:

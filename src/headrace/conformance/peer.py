@@ -13,6 +13,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from headrace import certificate_faults
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicConsumeOk,
@@ -107,7 +108,10 @@ class Peer:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if settings.tls:
             name = settings.server_name or settings.host
-            raw = settings.ssl_context().wrap_socket(raw, server_hostname=name)
+            try:
+                raw = settings.ssl_context().wrap_socket(raw, server_hostname=name)
+            except ssl.SSLCertVerificationError as error:
+                raise certificate_faults.explained(error, "the broker") from None
         self.socket = raw
 
     # --- Frames ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace import certificate_faults
 from headrace.protocol.codec_0_x import (
     ChannelClose,
     ChannelOpen,
@@ -158,7 +159,10 @@ def connect_socket(settings: Settings) -> socket.socket:
         if settings.tls:
             name = settings.server_name or settings.host
             return settings.ssl_context().wrap_socket(raw, server_hostname=name)
-    except (OSError, ssl.SSLError) as error:
+    except ssl.SSLCertVerificationError as error:
+        why = certificate_faults.explained(error, "the broker")
+        raise BenchError(f"{settings.address}: {why}") from error
+    except OSError as error:
         raise BenchError(f"{settings.address}: {error}") from error
     return raw
 

@@ -9,6 +9,8 @@ import ssl
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from headrace import certificate_faults
+
 if TYPE_CHECKING:
     from headrace.client.errors import Closed
     from headrace.client.url import Settings
@@ -25,7 +27,7 @@ def of_socket(error: OSError, settings: Settings) -> str:
         case socket.gaierror():
             return f"the host name '{settings.host}' is not known"
         case ssl.SSLCertVerificationError():
-            text = f"CERTIFICATE_VERIFY_FAILED, {error.verify_message}".rstrip(".")
+            text = certificate_faults.said(error)
             if error.verify_code in _UNTRUSTED:
                 text += "; ?cacertfile= in the URL names the authority that signed it"
             return f"the broker's certificate is refused: {text}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
+from headrace import certificate_faults
 from headrace.columns.errors import RegistryError
 
 if TYPE_CHECKING:
@@ -147,8 +148,11 @@ class Registry:
             with error:
                 return self._refused(path, error)
         except (OSError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            raise _AgainError(f"cannot be asked: {str(why)[:TEXT_MAX]}") from None
+            refused = certificate_faults.of(error)
+            why = str(getattr(error, "reason", None) or error)[:TEXT_MAX]
+            if refused is not None:
+                why = f"its certificate is refused: {certificate_faults.said(refused)}"
+            raise _AgainError(f"cannot be asked: {why}") from None
         if len(octets) > ANSWER_BYTES_MAX:
             raise RegistryError(f"{self._named(path)} is longer than {ANSWER_BYTES_MAX} bytes")
         try:

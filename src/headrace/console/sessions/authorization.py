@@ -23,6 +23,8 @@ from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 
+from headrace import certificate_faults
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -180,8 +182,12 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
                     raise AuthorizationError("the authorization server's answer is too long")
             status = response.status
         value = json.loads(found)
-    except (aiohttp.ClientError, OSError):
-        raise AuthorizationError("the authorization server does not answer") from None
+    except (aiohttp.ClientError, OSError) as error:
+        text = "the authorization server does not answer"
+        refused = certificate_faults.of(error)
+        if refused is not None:
+            text = f"{text}: its certificate is refused: {certificate_faults.said(refused)}"
+        raise AuthorizationError(text) from None
     except (ValueError, RecursionError):
         raise AuthorizationError("the authorization server's answer is no JSON") from None
     if status != 200 or not isinstance(value, dict):

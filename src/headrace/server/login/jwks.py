@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from headrace import certificate_faults
+
 SIZE_MAX = 256 << 10  # Octets of a set of keys, or of what an issuer says of itself.
 TIMEOUT_S = 5.0
 DISCOVERY = "/.well-known/openid-configuration"
@@ -103,6 +105,8 @@ def _fetch(place: Place, ca: Path | None) -> bytes:
         return _bounded(answer.read(SIZE_MAX + 1))
     except http.client.HTTPException as error:
         raise ValueError(f"{host} does not speak HTTP: {type(error).__name__}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise certificate_faults.explained(error, host) from None
     finally:
         connection.close()
 
