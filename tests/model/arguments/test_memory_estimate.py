@@ -299,8 +299,7 @@ def test_the_estimate_is_honest(what: str) -> None:
     finally:
         tracemalloc.stop()
     ratio = (vhost.definition_octets - before) / true
-    slack = 2.2 if what == "queues" else 1.5  # Uncompiled, they are larger.
-    assert 1 / slack < ratio < 1.6, (vhost.definition_octets - before, true)
+    assert 1 / 1.5 < ratio < 1.6, (vhost.definition_octets - before, true)
 
 
 def test_consumers_count_wherever_they_take_from() -> None:

@@ -2,8 +2,8 @@
 """Estimated memory of definitions: queues, exchanges, bindings and consumers with arguments.
 
 All figures are bytes, measured on the compiled build. An estimate depends only on the definition,
-so that the same figure is added when it is made and subtracted when it is deleted. Uncompiled, a
-queue without arguments takes up to three times as much.
+so that the same figure is added when it is made and subtracted when it is deleted. Uncompiled, or
+on another version of Python, definitions take at most half as much again.
 """
 
 from __future__ import annotations

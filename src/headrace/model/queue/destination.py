@@ -280,6 +280,41 @@ class Options(TypedDict, total=False):
 class Destination:
     """A queue or stream: identity, consumers, and the operations of exchanges and channels."""
 
+    # Uncompiled, a dictionary of so many attributes would take twice the memory of all else.
+    __slots__ = (
+        "access_name",
+        "arguments",
+        "auto_delete",
+        "browse_only",
+        "counters",
+        "deleted",
+        "durable",
+        "exclusive_consumer",
+        "exclusive_only",
+        "exclusive_owner",
+        "expires_ms",
+        "id",
+        "id_bytes",
+        "is_hidden",
+        "is_stream",
+        "name",
+        "pace_above",
+        "ready",
+        "round",
+        "sampled",
+        "single_active",
+        "stopped",
+        "store",
+        "tally",
+        "traced",
+        "unacked_bytes",
+        "unacked_count",
+        "used_ms",
+        "vhost",
+        "waiters",
+        "waking",
+    )
+
     def __init__(
         self,
         name: str,

@@ -66,6 +66,28 @@ PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE
 class Queue(Destination):
     """One queue."""
 
+    # Uncompiled, a dictionary of so many attributes would take twice the memory of all else.
+    __slots__ = (
+        "alternate_exchange",
+        "backoff",
+        "browsing",
+        "dead_letter_at_least_once",
+        "dead_letter_exchange",
+        "dead_letter_routing_key",
+        "delivery_limit",
+        "ending",
+        "expiry",
+        "guard",
+        "lanes",
+        "limits",
+        "mark",
+        "message_ttl_ms",
+        "on_deadline",
+        "pending_count",
+        "sender",
+        "view",
+    )
+
     def __init__(self, name: str, **options: "Unpack[Options]") -> None:
         Destination.__init__(self, name, **options)
         self.ending = False  # It is deleted, and its messages go to the alternate exchange.
