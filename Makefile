@@ -27,6 +27,10 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)
 # An environment whose Python was removed or replaced is made again.
 BROKEN := $(shell test ! -e $(STAMP) || $(BIN)/python -c "" 2>/dev/null || echo broken)
+# What fails by chance is tried again and named at the end: tests/support/second_tries.py.
+TRIES := build/second-tries
+AGAIN := --reruns 2 --second-tries $(TRIES)
+EARLIER :=
 # These run in both builds; what they pass through runs with them.
 BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/server tests/bench) \
 	$(wildcard $(addprefix tests/spark/,decode driver options queue runtime schema task write)) \
@@ -49,6 +53,8 @@ sanitized: $(STAMP)
 	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
 
 test: peers test-pure test-compiled
+# Its log ends with the tests that needed a second try in either run.
+test: EARLIER := --earlier-tries $(TRIES)/uncompiled.txt
 
 # What tests drive: other people's clients and servers.
 peers: $(STAMP)
@@ -64,7 +70,7 @@ interop: build
 
 test-pure: $(STAMP)
 	@echo "== uncompiled: $(BOTH)"
-	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) -m "not slow" $(BOTH)
+	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) $(AGAIN)/uncompiled.txt -m "not slow" $(BOTH)
 
 # Spark's classes, loaded once for all sessions of the tests; the options are those of tests/conftest.py.
 # Where that does not work, sessions start as slowly as ever.
@@ -75,7 +81,7 @@ quick-spark: build
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
 test-compiled: build sanitized quick-spark
 	@echo "== compiled: $(TESTS)"
-	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(TESTS)
+	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(AGAIN)/compiled.txt $(EARLIER) $(TESTS)
 
 lint: $(STAMP)
 	@echo "== ruff check"

@@ -261,6 +261,7 @@ def test_names_of_views_may_be_written_in_any_case(make: Make) -> None:
     assert [rule.name for rule in pipeline.rules_of("orders")] == ["positive"]
 
 
+@pytest.mark.once
 def test_counts_go_on_after_a_restart_and_tell_what_they_lack(tmp_path: Path) -> None:
     def opened(checkpoint: str = "one") -> Counts:
         counts = Counts(tmp_path, "lake")

@@ -129,6 +129,7 @@ def test_a_schema_grows_at_a_restart_and_a_changed_type_is_rescued(
     ]
 
 
+@pytest.mark.once
 def test_a_batch_of_poison_goes_to_the_dead_letters_and_the_query_goes_on(
     spark: SparkSession,
     follow: Load,

@@ -176,6 +176,7 @@ def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
     client.close()
 
 
+@pytest.mark.once
 def test_a_backlog_goes_to_disk_and_comes_back(paging: Served) -> None:
     publisher = connect(paging).channel()
     publisher.queue_declare("q", durable=True)

@@ -213,6 +213,7 @@ class Connected:
 
 
 @both_ways
+@pytest.mark.once
 def test_it_is_so_after_a_restart(of_queue: bool) -> None:
     kept = Kept()
 

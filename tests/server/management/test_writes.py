@@ -77,6 +77,7 @@ def test_bindings_are_made_and_undone(operator: ManagementClient) -> None:
     assert refusal(operator, "bind", source="amq.topic", destination="q", kind="x") == "bad-request"
 
 
+@pytest.mark.once
 def test_what_was_written_is_there_after_a_restart(data: Path) -> None:
     with LocalBroker(data):
         operator = ManagementClient(data / "management.sock")

@@ -61,6 +61,7 @@ def test_every_version_reads_streams_and_queues(broker: LocalBroker, version: st
 
 
 @pytest.mark.parametrize("kind", ["stream", "queue"])
+@pytest.mark.once
 def test_a_restart_of_the_broker_fails_nothing(tmp_path: Path, kind: str) -> None:
     """Not even when it is away while a batch is planned, and while its tasks begin."""
     with LocalBroker(tmp_path / "data") as broker:
@@ -80,6 +81,7 @@ def test_a_restart_of_the_broker_fails_nothing(tmp_path: Path, kind: str) -> Non
         assert bodies(rows) == list(range(50))
 
 
+@pytest.mark.once
 def test_a_task_reads_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         fill(broker, "work", 0, 11_000, **STREAM)

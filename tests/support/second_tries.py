@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Second tries: a test that fails by chance does not stop the run, and its name ends the log.
+
+`make test` gives a failed test up to two more tries (`--reruns 2` of pytest-rerunfailures). This
+plugin decides which tests have one try only, gives each try new fixtures, and reports the tests
+that passed after another try.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pytest_rerunfailures import get_reruns_count
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from _pytest.terminal import TerminalReporter
+
+# Folders and files whose tests have one try: where a failure by chance may be a message that was
+# lost, doubled or moved, or a right that did not count. Tests without sockets, processes and clocks
+# are here as well, since nothing in them is left to chance.
+ONCE = (
+    # No sockets, processes or clocks.
+    "tests/fuzz/",
+    "tests/gateway/",
+    "tests/model/",
+    "tests/protocol/",
+    "tests/wire/",
+    # What is on disk or in a ledger after kills, power cuts and takeovers.
+    "tests/broker/store/",
+    "tests/cluster/",
+    "tests/store/",
+    # Rights.
+    "tests/abuse/",
+    # Transactions, leases, answers and their order.
+    "tests/broker/gateway/test_held_answers.py",
+    "tests/broker/gateway/test_staged_requests.py",
+    "tests/broker/gateway_0_10/test_answer_order_0_10.py",
+    "tests/broker/gateway_0_10/test_dtx_0_10.py",
+    "tests/broker/gateway_0_x/test_dtx.py",
+    "tests/broker/gateway_0_x/test_transactions.py",
+    "tests/broker/model/test_kept_apart.py",
+    "tests/broker/model/test_leases.py",
+    "tests/broker/model/test_streams.py",
+    "tests/cli/test_cli_jobs.py",
+    "tests/cli/test_cli_leases.py",
+    "tests/cli/test_migrate.py",
+    "tests/cli/test_moving.py",
+    "tests/client/bulk/",
+    "tests/client/channel/test_client_redelivery.py",
+    "tests/client/channel/test_duplicates.py",
+    "tests/client/connection/test_several_brokers.py",
+    "tests/client/extensions/",
+    "tests/client/stream/",
+    # Each message once in Spark's queries and in pipelines.
+    "tests/pipeline/test_checkpoint.py",
+    "tests/pipeline/test_compact.py",
+    "tests/pipeline/test_dead_letters.py",
+    "tests/pipeline/test_iceberg.py",
+    "tests/pipeline/test_iceberg_table.py",
+    "tests/pipeline/test_ledger.py",
+    "tests/pipeline/test_replay.py",
+    "tests/pipeline/test_run.py",
+    "tests/pipeline/test_sources_change.py",
+    "tests/pipeline/test_state.py",
+    "tests/spark/archive/",
+    "tests/spark/deployment/",
+    "tests/spark/driver/",
+    "tests/spark/failures/",
+    "tests/spark/queue/",
+    "tests/spark/runtime/test_takeovers.py",
+    "tests/spark/schema/test_offsets.py",
+    "tests/spark/task/test_spool.py",
+    "tests/spark/test_queue_killed.py",
+    "tests/spark/test_queue_read.py",
+    "tests/spark/test_spark_takeover.py",
+    "tests/spark/test_stream_read.py",
+    "tests/spark/test_write.py",
+    "tests/spark/write/",
+)
+
+# A test with a word that begins like this in its name has one try, wherever it is.
+WORDS = (
+    "commit", "crash", "doubl", "durab", "kill", "lose", "losing", "lost", "once", "order",
+    "outliv", "redeliver", "replay", "resum", "surviv", "torn", "transact", "twice",
+)  # fmt: skip
+
+FAILED = pytest.StashKey[bool]()
+
+
+def has_one_try(nodeid: str) -> bool:
+    """Return True if the place or the name of a test says that it is never tried again."""
+    name = nodeid.partition("[")[0].rpartition("::")[2]
+    words = name.replace("at_once", "").split("_")  # At once means promptly.
+    return nodeid.startswith(ONCE) or any(word.startswith(WORDS) for word in words)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("second tries")
+    group.addoption(
+        "--second-tries", metavar="FILE", help="write the tests that needed a second try to FILE"
+    )
+    group.addoption(
+        "--earlier-tries", metavar="FILE", help="report the tests that an earlier run wrote to FILE"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "once: has one try, since a failure by chance may be a defect"
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if has_one_try(item.nodeid) or item.get_closest_marker("once"):
+        item.add_marker(pytest.mark.flaky(reruns=0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[FAILED] = report.failed or (call.when != "setup" and item.stash[FAILED])
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End the fixtures of every scope after a failure, so that the next try has new ones.
+
+    The cause may be in one that tests share: a broker that broke, a program that was cut off.
+    """
+    if item.stash[FAILED] and 1 <= _try_number(item) <= (get_reruns_count(item) or 0):
+        item.session._setupstate.teardown_exact(None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """End the fixtures that are left where the try before failed in its teardown."""
+    if _try_number(item) > 1:
+        item.session._setupstate.teardown_exact(None)
+
+
+def _try_number(item: pytest.Item) -> int:
+    """Return the number of the current try, from 1; 0 where tests are not tried again."""
+    return getattr(item, "execution_count", 0)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: TerminalReporter, config: pytest.Config
+) -> Generator[None]:
+    """Name the tests last, so that the end of the log has them; only pytest's counts follow."""
+    yield
+    lines = second_tries(terminalreporter)
+    earlier = config.getoption("--earlier-tries")
+    if earlier and Path(earlier).exists():
+        for line in Path(earlier).read_text().splitlines():
+            terminalreporter.write_line(f"{line} [{Path(earlier).stem}]")
+    for line in lines:
+        terminalreporter.write_line(line)
+    if file := config.getoption("--second-tries"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("".join([f"{line}\n" for line in lines]))
+
+
+def second_tries(reporter: TerminalReporter) -> list[str]:
+    """Return a line for each test that passed in a later try: its name and what failed before."""
+    reasons: dict[str, dict[int, str]] = {}
+    for report in reporter.stats.get("rerun", ()):
+        # A try may fail in its test and then in its teardown: the first says why.
+        reasons.setdefault(report.nodeid, {}).setdefault(report.rerun, _reason(report))
+    failed = {
+        report.nodeid for key in ("failed", "error") for report in reporter.stats.get(key, ())
+    }
+    return [
+        f"needed a second try: {nodeid} ({'), then ('.join(why.values())})"
+        for nodeid, why in reasons.items()
+        if nodeid not in failed
+    ]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Return the error of a failed try: its type and the first line of its text."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash else str(report.longrepr)
+    line = next(iter(text.strip().splitlines()), "")
+    if line.startswith("assert "):  # pytest leaves the type out here.
+        line = f"AssertionError: {line}"
+    return line if report.when == "call" else f"{report.when}: {line}"
