@@ -16,7 +16,12 @@ from support.brokers.in_memory_broker import rig
 
 __all__ = ["rig"]
 
-pytest_plugins = ("headrace.testing.plugin", "pytester", "support.second_tries")
+pytest_plugins = (
+    "headrace.testing.plugin",
+    "pytester",
+    "support.second_tries",
+    "support.time_limits",
+)
 
 # How long an example takes is the machine's affair, and says nothing of what is tested. Examples
 # are the same in each run, as those from our own seeds are. HEADRACE_SEEDS, which tries more of

@@ -3,34 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 from support.second_tries import ONCE, has_one_try
-from support.timeouts import PATIENCE_S
+from support.suite_of_tests import Suite
 
 ROOT = Path(__file__).parent.parent.parent
 XDIST = ("-n", "2", "--dist", "loadfile")
-
-# What every file of the suite begins with: calls are counted over all tries and processes.
-BEGIN = """
-    from pathlib import Path
-    import pytest
-
-    PLACES = Path(__file__).parents
-    COUNTS = next(place for place in PLACES if place.name == "tests").with_name("counts")
-
-    def count(name):
-        with (COUNTS / name).open("a") as file:
-            file.write("x")
-        return (COUNTS / name).stat().st_size
-"""
 
 SUITE = {
     "test_tests.py": """
@@ -134,41 +116,6 @@ NAMED = {
     "test_tests.py::test_fails_by_chance": "(AssertionError: no luck)",
     "test_tests.py::test_fails_in_two_tries": "(ValueError: not yet), then (ValueError: not yet)",
 }
-
-
-class Suite:
-    """A project whose tests are those of SUITE, with the plugin."""
-
-    def __init__(self, home: Path, files: dict[str, str]) -> None:
-        self.home = home
-        tests = home / "tests"
-        (home / "counts").mkdir()
-        for name, text in files.items():
-            (tests / name).parent.mkdir(parents=True, exist_ok=True)
-            (tests / name).write_text(dedent(BEGIN) + dedent(text))
-        (tests / "conftest.py").write_text('pytest_plugins = ("support.second_tries",)\n')
-        (home / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -ra\n")
-
-    def run(self, *arguments: str) -> list[str]:
-        """Return the lines that pytest prints."""
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-        environment.pop("PYTEST_ADDOPTS", None)
-        options = ("-p", "no:headrace.testing.plugin", "-p", "no:cacheprovider")
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *arguments, "tests"],
-            cwd=self.home,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
-        return done.stdout.splitlines()
-
-    def counted(self, name: str) -> int:
-        """How often `count` was called with this name."""
-        return (self.home / "counts" / name).stat().st_size
 
 
 @pytest.fixture(scope="module", params=[(), XDIST], ids=["alone", "xdist"])

@@ -12,7 +12,7 @@ import pytest
 
 from support.spark.spark_processes import POLL_S, WAIT_S, Cluster, Process
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RECORDS = 8000
 FIRST = RECORDS // 2  # In the first batch.
 PROGRAM = Path(__file__).with_name("cluster_program.py")

@@ -15,7 +15,7 @@ from support.spark.spark_processes import HOME, Process
 if TYPE_CHECKING:
     from headrace.client import blocking
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PROGRAM = Path(__file__).with_name("connect_program.py")
 
 

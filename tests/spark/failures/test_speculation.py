@@ -17,7 +17,7 @@ from support.spark.spark_processes import Cluster, Process
 if TYPE_CHECKING:
     from headrace.client import blocking
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 RECORDS = 400
 BATCHES = 2
 PROGRAM = Path(__file__).with_name("speculation_program.py")
