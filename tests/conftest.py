@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All tests may use the fixtures that the package ships, and know which build they test."""
 
+import json
 import os
 import signal
 from collections.abc import Generator
@@ -50,12 +51,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if relays := os.environ.get("HEADRACE_RELAYS"):
     LocalBroker.defaults = {"relays": int(relays)}
 
+# tools/peers.py writes it.
+ABSENT = Path(__file__).parent.parent / "build" / "interop" / "absent.json"
 COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 
 
 def pytest_report_header() -> str:
     place = Path(headrace.__file__).parent
     return f"headrace: {'compiled' if COMPILED else 'uncompiled'}, {place}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the clients of others that this distribution lacks: their tests were skipped."""
+    if ABSENT.exists():
+        for reason in json.loads(ABSENT.read_text()).values():
+            terminalreporter.write_line(f"not tried here: {reason}")
 
 
 def pytest_configure() -> None:
