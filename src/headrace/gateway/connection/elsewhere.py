@@ -27,7 +27,7 @@ class ServingBroker(NamedTuple):
 
 def hosts_known(context: Context, vhost: str) -> list[str]:
     """Return the hosts that a client of a virtual host may turn to: those of the setting
-    ``known_hosts``, or else the brokers of the cluster that live.
+    ``known_hosts``, or else the brokers of the cluster, first those that live.
     """
     said = context.offers.known_hosts.get(vhost, "")
     if said or context.elsewhere is None:
@@ -53,7 +53,7 @@ class Elsewhere(Protocol):
         """Return the other broker that serves a virtual host; None if there is none."""
 
     def brokers(self) -> Sequence[ServingBroker]:
-        """Return all brokers that live."""
+        """Return all brokers that have not left, first those that live."""
 
     def relay(self, connection: GatewayConnection, vhost: str, served: Callable[[], None]) -> None:
         """Pass a connection, which is to open a virtual host, through to the broker that serves it.

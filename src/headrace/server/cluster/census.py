@@ -48,6 +48,14 @@ class Census:
         """Return the brokers that live, by name."""
         return [one.row for name, one in sorted(self.watched.items()) if self.lives(name)]
 
+    def members(self) -> list[BrokerRow]:
+        """Return the brokers that have not left; first those that live, each part by name.
+
+        One that does not live may be back soon, and a busy machine delays counters.
+        """
+        rows = [one.row for _, one in sorted(self.watched.items()) if one.row.state != LEFT]
+        return sorted(rows, key=lambda row: not self.lives(row.name))
+
     def takers(self) -> list[str]:
         """Return the brokers that may take virtual hosts."""
         return [row.name for row in self.living() if row.state == RUNNING]

@@ -517,8 +517,8 @@ class ClusterNode:
         return ServingBroker(row.name, row.host, row.port)
 
     def brokers(self) -> list[ServingBroker]:
-        """Return all brokers that live."""
-        rows = self.census.living()
+        """Return all brokers that have not left, first those that live."""
+        rows = self.census.members()
         return [ServingBroker(row.name, row.host, row.port) for row in rows]
 
     def state_of(self, broker: str) -> str:
