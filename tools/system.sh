@@ -14,6 +14,7 @@ cd "$(dirname "$0")/.."
 . tools/python.sh
 purpose=${1:?demo or test}
 
+OS_RELEASE=${OS_RELEASE:-/etc/os-release}
 JAVA_MIN=17 # What Spark runs on.
 JAVA_MAX=25
 
@@ -107,7 +108,7 @@ look() { # Find what is missing.
 }
 
 is_debian() {
-    command -v apt-get >/dev/null && grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' /etc/os-release 2>/dev/null
+    command -v apt-get >/dev/null && grep -qiE '^(ID|ID_LIKE)=.*(debian|ubuntu)' "$OS_RELEASE" 2>/dev/null
 }
 
 install() {
