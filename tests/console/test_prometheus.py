@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from headrace.client import Message, blocking
 from headrace.console.metrics.exposition import one as one_metric
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
 from headrace.console.metrics.objects import Objects
+from headrace.testing.ports import reserve_for
 from support.clients.client_programs import BROUGHT, bring
 from support.console import LocalConsole
 from support.console_objects import HOSTILE
@@ -283,12 +283,6 @@ def test_promtool_finds_no_fault(console: LocalConsole, path: str) -> None:
     assert (done.stdout + done.stderr).decode().splitlines() == []
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
 def find(name: str) -> str:
     """The path of a program of Debian's package of Prometheus."""
     program = BROUGHT / "prometheus/usr/bin" / name
@@ -353,7 +347,7 @@ def four_versions(console: LocalConsole) -> None:
 
 @pytest.mark.usefixtures("traffic", "four_versions")
 def test_prometheus_has_data_for_every_query(console: LocalConsole, tmp_path: Path) -> None:
-    port = free_port()
+    port = reserve_for(console)
     (tmp_path / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
         "scrape_configs:\n"

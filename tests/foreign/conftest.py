@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pytest
 import headrace
 from headrace.client import blocking
 from headrace.client.errors import ClientError
+from headrace.testing.ports import reserve_for
 from support.conversations.feature_conversations import BODY_MAX
 
 if TYPE_CHECKING:
@@ -45,17 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in mine]
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 class RabbitMQ:
     """A node that can be stopped and started again."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port, self.api, self.epmd = free_port(), free_port(), free_port()
+        self.port, self.api, self.epmd, between_nodes = [reserve_for(self, HOST) for _ in range(4)]
         self.mapper: subprocess.Popen[bytes] | None = None
         (directory / "plugins").write_text("[rabbitmq_management].\n")
         (directory / "environment").write_text("")  # Not what /etc/rabbitmq has for the service.
@@ -72,7 +67,7 @@ class RabbitMQ:
             "RABBITMQ_NODENAME": f"headrace-{self.port}@{HOST}",
             "RABBITMQ_NODE_IP_ADDRESS": HOST,
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_DIST_PORT": str(between_nodes),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),

@@ -27,6 +27,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from headrace.testing.ports import reserve_for
 from support.brokers.broker_process import until
 from support.timeouts import PATIENCE_S
 
@@ -84,9 +85,7 @@ class Server:
         self.directory = home / name
         self.log = home / f"{name}.log"
         self.mounted: Path | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = reserve_for(self)
 
     def run(self, program: str, *arguments: str) -> None:
         """Run a program of PostgreSQL."""

@@ -3,7 +3,7 @@
 
 `LocalBroker` is there in milliseconds and keeps everything in memory unless it is given a
 directory. `ChildBroker` is `headrace serve`, for tests that kill it. Both keep their port when
-they are started again, and both are context managers.
+they are started again, which no other process is assigned meanwhile; both are context managers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 from urllib.parse import quote
+
+from headrace.testing.ports import reserve_for
 
 if TYPE_CHECKING:
     from headrace.untyped import Fields, Json
@@ -129,6 +131,7 @@ class LocalBroker(_Address):
         from headrace.server.broker import Broker
         from headrace.server.config.settings import Settings
 
+        self.port = self.port or reserve_for(self, self.host)
         asked: Fields = {"host": self.host, "port": self.port, **read(self._settings)}
         if self._data is None:
             asked["memory"] = True
@@ -203,6 +206,7 @@ class ChildBroker(_Address):
     def start(self) -> Self:
         """Start it and wait until it accepts connections. Raises BrokerFailed."""
         assert self._process is None, "the broker runs"
+        self.port = self.port or reserve_for(self, self.host)
         command = [sys.executable, "-m", "headrace.cli", "serve"]
         command += ["--host", self.host, "--port", str(self.port), *self._where, *self._options]
         path = os.pathsep.join(entry for entry in sys.path if entry)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import random
 import socket
 import ssl
 from pathlib import Path
@@ -23,6 +22,7 @@ from headrace.protocol.codec_0_x import ConnectionSecure, ConnectionStartOk
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Setting, load
 from headrace.server.login.token_issuers import ISSUERS_MAX
 from headrace.testing import LocalBroker
+from headrace.testing.ports import reserve
 from support.brokers.broker_process import json_lines, until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
 from support.clients.raw_client import Raw
@@ -30,7 +30,9 @@ from support.command_line import run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    FreePort = Callable[[], int]
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 HERE, THERE = "https://here.example", "https://there.example"
@@ -43,7 +45,7 @@ class Desk:
         """A broker with these settings from the beginning; those of `reload` come on top."""
         self.home = home
         self.config = home / "headrace.toml"
-        self.always = {"port": 0, "data": str(home / "data"), **settings}
+        self.always = {"data": str(home / "data"), **settings}
         self.write()
         self.broker = LocalBroker(home / "data", **vars_of(self.config))
         self.restart()
@@ -51,6 +53,7 @@ class Desk:
 
     def restart(self) -> None:
         self.broker.restart()
+        self.always["port"] = self.broker.port
         self.broker._broker.read_settings = lambda: load({}, {}, self.config)
 
     def write(self, **settings: Any) -> None:
@@ -108,12 +111,11 @@ def works_on(connection: Connection) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A free port outside of the range that the kernel assigns."""
-    while True:
-        port = random.randrange(12_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("0.0.0.0", port)):
-            return port
+@pytest.fixture
+def free_port() -> Iterator[FreePort]:
+    """Return a port of all addresses that is free, and no other's until the test has ended."""
+    with contextlib.ExitStack() as reserved:
+        yield lambda: reserved.enter_context(reserve("::")).getsockname()[1]
 
 
 # --- Logins -------------------------------------------------------------------------------------
@@ -349,7 +351,7 @@ def answers_at(host: str, port: int) -> bool:
         return plain.recv(7)[:1] == b"\x01"
 
 
-def test_several_addresses_have_one_port(desk: Desk) -> None:
+def test_several_addresses_have_one_port(desk: Desk, free_port: FreePort) -> None:
     port = free_port()
     desk.reload(port=port, host=["127.0.0.1", "::1", "127.0.0.2"])
     assert all(answers_at(host, port) for host in ("127.0.0.1", "::1", "127.0.0.2"))
@@ -362,7 +364,9 @@ def test_several_addresses_have_one_port(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("host", ["::", "0.0.0.0,::"])
-def test_all_addresses_are_those_of_both_families(desk: Desk, host: str) -> None:
+def test_all_addresses_are_those_of_both_families(
+    desk: Desk, free_port: FreePort, host: str
+) -> None:
     port = free_port()
     desk.reload(port=port, host=host)
     assert answers_at("127.0.0.1", port)
@@ -374,7 +378,7 @@ def test_all_addresses_are_those_of_both_families(desk: Desk, host: str) -> None
     assert "no address" in desk.refuses(host=" , ")
 
 
-def test_ports_move_under_who_is_connected(desk: Desk, tmp_path: Path) -> None:
+def test_ports_move_under_who_is_connected(desk: Desk, free_port: FreePort, tmp_path: Path) -> None:
     cert, key, _ = (certificates := Certificates(tmp_path)).issue("localhost", "localhost")
     tls = {"tls_cert": str(cert), "tls_key": str(key)}
     trust = ssl.create_default_context(cafile=certificates.ca)
@@ -422,7 +426,9 @@ def test_ports_move_under_who_is_connected(desk: Desk, tmp_path: Path) -> None:
         assert works_on(connection)
 
 
-def test_a_port_that_moves_while_the_broker_drains_opens_afterwards(desk: Desk) -> None:
+def test_a_port_that_moves_while_the_broker_drains_opens_afterwards(
+    desk: Desk, free_port: FreePort
+) -> None:
     port = free_port()
     works("drain", *desk.at)
     desk.reload(port=port)
@@ -514,7 +520,7 @@ def other_value(row: Setting) -> Any:
     return None if row.name.startswith(NAMED) else "other"
 
 
-def test_each_setting_can_be_another_and_be_as_it_was(desk: Desk) -> None:
+def test_each_setting_can_be_another_and_be_as_it_was(desk: Desk, free_port: FreePort) -> None:
     """One at a time, and a connection that stays."""
     port = free_port()
     desk.reload(port=port)

@@ -19,6 +19,7 @@ from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster, UnfitServerError
 from headrace.store.ledger.postgres_schema import VERSION
 from headrace.store.ledger.postgres_session import Address
+from headrace.testing.ports import reserve
 from support.brokers.broker_process import until
 from support.clients.client_programs import BROUGHT, bring, the_only
 from support.postgres import PASSWORD, ROLE, Servers, account, servers
@@ -216,9 +217,8 @@ def pooler(running: Servers, mode: str, size: int) -> Iterator[int]:
     if not own.exists():
         shutil.copytree(POOLER, own, symlinks=True)
     program = own / "sbin/pgbouncer"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    reserved = reserve()
+    port = reserved.getsockname()[1]
     conf = running.home / f"pooler-{mode}-{size}.ini"
     target = f"host={running.home} port={running.primary.port} user={ROLE}"
     conf.write_text(
@@ -241,6 +241,7 @@ def pooler(running: Servers, mode: str, size: int) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+        reserved.close()
 
 
 def listens(port: int) -> bool:

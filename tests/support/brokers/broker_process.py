@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 
 import headrace
+from headrace.testing.ports import reserve_for
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Served:
     def start(self) -> Served:
         """Start the broker and wait for its ready line; from the second time on the same port."""
         self.home.mkdir(parents=True, exist_ok=True)
+        self.port = self.port or reserve_for(self, self.host)
         where = ["--memory"] if self.memory else ["--data", str(self.home / "data")]
         command = [
             *self.program,
