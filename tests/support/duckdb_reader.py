@@ -21,6 +21,7 @@ folder, query = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(folder))
 import duckdb
 database = duckdb.connect(config={"autoload_known_extensions": "false"})
+database.execute("SET enable_progress_bar = false")  # A query of some seconds prints one.
 for name in ("avro", "iceberg"):
     file = next(folder.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension"))
     database.execute(f"LOAD '{file}'")
