@@ -29,7 +29,7 @@ PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)
 BROKEN := $(shell test ! -e $(STAMP) || $(BIN)/python -c "" 2>/dev/null || echo broken)
 # What fails by chance is tried again and named at the end: tests/support/second_tries.py.
 TRIES := build/second-tries
-AGAIN := --reruns 2 --second-tries $(TRIES)
+AGAIN := --durations=30 --reruns 2 --second-tries $(TRIES)
 EARLIER :=
 # These run in both builds; what they pass through runs with them.
 BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/server tests/bench) \
