@@ -15,6 +15,8 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# The demo needs half of the packages that tests and lint need. Where all are, they do for it, too.
+DEMO_STAMP := $(VENV)/.stamp-demo
 COMPILED := build/compiled
 SANITIZERS ?= address,undefined
 FUZZ_SECONDS ?= 120
@@ -26,7 +28,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 # What is needed of the system: `make test` asks for all of it at once, in one call of apt.
 PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)
 # An environment whose Python was removed or replaced is made again.
-BROKEN := $(shell test ! -e $(STAMP) || $(BIN)/python -c "" 2>/dev/null || echo broken)
+BROKEN := $(shell test ! -e $(VENV) || $(BIN)/python -c "" 2>/dev/null || echo broken)
 # What fails by chance is tried again and named at the end: tests/support/second_tries.py.
 TRIES := build/second-tries
 AGAIN := --durations=30 --reruns 2 --second-tries $(TRIES)
@@ -42,6 +44,11 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml setup.py tools/venv.sh $(BROKEN)
 	@PYTHON="$(PYTHON)" bash tools/system.sh $(PURPOSE)
 	@PYTHON="$(PYTHON)" bash tools/venv.sh $(VENV)
+	@touch $@
+
+$(DEMO_STAMP): pyproject.toml setup.py tools/venv.sh $(BROKEN)
+	@PYTHON="$(PYTHON)" bash tools/system.sh demo
+	@PYTHON="$(PYTHON)" bash tools/venv.sh $(VENV) spark,lake,console,demo
 	@touch $@
 
 broken:
@@ -116,7 +123,8 @@ soak-spark: build
 soak-cluster: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python tools/soak_cluster.py $(SOAK)
 
-demo: build
+demo: $(or $(wildcard $(STAMP)),$(DEMO_STAMP))
+	@$(BIN)/python build_ext.py
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m demo $(DEMO)
 
 fuzz: $(STAMP)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Creates or refreshes the virtual environment $1: all extras, and the command `headrace` running
+# Creates or refreshes the virtual environment $1: the extras $2, or all, and the command `headrace` running
 # the compiled copy in build/compiled (see docs/explanation/architecture.md, "Builds").
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/step.sh
 . tools/python.sh
 venv=$1
+extras=${2:-spark,lake,iceberg,dev}
 FREE_MB=4000 # Of packages and what is compiled.
 
 python=$(find_python) || die "Python 3.$PYTHON_MIN or newer is needed; tools/system.sh demo says how to get one."
@@ -31,8 +32,8 @@ fi
     { rm -rf "$venv"; die "$python could not make a virtual environment: see above."; }
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
-HEADRACE_PURE=1 step "installing headrace[spark,lake,iceberg,dev] into $venv (two to four minutes)" \
-    pip install -q --progress-bar off -e '.[spark,lake,iceberg,dev]' ||
+HEADRACE_PURE=1 step "installing headrace[$extras] into $venv (one to three minutes)" \
+    pip install -q --progress-bar off -e ".[$extras]" ||
     die "pip could not install the packages: see its words above. Is there a network, and room on the disk? What was installed is kept; try again."
 step "compiling the hot path (three to five minutes on two cores; the first time only)" "$venv/bin/python" build_ext.py ||
     die "the hot path could not be compiled: see above. HEADRACE_PURE=1 pip install . runs without, many times slower."
