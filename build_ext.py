@@ -9,6 +9,8 @@ Environment: `HEADRACE_PURE=1` compiles nothing; `HEADRACE_SANITIZE=address,unde
 with those sanitizers (the copy then goes to `<build>/sanitized`).
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import py_compile
@@ -16,12 +18,19 @@ import shlex
 import shutil
 import sys
 import sysconfig
+import threading
+import time
+from contextlib import contextmanager
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import cache_from_source
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # The hot path. Each module is plain Python with a sibling .pxd that gives its C types.
 TO_CYTHONIZE: tuple[str, ...] = (
@@ -217,6 +226,7 @@ QUIET = ("-Wno-sign-compare", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-e
 COLD_FLAGS = ("-O1", "-fexpensive-optimizations", "-fstore-merging", "-finline-functions")
 
 SOURCE = Path("src")
+TELL_EVERY_S = 10.0
 
 
 def is_pure() -> bool:
@@ -275,12 +285,35 @@ def modules() -> list[Extension]:
     return [*made, _extension(SHARED, "_cython.c")]  # Its source is made by Cython.
 
 
+@contextmanager
+def progress(say: Callable[[float], str], wanted: bool) -> Iterator[None]:
+    """Print a line of what ``say`` makes of the seconds so far, every 10 seconds, if wanted."""
+    begun, ended = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(TELL_EVERY_S):
+            sys.stdout.write(say(time.monotonic() - begun) + "\n")
+            sys.stdout.flush()
+
+    thread = threading.Thread(target=tell, daemon=True)
+    if wanted:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if wanted:
+            thread.join()
+
+
 class BuildExt(build_ext):  # type: ignore[misc]  # setuptools has no types.
     """Translates and compiles all modules with as many processes as there are cores."""
 
     extensions: list[Extension]
     parallel: int | None
     c_dir = Path("build/c")
+    tells = False  # Installers want no output of a build.
+    compiled = 0
 
     def finalize_options(self) -> None:
         """Use every core, unless the command line says how many."""
@@ -292,10 +325,29 @@ class BuildExt(build_ext):  # type: ignore[misc]  # setuptools has no types.
         """Check the compiler, then translate, then compile."""
         if self.extensions:
             check_compiler()
-            translate(self.extensions, self.c_dir, self.parallel or 1)
+            begun = time.time()
+            with progress(
+                lambda s: f"translated {_written(self.c_dir, begun)} modules to C, {s:.0f} s",
+                self.tells,
+            ):
+                translate(self.extensions, self.c_dir, self.parallel or 1)
             # The longest first, so that no core waits for them at the end.
             self.extensions.sort(key=lambda module: -Path(module.sources[0]).stat().st_size)
-        super().run()
+        total = len(self.extensions)
+        with progress(
+            lambda s: f"compiled {self.compiled} of {total} modules, {s:.0f} s", self.tells
+        ):
+            super().run()
+
+    def build_extension(self, module: Extension) -> None:
+        """Compile a module, and count it."""
+        super().build_extension(module)
+        self.compiled += 1
+
+
+def _written(c_dir: Path, since: float) -> int:
+    """Return how many C files were written since a time."""
+    return sum(path.stat().st_mtime >= since for path in c_dir.rglob("*.c"))
 
 
 def translate(made: list[Extension], c_dir: Path, jobs: int) -> None:
@@ -384,6 +436,7 @@ def build(root: Path) -> Path:
             distribution = Distribution({"name": "headrace", "ext_modules": made})
             command = BuildExt(distribution)
             command.c_dir = root / "c"
+            command.tells = True
             command.build_lib = str(target)
             command.build_temp = str(root / f"objects-{kind}")
             command.ensure_finalized()

@@ -35,7 +35,8 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 HEADRACE_PURE=1 step "installing headrace[$extras] into $venv (one to three minutes)" \
     pip install -q --progress-bar off -e ".[$extras]" ||
     die "pip could not install the packages: see its words above. Is there a network, and room on the disk? What was installed is kept; try again."
-step "compiling the hot path (three to five minutes on two cores; the first time only)" "$venv/bin/python" build_ext.py ||
+echo "== compiling the hot path (two to three minutes on two cores, the first time only)"
+"$venv/bin/python" build_ext.py ||
     die "the hot path could not be compiled: see above. HEADRACE_PURE=1 pip install . runs without, many times slower."
 # Found before the path of the editable install, after PYTHONPATH.
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
