@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Network namespaces on one switch, and what goes from one to another and is lost.
 
-Only root makes them. Addresses are of 198.18.0.0/15, which is for tests of networks. What is cut
-vanishes without an answer, as in a real partition: it is sent to a machine that is not there.
+Only root makes them. Addresses are of 198.18.0.0/15, which is for tests of networks: each process
+has 16 of them, those of its number. What is cut vanishes without an answer, as in a real partition:
+it is sent to a machine that is not there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import ipaddress
 import os
 import shutil
 import socket
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 NOBODY = "02:00:00:00:00:01"  # No machine's address.
 CLONE_NEWNET = 0x40000000
-SWITCH = 254  # The last number of the address of this process.
+NETS = 1 << 13  # Of 16 addresses each, so that processes beside each other have their own.
+SWITCH = 14  # The last number of the address of this process.
 
 
 def possible() -> bool:
@@ -89,24 +92,25 @@ class Networks:
 
     def __init__(self) -> None:
         number = os.getpid()
-        self.net = f"198.{18 + (number >> 8 & 1)}.{number & 255}"
+        self.net = ipaddress.ip_network("198.18.0.0/15").network_address + number % NETS * 16
         self.bridge = f"hr{number}"
-        self.here = Place("", f"{self.net}.{SWITCH}", self.bridge)
+        self.here = Place("", str(self.net + SWITCH), self.bridge)
         self.places: list[Place] = []
         ip("link", "add", self.bridge, "type", "bridge")
-        ip("addr", "add", f"{self.here.address}/24", "dev", self.bridge)
+        ip("addr", "add", f"{self.here.address}/28", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
 
     def add(self) -> Place:
         """Make a place."""
         number = len(self.places) + 1
+        assert number < SWITCH
         port, inside = f"hr{os.getpid()}-{number}", "eth0"
-        place = Place(f"hr-{os.getpid()}-{number}", f"{self.net}.{number}", inside)
+        place = Place(f"hr-{os.getpid()}-{number}", str(self.net + number), inside)
         ip("netns", "add", place.namespace)
         self.places.append(place)
         ip("link", "add", port, "type", "veth", "peer", "name", inside, "netns", place.namespace)
         ip("link", "set", port, "master", self.bridge, "up")
-        place.run_ip("addr", "add", f"{place.address}/24", "dev", inside)
+        place.run_ip("addr", "add", f"{place.address}/28", "dev", inside)
         for device in (inside, "lo"):
             place.run_ip("link", "set", device, "up")
         return place
