@@ -8,6 +8,7 @@ starts. One that runs already would give its own session to the next folder, so 
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +47,26 @@ def only_spark(
 
 
 def _end(session: SparkSession) -> None:
-    """End a session and its Java machine, which ends when its input does."""
-    from pyspark import SparkContext
+    """End a session and its Java machine, which ends when its input does.
 
-    session.stop()
+    The machine may have died. What PySpark remembers of it would be the next session's.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     context: Any = SparkContext
     gateway = context._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(EXIT_S)
-    context._gateway = context._jvm = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # That it did not end by itself.
+            session.stop()
+    except (Py4JError, OSError):  # It is not there to be asked.
+        pass
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(EXIT_S)
+        context._gateway = context._jvm = context._active_spark_context = None
+        made: Any = SparkSession
+        made._instantiatedSession = made._activeSession = None
