@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 import headrace.model.queue.queue
 from headrace.spark.runtime import quick_start
 from headrace.testing import LocalBroker
+from support import left_open
 from support.brokers.in_memory_broker import rig
 
 __all__ = ["rig"]
@@ -73,6 +74,10 @@ def pytest_configure() -> None:
     wanted = os.environ.get("HEADRACE_BUILD")
     if wanted and (wanted == "compiled") is not COMPILED:
         raise pytest.UsageError(f"HEADRACE_BUILD={wanted}, but {pytest_report_header()}")
+
+
+def pytest_sessionstart() -> None:
+    left_open.install()  # Above the hook of pytest, which reports.
 
 
 @pytest.hookimpl(wrapper=True)

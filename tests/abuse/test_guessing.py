@@ -88,6 +88,7 @@ def test_the_delay_is_kept_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slept == [1.0]
     asyncio.run(log_in(b"secret"))  # It is remembered: whatever others do, it is let in at once.
     assert slept == [1.0]
+    directory.close()
 
 
 def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +125,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert access.topic_allowed(user, "/", "write", "amq.topic", f"k.{n}")
     assert len(access._verdicts) <= 100
     assert len(access._topic_verdicts) <= 100
+    directory.close()
 
 
 def test_connections_of_an_address_have_a_rate() -> None:

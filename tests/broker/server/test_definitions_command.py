@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +29,9 @@ from support.brokers.broker_process import files_below, until
 from support.command_line import run, works
 from support.rabbitmq_hash import foreign_hash
 from support.timeouts import PATIENCE_S
+
+if TYPE_CHECKING:
+    from headrace.model.policy.accounts import Account
 
 
 def refused(*words: str | Path) -> str:
@@ -424,6 +429,11 @@ def test_what_goes_with_a_connection_is_not_given(data: Path, broker: LocalBroke
     assert found["bindings"] == []
 
 
+def accounts_of(data: Path) -> Mapping[str, Account]:
+    with contextlib.closing(UserDirectory(data)) as directory:
+        return directory.snapshot().accounts
+
+
 def test_a_hash_of_rabbitmq_is_replaced_at_the_first_login(
     data: Path, file: Path, broker: LocalBroker
 ) -> None:
@@ -431,9 +441,9 @@ def test_a_hash_of_rabbitmq_is_replaced_at_the_first_login(
     url = f"amqp://{{}}@127.0.0.1:{broker.port}/shop"
     with pytest.raises((AuthenticationFailed, ConnectionClosed)):
         connect(url.format("ada:wrong"))
-    before = UserDirectory(data).snapshot().accounts
+    before = accounts_of(data)
     connect(url.format("ada:lovelace")).close()
-    after = UserDirectory(data).snapshot().accounts
+    after = accounts_of(data)
     assert before["ada"].password_hash.startswith("rabbit_sha256$")
     assert after["ada"].password_hash.startswith("$argon2id$")
     assert after["ada"].scram is not None
@@ -451,7 +461,7 @@ def test_our_own_hashes_come_back(data: Path, file: Path, tmp_path: Path) -> Non
     found = given(data)
     other = tmp_path / "other"
     taken(other, write(file, found))
-    assert UserDirectory(other).snapshot().accounts == UserDirectory(data).snapshot().accounts
+    assert accounts_of(other) == accounts_of(data)
 
 
 def test_a_queue_keeps_its_type_whatever_the_default_is(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
@@ -141,14 +142,14 @@ async def look(broker: Any) -> None:
 
 def test_a_lock_on_the_file_of_users_delays_no_client(tmp_path: Path) -> None:
     with LocalBroker(tmp_path) as broker:
-        other = sqlite3.connect(tmp_path / "definitions.db", isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-        assert broker._loop is not None
-        looked = asyncio.run_coroutine_threadsafe(look(broker._broker), broker._loop)
-        looked.result(PATIENCE_S)
-        assert change(broker.url, lambda channel: channel.declare_queue("q", durable=True))
-        other.execute("ROLLBACK")
-        other.close()
+        file = tmp_path / "definitions.db"
+        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert broker._loop is not None
+            looked = asyncio.run_coroutine_threadsafe(look(broker._broker), broker._loop)
+            looked.result(PATIENCE_S)
+            assert change(broker.url, lambda channel: channel.declare_queue("q", durable=True))
+            other.execute("ROLLBACK")
 
 
 def test_messages_of_a_queue_without_a_definition_are_put_aside(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hmac
 import http.server
 import json
@@ -49,11 +50,25 @@ def issuer() -> Issuer:
     return Issuer()
 
 
+_open = contextlib.ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def _directories_are_closed() -> Iterator[None]:
+    yield
+    _open.close()
+
+
+def directory() -> UserDirectory:
+    """An empty directory of users, which is closed after the test."""
+    return _open.enter_context(contextlib.closing(UserDirectory()))
+
+
 def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
     async def load() -> bytes:
         return json.dumps({"keys": [one.jwk() for one in issuers]}).encode()
 
-    access = Access(UserDirectory(), throttle=Throttle(delay_s=0.0), wall_clock=lambda: NOW)
+    access = Access(directory(), throttle=Throttle(delay_s=0.0), wall_clock=lambda: NOW)
     given = {"resource_server_ids": (RESOURCE,), "issuer": ISSUER}
     return Tokens(access, [Trust(Keys(load), TokenRules(**{**given, **rules}))], clock=lambda: NOW)
 
@@ -61,7 +76,7 @@ def tokens_of(*issuers: Issuer, **rules: Any) -> Tokens:
 def tokens_by(settings: Settings) -> Tokens | None:
     """As a broker with these settings makes them."""
     trusts = TrustedIssuers(settings, KeyRing()).trusts
-    return Tokens(Access(UserDirectory()), trusts) if trusts else None
+    return Tokens(Access(directory()), trusts) if trusts else None
 
 
 def check(tokens: Tokens, token: str) -> User:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import importlib.metadata
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -36,11 +38,11 @@ def account() -> Account:
 
 
 @pytest.fixture
-def access(account: Account) -> Access:
-    directory = UserDirectory()
-    directory.add_user(account)
-    directory.add_user(Account("old", account.password_hash))
-    return Access(directory, throttle=Throttle(delay_s=0.0))
+def access(account: Account) -> Iterator[Access]:
+    with contextlib.closing(UserDirectory()) as directory:
+        directory.add_user(account)
+        directory.add_user(Account("old", account.password_hash))
+        yield Access(directory, throttle=Throttle(delay_s=0.0))
 
 
 def talk(access: Access, client: scram.Client) -> User:

@@ -3,8 +3,9 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import argon2
@@ -48,13 +49,13 @@ def hashed() -> str:
 
 
 @pytest.fixture
-def directory(hashed: str) -> UserDirectory:
-    directory = UserDirectory()
-    for name in ("guest", "ada"):
-        directory.add_user(Account(name, hashed))
-    directory.add_vhost("/")
-    directory.set_permission("guest", "/", ALL)
-    return directory
+def directory(hashed: str) -> Iterator[UserDirectory]:
+    with contextlib.closing(UserDirectory()) as directory:
+        for name in ("guest", "ada"):
+            directory.add_user(Account(name, hashed))
+        directory.add_vhost("/")
+        directory.set_permission("guest", "/", ALL)
+        yield directory
 
 
 def test_a_change_among_many_accounts_makes_no_other_anew(tmp_path: Path, hashed: str) -> None:
@@ -81,7 +82,8 @@ def test_a_change_among_many_accounts_makes_no_other_anew(tmp_path: Path, hashed
     for changed, change in changes:
         change()
         after = theirs.snapshot()
-        assert after == UserDirectory(tmp_path).snapshot()
+        with contextlib.closing(UserDirectory(tmp_path)) as third:
+            assert after == third.snapshot()
         for name in set(names) - {changed}:
             assert after.accounts.get(name) is before.accounts.get(name)
             assert after.permissions.get((name, "/")) is before.permissions.get((name, "/"))

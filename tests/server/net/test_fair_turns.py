@@ -351,6 +351,7 @@ class TlsPeer:
             with contextlib.suppress(ssl.SSLWantReadError):
                 self.socket.do_handshake()
             step(self.loop)
+        self.stream, _ = accepted.result()
 
     def write(self, *methods: MethodBase) -> None:
         for method in methods:
@@ -394,9 +395,11 @@ def test_turns_are_as_fair_over_tls() -> None:
     assert set(busy.heard) == {"queue.declare-ok"}
     step(loop)
     assert busy.transport.reading
-    for transport in (busy.transport, other.transport):
-        transport.lost()
+    for peer in (busy, other):
+        peer.transport.lost()
+        peer.stream.abort()
     step(loop)
+    step(loop)  # It closed what was aborted.
     for end in broker.sockets:
         end.close()
     loop.close()

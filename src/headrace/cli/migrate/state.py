@@ -61,11 +61,15 @@ class State:
         self._path = path
         try:
             self._db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+        except sqlite3.Error as error:
+            raise StateError(f"{path}: {error}") from None
+        try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.executescript(f"BEGIN IMMEDIATE;{TABLES}COMMIT;")
         except sqlite3.Error as error:
+            self._db.close()
             raise StateError(f"{path}: {error}") from None
 
     def close(self) -> None:

@@ -99,10 +99,10 @@ def _fetch(place: Place, ca: Path | None) -> bytes:
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            raise ValueError(f"{host} answers with status {answer.status}")
-        return _bounded(answer.read(SIZE_MAX + 1))
+        with connection.getresponse() as answer:  # With HTTP 1.0 the socket is the answer's.
+            if answer.status != http.HTTPStatus.OK:
+                raise ValueError(f"{host} answers with status {answer.status}")
+            return _bounded(answer.read(SIZE_MAX + 1))
     except http.client.HTTPException as error:
         raise ValueError(f"{host} does not speak HTTP: {type(error).__name__}") from None
     except ssl.SSLCertVerificationError as error:

@@ -13,6 +13,7 @@ the database file, compressed by zlib.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
@@ -91,10 +92,9 @@ class CatalogReplica:
             return False
         version, octets = self.engine.load()
         value = unpack(octets)
-        with sqlite3.connect(":memory:") as loaded:
+        with contextlib.closing(sqlite3.connect(":memory:")) as loaded:
             loaded.deserialize(value.database)
             loaded.backup(db)
-        loaded.close()
         self.version = version
         self.identity, self.secret = value.identity, value.secret
         return True
