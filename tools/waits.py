@@ -181,8 +181,9 @@ def measure(name: str) -> tuple[float, float, float, int]:
             )
         )
         broker = stack.enter_context(ChildBroker(data, *scene.options))
-        near, far = multiprocessing.Pipe()
-        owner = multiprocessing.Process(target=own, args=(name, broker.url, far), daemon=True)
+        context = multiprocessing.get_context("spawn")  # The default, but for Linux.
+        near, far = context.Pipe()
+        owner = context.Process(target=own, args=(name, broker.url, far), daemon=True)
         owner.start()
         far.close()
         near.recv()  # EOFError: it could not be made.

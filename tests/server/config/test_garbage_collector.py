@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lives as long as the process is excluded from collections."""
+
+import gc
+
+import pytest
+
+from headrace.server.config.process import COLLECT_RARELY, keep_what_lives
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "times"),
+    [
+        (COLLECT_RARELY, 1),
+        ((*COLLECT_RARELY[:2], 0), 1),  # Python 3.14, whose collector has two generations.
+        ((2000, 10, 0), 0),  # The process was not settled.
+    ],
+)
+def test_what_lives_is_excluded_once_settled(
+    monkeypatch: pytest.MonkeyPatch, thresholds: tuple[int, int, int], times: int
+) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "get_threshold", lambda: thresholds)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    keep_what_lives()
+    assert len(frozen) == times
