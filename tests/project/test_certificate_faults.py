@@ -84,6 +84,15 @@ def test_a_check_of_conformance(loose: Certificates, port: int) -> None:
         product_of(settings, V0_9_1)
 
 
+def test_a_missing_file_leaves_no_socket_open(port: int) -> None:
+    """An open one would fail this test or the next; see support.left_open."""
+    settings = parse_url(f"amqps://localhost:{port}?cacertfile=missing.pem")
+    with pytest.raises(BenchError, match="No such file"):
+        connect_socket(settings)
+    with pytest.raises(FileNotFoundError):
+        product_of(settings, V0_9_1)
+
+
 def test_keys_of_tokens(loose: Certificates, port: int) -> None:
     async def load() -> bytes:
         return await loader(f"https://localhost:{port}/keys", loose.ca)()

@@ -104,12 +104,13 @@ class Peer:
         self.start = ConnectionStart()
         self.tune = ConnectionTune()
         self._rest = b""
+        context = settings.ssl_context() if settings.tls else None
         raw = _connect(settings, window)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if settings.tls:
+        if context is not None:
             name = settings.server_name or settings.host
             try:
-                raw = settings.ssl_context().wrap_socket(raw, server_hostname=name)
+                raw = context.wrap_socket(raw, server_hostname=name)
             except ssl.SSLCertVerificationError as error:
                 raise certificate_faults.explained(error, "the broker") from None
         self.socket = raw

@@ -151,14 +151,15 @@ class Link:
 def connect_socket(settings: Settings) -> socket.socket:
     """Connect, with TLS when the URL says so."""
     try:
+        context = settings.ssl_context() if settings.tls else None
         raw = socket.create_connection(
             (settings.host, settings.port), settings.connection_timeout_s
         )
         raw.settimeout(TIMEOUT_S)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if settings.tls:
+        if context is not None:
             name = settings.server_name or settings.host
-            return settings.ssl_context().wrap_socket(raw, server_hostname=name)
+            return context.wrap_socket(raw, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         why = certificate_faults.explained(error, "the broker")
         raise BenchError(f"{settings.address}: {why}") from error
