@@ -165,8 +165,10 @@ def test_unread_messages_are_requeued(headrace_broker: LocalBroker) -> None:
         channel.declare_queue("q")
         channel.publish_many(bodies, "q")
         consumer = start(headrace_broker, "consume", "q")
+        assert consumer.stdin is not None
         assert consumer.stdout is not None
         assert consumer.stderr is not None
+        consumer.stdin.close()
         assert os.read(consumer.stdout.fileno(), 10) == b"0" * 10
         consumer.stdout.close()
         assert consumer.wait(PATIENCE_S) == 0

@@ -36,6 +36,11 @@ KINDS = {
     "socket": "return socket.socket()",
     "file": "return (path / 'file').open('w')",
     "process": "return subprocess.Popen(['true'])",
+    "pipe": """
+        process = subprocess.Popen(["true"], stdin=subprocess.PIPE, text=True)
+        process.wait()
+        return process
+""",
     "loop": "return asyncio.new_event_loop()",
     "transport": """
         async def open_it():

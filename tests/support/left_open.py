@@ -23,6 +23,7 @@ TESTS = f"{ROOT}tests{os.sep}"
 STANDARD = sysconfig.get_path("stdlib") + os.sep
 PACKAGES = f"{os.sep}site-packages{os.sep}"
 KEPT_MAX = 50_000  # Openings.
+EVENTS = {"open", "socket.__new__", "sqlite3.connect/handle", "subprocess.Popen"}
 HOLDERS = ("_transport", "_sock", "_ssock", "_proc", "raw", "buffer")
 HELD_MAX = 50
 DEPTH_MAX = 60  # Frames that are looked at.
@@ -39,7 +40,8 @@ class Opening(NamedTuple):
     test: str
 
 
-_openings: dict[int | str, Opening] = {}
+Key = str | tuple[type, int]  # A path, or the identity of an object.
+_openings: dict[Key, Opening] = {}
 
 
 def install() -> None:
@@ -80,7 +82,9 @@ def opening_of(source: object) -> Opening | None:
         if each is None or len(held) > HELD_MAX:
             continue
         name = getattr(each, "name", None)
-        found = _openings.get(id(each)) or (_openings.get(name) if isinstance(name, str) else None)
+        found = _openings.get(_key_of(each))
+        if found is None and isinstance(name, str):
+            found = _openings.get(name)
         if found is not None:
             return found
         held += [getattr(each, name, None) for name in HOLDERS]
@@ -90,23 +94,36 @@ def opening_of(source: object) -> Opening | None:
 
 
 def _heard(event: str, values: tuple[Any, ...]) -> None:
-    if event in ("socket.__new__", "sqlite3.connect/handle"):
-        key: int | str = id(values[0])
-    elif event == "open":
-        if not isinstance(values[0], str) or values[0].endswith((".py", ".pyc")):
-            return
-        key = values[0]
-    elif event != "subprocess.Popen":
+    if event not in EVENTS:
         return
-    frame: FrameType | None = sys._getframe(1)
-    if event == "subprocess.Popen":
-        key = id(frame.f_locals.get("self")) if frame is not None else 0
-    opening = _opening(frame)
-    if opening is not None:
+    frame = sys._getframe(1)
+    keys: list[Key] = []
+    if event == "open":
+        if isinstance(values[0], str) and not values[0].endswith((".py", ".pyc")):
+            keys.append(values[0])
+    elif event == "subprocess.Popen":
+        process = frame.f_locals.get("self")
+        keys.append(_key_of(process))
+        for end in ("stdin", "stdout", "stderr"):
+            pipe = getattr(process, end, None)
+            while pipe is not None:  # Of text, of bytes, of the system.
+                keys.append(_key_of(pipe))
+                pipe = getattr(pipe, "buffer", None) or getattr(pipe, "raw", None)
+    else:
+        keys.append(_key_of(values[0]))
+    opening = _opening(frame) if keys else None
+    if opening is None:
+        return
+    for key in keys:
         _openings.pop(key, None)  # The last one comes last.
         _openings[key] = opening
-        if len(_openings) > KEPT_MAX:
-            _openings.pop(next(iter(_openings)), None)
+    while len(_openings) > KEPT_MAX:
+        _openings.pop(next(iter(_openings)), None)
+
+
+def _key_of(thing: object) -> Key:
+    """Return a key by identity: no reference, which would keep it open."""
+    return type(thing), id(thing)
 
 
 def _opening(frame: FrameType | None) -> Opening | None:
