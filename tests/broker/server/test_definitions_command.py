@@ -16,6 +16,7 @@ import pytest
 
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
+from headrace.gateway.security.passwords import NO_PASSWORD
 from headrace.model.arguments.aliases import QUEUE_ALIASES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.policy.policy import KEYS
@@ -462,6 +463,36 @@ def test_our_own_hashes_come_back(data: Path, file: Path, tmp_path: Path) -> Non
     other = tmp_path / "other"
     taken(other, write(file, found))
     assert accounts_of(other) == accounts_of(data)
+
+
+def with_password(password: str, **fields: Any) -> dict[str, Any]:
+    user = {"name": "svc", "password": password, "tags": ["monitoring"], **fields}
+    rights = {"user": "svc", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}
+    return {"vhosts": [{"name": "/"}], "users": [user], "permissions": [rights]}
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_password_in_a_file_is_hashed(data: Path, file: Path, runs: bool) -> None:
+    with LocalBroker(data) if runs else contextlib.nullcontext():
+        write(file, with_password("secret"))
+        assert taken(data, file, "--dry-run")["counts"]["users"] == {"made": 1}
+        assert taken(data, file)["counts"]["users"] == {"made": 1}
+        before = accounts_of(data)["svc"]
+        assert before.password_hash.startswith("$argon2id$")
+        assert before.scram is not None
+        assert before.tags == ("monitoring",)
+        assert taken(data, file)["counts"]["users"] == {"there": 1}
+        assert accounts_of(data)["svc"] == before
+        assert taken(data, write(file, with_password("other")))["counts"]["users"] == {"changed": 1}
+        text = refused("definitions", "import", "--data", data, write(file, with_password("p" * 5000)))
+        assert "$.users[0].password: a password may not be longer than 4096 octets" in text
+        hashed = with_password("other", password_hash=foreign_hash("else"))
+        text = refused("definitions", "import", "--data", data, write(file, hashed))
+        assert "$.users[0].password: 'password' and 'password_hash' exclude each other" in text
+        taken(data, write(file, with_password("", name="none")))
+        assert accounts_of(data)["none"].password_hash == NO_PASSWORD
+    with LocalBroker(data) as broker:
+        connect(f"amqp://svc:other@127.0.0.1:{broker.port}").close()
 
 
 def test_a_queue_keeps_its_type_whatever_the_default_is(

@@ -39,6 +39,7 @@ from headrace.server.definitions.outcomes import NO_EQUIVALENT, OUTCOMES, Findin
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
+from headrace.server.definitions.user_passwords import UserPasswords
 from headrace.server.management.socket import FILE_NAME
 from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
@@ -126,9 +127,11 @@ def take_stopped(
     """Import a file into a data directory that no broker uses; refuse one with these outcomes."""
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
+    passwords = UserPasswords(target.snapshot().accounts)
     try:
         for section, index, value in document.elements():
-            report.add(plan.add(section, index, value))
+            hashed = passwords.replaced(section, index, value)
+            report.add(plan.add(section, index, hashed))
     except DocumentError as error:
         raise click.ClickException(f"{error}; nothing was changed") from None
     if refusal := report.refusal(outcomes):

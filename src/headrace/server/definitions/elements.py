@@ -27,6 +27,7 @@ FOREIGN_HASHES = {
     "rabbit_password_hashing_sha256": ("rabbit_sha256", 4 + 32),
     "rabbit_password_hashing_sha512": ("rabbit_sha512", 4 + 64),
 }
+PASSWORD_OCTETS_MAX = 65536  # Before it is hashed; the hash has a smaller limit.
 SCRAM_FIELD = "headrace_scram_sha_256"  # SCRAM keys, beside our hashes.
 SCRAM_OCTETS_MAX = 64  # Of a salt or a key.
 SCRAM_ITERATIONS = range(4096, 1_000_001)
@@ -229,11 +230,10 @@ def read_tags(element: Element) -> tuple[str, ...]:
 
 
 def _hash(element: Element) -> str:
-    if "password_hash" not in element.value:
-        if "password" in element.value:
-            raise element.fail("password", "a hash is needed, not a password")
-        return NO_PASSWORD
-    given = element.text("password_hash", octets_max=1024)
+    """Return the hash of a user; passwords were replaced by hashes before."""
+    given = element.text("password_hash", "", octets_max=1024)
+    if element.text("password", "", octets_max=PASSWORD_OCTETS_MAX):
+        raise element.fail("password", "'password' and 'password_hash' exclude each other")
     # Missing in old files of RabbitMQ, which had MD5 then, and SHA-256 by now.
     algorithm = element.text("hashing_algorithm", "rabbit_password_hashing_sha256")
     if not given:

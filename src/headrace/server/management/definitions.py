@@ -16,6 +16,7 @@ from headrace.server.definitions.export import export
 from headrace.server.definitions.outcomes import MADE, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
+from headrace.server.definitions.user_passwords import UserPasswords
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -68,7 +69,9 @@ async def import_definitions(call: Call) -> Answered:
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
-    plan, report = Plan(running(call), vhost), Report()
+    target = running(call)
+    plan, report = Plan(target, vhost), Report()
+    passwords = UserPasswords(target.snapshot().accounts)
     try:
         count = 0
         while (line := await call.receive()) is not None:
@@ -82,6 +85,10 @@ async def import_definitions(call: Call) -> Answered:
             if count > ELEMENTS_MAX:
                 call.refuse("limit", f"there are more than {ELEMENTS_MAX} elements")
             elements = [(section, first + at, value) for at, value in enumerate(values)]
+            for at, element in enumerate(elements):
+                if passwords.is_in(section, element[2]):
+                    value = await asyncio.to_thread(passwords.replaced, *element)
+                    elements[at] = (section, first + at, value)
             async for finding in sliced(call, planned(plan, elements)):
                 report.add(finding)
     except DocumentError as error:
