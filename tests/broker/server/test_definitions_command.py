@@ -633,6 +633,26 @@ def test_a_killed_broker_left_its_socket(data: Path, file: Path) -> None:
         check_everything(broker)
 
 
+def test_elements_that_a_file_repeats(data: Path, file: Path, broker: LocalBroker) -> None:
+    """An element that agrees with one before changes nothing; one that was left out stays out."""
+    value = everything()
+    sections = [name for name in MADE_OF_EVERYTHING if name in value]
+    for section in sections:
+        value[section] += [dict(reversed(element.items())) for element in value[section]]
+    counts = {
+        section: {**outcomes, "there": outcomes.get("there", 0) + outcomes["made"]}
+        for section, outcomes in MADE_OF_EVERYTHING.items()
+    }
+    counts["vhosts"]["there"] += 1  # The one that exists is there twice.
+    for section in ("parameters", "exchanges", "queues", "bindings"):
+        counts[section]["no equivalent"] *= 2
+    report = taken(data, write(file, value))
+    assert report["counts"] == counts
+    said = {line["path"]: (line["name"], line["text"]) for line in report["lines"]}
+    assert said["$.queues[5]"] == ("jms", "queues of type 'x-jms-queue'")
+    check_everything(broker)
+
+
 # --- Hostile files -------------------------------------------------------------------------------
 
 
@@ -643,9 +663,10 @@ def altered(section: str, **fields: Any) -> dict[str, Any]:
     return value
 
 
-def doubled(section: str) -> dict[str, Any]:
+def doubled(section: str, **fields: Any) -> dict[str, Any]:
+    """Everything, with the first element of a section once more, with other fields."""
     value = everything()
-    value[section].append(value[section][0])
+    value[section].append({**value[section][0], **fields})
     return value
 
 
@@ -686,9 +707,15 @@ WRONG: list[tuple[Any, str]] = [
         "lists and objects are nested more than 32 deep",
     ),
     (altered("queues", vhost="away"), "$.queues[0].vhost: there is no virtual host 'away'"),
-    (doubled("queues"), "$.queues[3].name: the same queue is there already, at $.queues[0]"),
-    (doubled("users"), "$.users[2].name: the same user is there already, at $.users[0]"),
-    (doubled("bindings"), "$.bindings[4].source: the same binding is there already"),
+    (doubled("vhosts", description="x"), "$.vhosts[2].name: another virtual host of that name"),
+    (doubled("users", tags=[]), "$.users[2].name: another user of that name is at $.users[0]"),
+    (doubled("permissions", read=""), "$.permissions[2].user: another permission of that name"),
+    (doubled("policies", priority=7), "$.policies[1].name: another policy of that name"),
+    (doubled("exchanges", type="direct"), "$.exchanges[3].name: another exchange of that name"),
+    (
+        doubled("queues", arguments={}),
+        "$.queues[3].name: another queue of that name is at $.queues[0]",
+    ),
     (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
     (altered("users", password_hash="!!"), "$.users[0].password_hash: this is no base64"),
     (altered("users", password_hash="AAAA"), "has 36 octets with its salt, not 3"),
@@ -719,7 +746,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         altered("parameters", component="vhost-limits", name="limits", value={"max-queues": 1}),
-        "$.parameters[1].name: the same vhost-limits is there already",
+        "$.parameters[1].name: another vhost-limits of that name is at $.parameters[0]",
     ),
 ]
 TEXTS: list[tuple[bytes, str]] = [

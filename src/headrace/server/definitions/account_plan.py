@@ -21,7 +21,7 @@ from headrace.model.policy.rules import (
 )
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element, as_object, read_account
-from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, NoEquivalent
+from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, Duplicate, NoEquivalent
 from headrace.server.definitions.rules import (
     COMPONENTS,
     METADATA_FIELDS,
@@ -53,19 +53,20 @@ class AccountPlan:
         self.changes = Changes()
         self._vhost = vhost
         self._now = target.snapshot()
-        self._paths: dict[tuple[object, ...], str] = {}  # Where in the file each name is.
+        # Place and value of each name in the file.
+        self._seen: dict[tuple[object, ...], tuple[str, object]] = {}
         self._policies_of: dict[tuple[str, str], int] = {}
 
     # --- Users, virtual hosts, permissions -----------------------------------------------------
 
     def _vhosts(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "virtual host")
-        self._once(element, "name", "vhost", name)
         metadata = {**element.mapping("metadata")}
         for field in VHOST_METADATA:
             if element.value.get(field) not in NOTHING:
                 metadata[field] = element.value[field]
         metadata = {field: value for field, value in metadata.items() if value not in NOTHING}
+        self._once(element, "name", metadata, "virtual host", name)
         if metadata.get("default_queue_type") == "classic":
             del metadata["default_queue_type"]  # The default.
         outcome = THERE
@@ -85,7 +86,8 @@ class AccountPlan:
 
     def _users(self, element: Element) -> tuple[str, str, str]:
         account = read_account(element)
-        self._once(element, "name", "user", account.name)
+        limits = element.mapping("limits")
+        self._once(element, "name", (account, limits), "user", account.name)
         outcome = THERE
         before = self._now.accounts.get(account.name)
         if before is None:
@@ -94,7 +96,6 @@ class AccountPlan:
             outcome = CHANGED
         if outcome != THERE:
             self.changes.accounts[account.name] = account
-        limits = element.mapping("limits")
         if limits:
             key = Key(EVERYWHERE, USER_LIMITS, account.name)
             self._check_rule(element, key, limits)
@@ -104,8 +105,8 @@ class AccountPlan:
 
     def _permissions(self, element: Element) -> tuple[str, str, str]:
         user, vhost = self._user(element), self._known_vhost(element)
-        self._once(element, "user", "permission", user, vhost)
         given = Permission(*(self._pattern(element, f) for f in ("configure", "write", "read")))
+        self._once(element, "user", given, "permission", user, vhost)
         try:
             check_permission(given)
         except AccountError as error:
@@ -120,8 +121,8 @@ class AccountPlan:
         user, vhost = self._user(element), self._known_vhost(element)
         exchange = element.text("exchange")
         name = f"{user} in {vhost} at {exchange}"
-        self._once(element, "exchange", "topic permission", user, vhost, exchange)
         given = TopicPermission(*(self._pattern(element, f) for f in ("write", "read")))
+        self._once(element, "exchange", given, "topic permission", user, vhost, exchange)
         try:
             check_topic_permission(given)
         except AccountError as error:
@@ -138,7 +139,7 @@ class AccountPlan:
 
     def _user(self, element: Element) -> str:
         user = element.name("user", "user")
-        if user not in self._now.accounts and ("user", user) not in self._paths:
+        if user not in self._now.accounts and ("user", user) not in self._seen:
             raise element.fail("user", f"there is no user '{user}', here or in the file")
         return user
 
@@ -155,7 +156,8 @@ class AccountPlan:
         component = element.name("component", "component")
         name = element.name("name", component)
         vhost = self._known_vhost(element)
-        self._once(element, "name", component, vhost, name)
+        value = as_object(element.value.get("value"))
+        self._once(element, "name", value, component, vhost, name)
         if component not in COMPONENTS:
             raise NoEquivalent(name, f"parameters of component '{component}'")
         if name != ONLY_NAMES.get(component, name):
@@ -163,7 +165,6 @@ class AccountPlan:
         if "value" not in element.value:
             raise element.fail("value", "it is missing")
         key = Key(EVERYWHERE if component == USER_LIMITS else vhost, component, name)
-        value = as_object(element.value["value"])
         if isinstance(value, Mapping) and "definition" in value:
             value = {**value, "definition": as_object(value["definition"])}
         self._check_rule(element, key, value)
@@ -171,10 +172,11 @@ class AccountPlan:
 
     def _global_parameters(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "parameter")
-        self._once(element, "name", "global parameter", name)
+        value = as_object(element.value.get("value"))
+        self._once(element, "name", value, "global parameter", name)
         if "value" not in element.value:
             raise element.fail("value", "it is missing")
-        key, value = Key(EVERYWHERE, GLOBAL, name), as_object(element.value["value"])
+        key = Key(EVERYWHERE, GLOBAL, name)
         self._check_rule(element, key, value)
         known = {one for one in self._now.parameters if one.component == GLOBAL}
         new = {one for one in self.changes.parameters if one.component == GLOBAL}
@@ -184,11 +186,11 @@ class AccountPlan:
 
     def _policies(self, element: Element) -> tuple[str, str, str]:
         name, vhost = element.name("name", "policy"), self._known_vhost(element)
-        self._once(element, "name", POLICY, vhost, name)
         fields = ("pattern", "definition", "priority", "apply-to")
         value = {
             field: as_object(element.value[field]) for field in fields if field in element.value
         }
+        self._once(element, "name", value, POLICY, vhost, name)
         self._check_rule(element, Key(vhost, POLICY, name), value)
         return name, self._parameter(Key(vhost, POLICY, name), value), self._note(value)
 
@@ -224,7 +226,16 @@ class AccountPlan:
 
     # --- Inside --------------------------------------------------------------------------------
 
-    def _once(self, element: Element, field: str, *key: object) -> None:
-        before = self._paths.setdefault(key, element.path)
-        if before != element.path:
-            raise element.fail(field, f"the same {key[0]} is there already, at {before}")
+    def _once(self, element: Element, field: str, value: object, *key: object) -> None:
+        """Remember an element by its name.
+
+        Raises:
+            Duplicate: the file has an equal one before.
+            DocumentError: the file has another one of that name before.
+        """
+        path, before = self._seen.setdefault(key, (element.path, value))
+        if path == element.path:
+            return
+        if before != value:
+            raise element.fail(field, f"another {key[0]} of that name is at {path}")
+        raise Duplicate(path)

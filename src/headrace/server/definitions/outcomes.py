@@ -30,3 +30,11 @@ class Finding(NamedTuple):
 
 class NoEquivalent(Exception):
     """The broker has no equivalent of an element; the text says why."""
+
+
+class Duplicate(Exception):
+    """The same element is in the file before, at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of an import: complete before anything is changed.
 
-Each element has one outcome. It will be *made*; or it is *there* already; or it is there and will
-be *changed* (users, permissions, parameters and policies); or it is there, *different*, and stays
-as it is (exchanges and queues cannot be changed); or this broker has *no equivalent*. What refers
-to something without an equivalent has none either. Anything else is an error of the file, and then
-nothing is imported.
+Each element has one outcome. It will be *made*; or it is *there* already, or in the file before; or
+it is there and will be *changed* (users, permissions, parameters and policies); or it is there,
+*different*, and stays as it is (exchanges and queues cannot be changed); or this broker has *no
+equivalent*. What refers to something without an equivalent has none either. Anything else is an
+error of the file, and then nothing is imported.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from headrace.server.definitions.outcomes import (
     MADE,
     NO_EQUIVALENT,
     THERE,
+    Duplicate,
     Finding,
     NoEquivalent,
 )
@@ -79,6 +80,7 @@ class Plan(AccountPlan):
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []
         self._rank = 0
+        self._without: dict[str, tuple[str, str]] = {}  # Names and reasons of these, by place.
         self._left_out: set[tuple[str, str, str]] = set()  # Without an equivalent, by kind.
         self._room: dict[str, int] = {}  # Queues left below the limit, by virtual host,
         self._free: dict[str, int] = {}  # and bytes of definitions.
@@ -103,11 +105,15 @@ class Plan(AccountPlan):
             name, outcome, text = _TAKERS[section](self, element)
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
+            self._without[element.path] = name, text
+        except Duplicate as error:
+            name, text = self._without.get(error.path, ("", ""))
+            outcome = NO_EQUIVALENT if text else THERE
         return Finding(section, element.path, name, outcome, text)
 
     def release(self) -> Iterator[None]:
         """Release the plan in steps: freeing a million objects at once would block the loop."""
-        for things in (self._paths, self._new_queues, self.queues, self.bindings):
+        for things in (self._seen, self._new_queues, self.queues, self.bindings):
             pop = things.popitem if isinstance(things, dict) else things.pop
             while things:
                 pop()
@@ -118,7 +124,7 @@ class Plan(AccountPlan):
     def _exchanges(self, element: Element) -> tuple[str, str, str]:
         found = read_exchange(element)
         vhost = self._known_vhost(element)
-        self._once(element, "name", EXCHANGE, vhost, found.name)
+        self._once(element, "name", found[1:], EXCHANGE, vhost, found.name)
         there = self._at(vhost)
         try:
             self._nameable(found.name, "exchange")
@@ -179,7 +185,7 @@ class Plan(AccountPlan):
     def _queues(self, element: Element) -> tuple[str, str, str]:
         found = read_queue(element)
         vhost = self._known_vhost(element)
-        self._once(element, "name", QUEUE, vhost, found.name)
+        self._once(element, "name", found[1:], QUEUE, vhost, found.name)
         there = self._at(vhost)
         what = f"queue '{found.name}' in vhost '{vhost}'"
         try:
@@ -231,7 +237,7 @@ class Plan(AccountPlan):
         vhost = self._known_vhost(element)
         name = f"{found.source} -> {found.destination} ({found.routing_key})"
         key = json.dumps(found.arguments, sort_keys=True) if found.arguments else ""
-        self._once(element, "source", "binding", vhost, *found[2:6], key)
+        self._once(element, "source", None, "binding", vhost, *found[2:6], key)
         source, is_new = self._source(element, vhost, found.source, name)
         destination = self._destination(element, vhost, found.kind, found.destination, name)
         if not found.source and (found.kind, found.destination) == (QUEUE, found.routing_key):
