@@ -33,6 +33,7 @@ from headrace.model.policy.accounts import (
     Snapshot,
     TopicPermission,
 )
+from headrace.model.policy.name_patterns import foreign_form
 
 log = logging.getLogger(__name__)
 
@@ -72,23 +73,39 @@ class Grants(Protocol):
         """As `Access.every_topic_allowed`."""
 
 
+class ForeignExpression(AccountError):
+    """An expression with a form that RE2 lacks, such as look-behind."""
+
+
 def check_permission(permission: Permission) -> None:
     """Raise AccountError when one of the three is no regular expression."""
     for action in PERMISSIONS:
-        _check_pattern(action, permission.pattern(action))
+        check_pattern(action, permission.pattern(action))
 
 
 def check_topic_permission(permission: TopicPermission) -> None:
     """Raise AccountError when one of the two is no regular expression."""
     for action in ("write", "read"):
-        _check_pattern(action, expanded(permission.pattern(action), "user", "vhost"))
+        check_topic_pattern(action, permission.pattern(action))
 
 
-def _check_pattern(action: str, pattern: str) -> None:
+def check_topic_pattern(action: str, pattern: str) -> None:
+    """Check an expression for routing keys, as `check_pattern` does."""
+    check_pattern(action, expanded(pattern, "user", "vhost"))
+
+
+def check_pattern(action: str, pattern: str) -> None:
+    """Check the expression of a permission.
+
+    Raises:
+        ForeignExpression: RE2 lacks a form of it.
+        AccountError: it is no regular expression.
+    """
     try:
         compile_search(pattern)
     except PatternError as error:
-        raise AccountError(f"{action} '{pattern}' is no regular expression: {error}") from None
+        kind = ForeignExpression if foreign_form(str(error)) else AccountError
+        raise kind(f"{action} '{pattern}' is no regular expression: {error}") from None
 
 
 def expanded(pattern: str, user: str, vhost: str) -> str:

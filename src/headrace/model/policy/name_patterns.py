@@ -7,6 +7,7 @@ excluding names, ``^(?!amq\.).*``; it is compiled as two patterns.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import re2
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 CHARACTERS_MAX = 1024
 OCTETS_MAX = 1 << 20  # Bytes of memory for one compiled pattern.
 _EXCLUSION = "^(?!"
+# Reasons of RE2 for forms that other engines have: look-around, backreferences, possessive
+# quantifiers and the like.
+_FOREIGN = re.compile(
+    r"invalid (?:perl operator|escape sequence): (.+)|bad repetition operator: (.*\+)"
+)
+
+
+class ForeignPattern(InvalidArgument):
+    """A pattern with a form that RE2 lacks, such as look-behind."""
+
+
+def foreign_form(reason: str) -> str:
+    """Return the form that RE2 lacks, from its reason of an error; "" for other errors."""
+    found = _FOREIGN.fullmatch(reason)
+    return "" if found is None else found[1] or found[2]
 
 
 class NamePattern:
@@ -80,5 +96,6 @@ def _compile(pattern: str, text: str) -> Callable[[str], object]:
         reason = error.args[0] if error.args else error
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "replace")
-        raise InvalidArgument(f"pattern '{text}' is no regular expression: {reason}") from None
+        kind = ForeignPattern if foreign_form(str(reason)) else InvalidArgument
+        raise kind(f"pattern '{text}' is no regular expression: {reason}") from None
     return search

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.gateway.security.access import check_permission, check_topic_permission
+from headrace.gateway.security.access import (
+    ForeignExpression,
+    check_pattern,
+    check_topic_pattern,
+)
+from headrace.gateway.security.passwords import NO_PASSWORD
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError, Permission, TopicPermission
+from headrace.model.policy.name_patterns import ForeignPattern
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.policy import POLICIES_MAX
@@ -20,8 +27,15 @@ from headrace.model.policy.rules import (
     USER_LIMITS,
 )
 from headrace.server.definitions.document import DocumentError
-from headrace.server.definitions.elements import Element, as_object, read_account
-from headrace.server.definitions.outcomes import CHANGED, MADE, THERE, Duplicate, NoEquivalent
+from headrace.server.definitions.elements import Element, as_object, read_account_in_part
+from headrace.server.definitions.outcomes import (
+    CHANGED,
+    IN_PART,
+    MADE,
+    THERE,
+    Duplicate,
+    NoEquivalent,
+)
 from headrace.server.definitions.rules import (
     COMPONENTS,
     METADATA_FIELDS,
@@ -43,8 +57,10 @@ PATTERN_OCTETS_MAX = 4096
 class AccountPlan:
     """The part of a plan beside exchanges, queues and bindings."""
 
-    def __init__(self, target: Target, vhost: str | None) -> None:
+    def __init__(self, target: Target, vhost: str | None, *, exact: bool) -> None:
         """``vhost`` is the virtual host of elements that name none.
+
+        ``exact`` refuses expressions with forms that RE2 lacks.
 
         Raises:
             AccountError: the present state cannot be read.
@@ -52,6 +68,7 @@ class AccountPlan:
         self.target = target
         self.changes = Changes()
         self._vhost = vhost
+        self._exact = exact
         self._now = target.snapshot()
         # Place and value of each name in the file.
         self._seen: dict[tuple[object, ...], tuple[str, object]] = {}
@@ -85,11 +102,13 @@ class AccountPlan:
         return name, outcome, ""
 
     def _users(self, element: Element) -> tuple[str, str, str]:
-        account = read_account(element)
+        account, strange = read_account_in_part(element)
         limits = element.mapping("limits")
         self._once(element, "name", (account, limits), "user", account.name)
         outcome = THERE
         before = self._now.accounts.get(account.name)
+        if strange and before is not None:  # Taking its password would lock the user out.
+            account = replace(before, tags=account.tags)
         if before is None:
             outcome = MADE
         elif before != account:
@@ -101,41 +120,57 @@ class AccountPlan:
             self._check_rule(element, key, limits)
             if self._parameter(key, limits) != THERE and outcome == THERE:
                 outcome = CHANGED
+        if strange:
+            has = account.password_hash != NO_PASSWORD
+            text = f"{strange}: the user {'keeps its' if has else 'has no'} password"
+            return account.name, IN_PART, text
         return account.name, outcome, ""
 
     def _permissions(self, element: Element) -> tuple[str, str, str]:
         user, vhost = self._user(element), self._known_vhost(element)
-        given = Permission(*(self._pattern(element, f) for f in ("configure", "write", "read")))
+        patterns, lost = self._patterns(element, ("configure", "write", "read"), check_pattern)
+        given = Permission(*patterns)
         self._once(element, "user", given, "permission", user, vhost)
-        try:
-            check_permission(given)
-        except AccountError as error:
-            raise DocumentError(element.path, str(error)) from None
         before = self._now.permissions.get((user, vhost))
-        if before == given:
-            return f"{user} in {vhost}", THERE, ""
-        self.changes.permissions[user, vhost] = given
-        return f"{user} in {vhost}", MADE if before is None else CHANGED, ""
+        name, outcome = f"{user} in {vhost}", THERE
+        if before != given:
+            self.changes.permissions[user, vhost] = given
+            outcome = MADE if before is None else CHANGED
+        return name, IN_PART if lost else outcome, lost
 
     def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
         user, vhost = self._user(element), self._known_vhost(element)
         exchange = element.text("exchange")
         name = f"{user} in {vhost} at {exchange}"
-        given = TopicPermission(*(self._pattern(element, f) for f in ("write", "read")))
+        patterns, lost = self._patterns(element, ("write", "read"), check_topic_pattern)
+        given = TopicPermission(*patterns)
         self._once(element, "exchange", given, "topic permission", user, vhost, exchange)
-        try:
-            check_topic_permission(given)
-        except AccountError as error:
-            raise DocumentError(element.path, str(error)) from None
         before = self._now.topic_permissions.get((user, vhost, exchange))
-        if before == given:
-            return name, THERE, ""
-        self.changes.topic_permissions[user, vhost, exchange] = given
-        return name, MADE if before is None else CHANGED, ""
+        outcome = THERE
+        if before != given:
+            self.changes.topic_permissions[user, vhost, exchange] = given
+            outcome = MADE if before is None else CHANGED
+        return name, IN_PART if lost else outcome, lost
 
-    @staticmethod
-    def _pattern(element: Element, field: str) -> str:
-        return element.text(field, octets_max=PATTERN_OCTETS_MAX)
+    def _patterns(
+        self, element: Element, fields: tuple[str, ...], check: Callable[[str, str], None]
+    ) -> tuple[list[str], str]:
+        """Return expressions of a permission, and which of them have no equivalent, or "".
+
+        Those match nothing: without them a permission would allow more.
+        """
+        patterns, lost = [], []
+        for field in fields:
+            pattern = element.text(field, octets_max=PATTERN_OCTETS_MAX)
+            try:
+                check(field, pattern)
+            except AccountError as error:
+                if self._exact or not isinstance(error, ForeignExpression):
+                    raise DocumentError(element.path, str(error)) from None
+                lost.append(f"{error}; {field} matches nothing")
+                pattern = ""
+            patterns.append(pattern)
+        return patterns, "; ".join(lost)
 
     def _user(self, element: Element) -> str:
         user = element.name("user", "user")
@@ -204,6 +239,10 @@ class AccountPlan:
         """Refuse a value that cannot count here."""
         try:
             note = check_rule(key, value)
+        except ForeignPattern as error:
+            if self._exact:
+                raise DocumentError(element.path, error.text) from None
+            raise NoEquivalent(key.name, error.text) from None
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         if note:

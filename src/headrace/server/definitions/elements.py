@@ -23,10 +23,13 @@ QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
 ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
 ARGON2ID_PREFIX = "$argon2id$"
 # Our names of RabbitMQ's hashes, and their lengths: four bytes of salt, and a digest.
+SHA256 = "rabbit_password_hashing_sha256"
 FOREIGN_HASHES = {
-    "rabbit_password_hashing_sha256": ("rabbit_sha256", 4 + 32),
+    SHA256: ("rabbit_sha256", 4 + 32),
     "rabbit_password_hashing_sha512": ("rabbit_sha512", 4 + 64),
 }
+# Old files of RabbitMQ do not name the algorithm: it is MD5, or SHA-256 since 3.6.
+MD5, MD5_SIZE = "rabbit_password_hashing_md5", 4 + 16
 PASSWORD_OCTETS_MAX = 65536  # Before it is hashed; the hash has a smaller limit.
 SCRAM_FIELD = "headrace_scram_sha_256"  # SCRAM keys, beside our hashes.
 SCRAM_OCTETS_MAX = 64  # Of a salt or a key.
@@ -207,8 +210,17 @@ def read_binding(element: Element) -> Binding:
 
 def read_account(element: Element) -> Account:
     """Return a user; the hash of the password is as it is kept here."""
+    account, strange = read_account_in_part(element)
+    if strange:
+        raise element.fail("hashing_algorithm", f"there are no {strange} here")
+    return account
+
+
+def read_account_in_part(element: Element) -> tuple[Account, str]:
+    """Return a user, and which hashes do not exist here: it has no password then."""
     name = element.name("name", "user")
-    return Account(name, _hash(element), read_tags(element), _scram(element))
+    password_hash, strange = _hash(element)
+    return Account(name, password_hash, read_tags(element), _scram(element)), strange
 
 
 def read_tags(element: Element) -> tuple[str, ...]:
@@ -229,31 +241,35 @@ def read_tags(element: Element) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _hash(element: Element) -> str:
-    """Return the hash of a user; passwords were replaced by hashes before."""
+def _hash(element: Element) -> tuple[str, str]:
+    """Return the hash of a user, and the kind of hashes that does not exist here, or "".
+
+    Passwords were replaced by hashes before.
+    """
     given = element.text("password_hash", "", octets_max=1024)
     if element.text("password", "", octets_max=PASSWORD_OCTETS_MAX):
         raise element.fail("password", "'password' and 'password_hash' exclude each other")
-    # Missing in old files of RabbitMQ, which had MD5 then, and SHA-256 by now.
-    algorithm = element.text("hashing_algorithm", "rabbit_password_hashing_sha256")
+    algorithm = element.text("hashing_algorithm", "")
     if not given:
-        return NO_PASSWORD
+        return NO_PASSWORD, ""
     if algorithm == ARGON2ID:
         if not given.startswith(ARGON2ID_PREFIX) or not given.isprintable():
             raise element.fail("password_hash", f"this is no hash of {ARGON2ID}")
-        return given
-    if algorithm not in FOREIGN_HASHES:
-        known = ", ".join([*FOREIGN_HASHES, ARGON2ID])
-        raise element.fail("hashing_algorithm", f"'{algorithm}' is none of {known}")
-    kept, size = FOREIGN_HASHES[algorithm]
+        return given, ""
+    if algorithm and algorithm not in FOREIGN_HASHES:
+        return NO_PASSWORD, f"hashes of '{algorithm}'"
     try:
         octets = base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):
         raise element.fail("password_hash", "this is no base64") from None
+    if not algorithm and len(octets) == MD5_SIZE:
+        return NO_PASSWORD, f"hashes of '{MD5}'"
+    algorithm = algorithm or SHA256
+    kept, size = FOREIGN_HASHES[algorithm]
     if len(octets) != size:
         text = f"a hash of {algorithm} has {size} octets with its salt, not {len(octets)}"
         raise element.fail("password_hash", text)
-    return f"{kept}${given}"
+    return f"{kept}${given}", ""
 
 
 def _scram(element: Element) -> ScramKeys | None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT = (
-    *("made", "there", "changed", "different", "no equivalent"),
-)
-OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, NO_EQUIVALENT)
+MADE, THERE, CHANGED = "made", "there", "changed"
+DIFFERENT, IN_PART, NO_EQUIVALENT = "different", "in part", "no equivalent"
+OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, IN_PART, NO_EQUIVALENT)
 
 
 def refused(*, strict: bool, known: bool) -> tuple[str, ...]:
     """Return the outcomes with which nothing is to be changed."""
     if strict:
-        return DIFFERENT, NO_EQUIVALENT
-    return (NO_EQUIVALENT,) if known else ()
+        return DIFFERENT, IN_PART, NO_EQUIVALENT
+    return (IN_PART, NO_EQUIVALENT) if known else ()
 
 
 class Finding(NamedTuple):

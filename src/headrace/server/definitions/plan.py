@@ -4,8 +4,8 @@
 Each element has one outcome. It will be *made*; or it is *there* already, or in the file before; or
 it is there and will be *changed* (users, permissions, parameters and policies); or it is there,
 *different*, and stays as it is (exchanges and queues cannot be changed); or this broker has *no
-equivalent*. What refers to something without an equivalent has none either. Anything else is an
-error of the file, and then nothing is imported.
+equivalent*, or only *in part*. What refers to something without an equivalent has none either.
+Anything else is an error of the file, and then nothing is imported.
 """
 
 from __future__ import annotations
@@ -69,13 +69,15 @@ BARE = VirtualHost("", store=Store(), counters=Counters())  # The exchanges that
 class Plan(AccountPlan):
     """The changes that a file makes to a target, built element by element."""
 
-    def __init__(self, target: Target, vhost: str | None = None) -> None:
+    def __init__(self, target: Target, vhost: str | None = None, *, exact: bool = False) -> None:
         """``vhost`` is the virtual host of elements that name none.
+
+        ``exact`` refuses expressions with forms that RE2 lacks.
 
         Raises:
             AccountError: the present state cannot be read.
         """
-        super().__init__(target, vhost)
+        super().__init__(target, vhost, exact=exact)
         self.exchanges: list[Exchange] = []
         self.queues: list[Queue] = []
         self.bindings: list[Binding] = []

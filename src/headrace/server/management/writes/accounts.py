@@ -41,7 +41,7 @@ async def put(call: Call, section: str, value: dict[str, object]) -> bool:
         Refused: this broker has no equivalent.
         AccountError: it could not be written.
     """
-    plan = Plan(running(call))
+    plan = Plan(running(call), exact=True)
     finding = plan.add(section, 0, value)
     if finding.outcome == NO_EQUIVALENT:
         call.refuse("precondition", f"this broker does not have {finding.text}")
