@@ -258,7 +258,13 @@ def test_a_stopped_directory_takes_the_same_and_keeps_it(data: Path, file: Path)
     with LocalBroker(data) as broker:
         check_everything(broker)
         running = given(data)
-    assert {**given(data), "users": []} == {**running, "users": []}
+    vhosts = [
+        {**vhost, "metadata": {**vhost["metadata"], "default_queue_type": "classic"}}
+        for vhost in given(data)["vhosts"]
+    ]  # The default type is a setting of the broker that runs.
+    assert [{**vhost, "default_queue_type": "classic"} for vhost in vhosts] == running["vhosts"]
+    stopped = given(data)
+    assert {**stopped, "users": [], "vhosts": []} == {**running, "users": [], "vhosts": []}
 
 
 def test_what_is_given_is_taken_elsewhere(data: Path, file: Path, tmp_path: Path) -> None:
@@ -519,6 +525,49 @@ def test_a_queue_keeps_its_type_whatever_the_default_is(
     assert [one["type"] for one in json.loads(again.read_text())["queues"]] == ["quorum", "classic"]
 
 
+def test_the_default_type_of_a_virtual_host_is_the_one_it_says(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
+    """The type of the broker is that of virtual hosts that say none; an export has it as well."""
+    vhosts = [
+        {"name": "says", "default_queue_type": "classic"},
+        {"name": "metadata", "metadata": {"default_queue_type": "rabbit_classic_queue"}},
+        {"name": "unsaid", "default_queue_type": "undefined", "description": "a"},
+        {"name": "empty", "default_queue_type": ""},
+    ]
+    expected = {"says": "classic", "metadata": "classic", "unsaid": "quorum", "empty": "quorum"}
+    with LocalBroker(data, default_queue_type="quorum") as broker:
+        everywhere = [
+            {"user": "guest", "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}
+            for name in expected
+        ]
+        write(file, {"vhosts": vhosts, "permissions": everywhere})
+        assert taken(data, file)["counts"]["vhosts"] == {"made": 4}
+        for name in expected:
+            with connect(broker.url_of(vhost=name)) as one, one.channel() as channel:
+                channel.declare_queue("q", durable=True)
+        first = given(data)
+    kinds = {queue["vhost"]: queue["type"] for queue in first["queues"]}
+    assert kinds == expected
+    found = {vhost["name"]: vhost["metadata"]["default_queue_type"] for vhost in first["vhosts"]}
+    assert found == {**expected, "/": "quorum"}
+    other = tmp_path / "other"
+    taken(other, write(file, first))
+    assert given(other)["vhosts"] == first["vhosts"]
+    unsaid = {vhost["name"]: vhost for vhost in given(data)["vhosts"]}["unsaid"]
+    assert "default_queue_type" not in unsaid  # It is a setting of a broker that runs.
+    with LocalBroker(data):
+        write(file, {"vhosts": [{"name": "unsaid", "description": "", "tags": []}]})
+        assert taken(data, file)["counts"]["vhosts"] == {"changed": 1}
+        assert {vhost["name"]: vhost for vhost in given(data)["vhosts"]}["unsaid"][
+            "description"
+        ] == ""
+        write(file, {"vhosts": [{"name": "says", "default_queue_type": "x-jms-queue"}]})
+        (line,) = taken(data, file)["lines"]
+        assert line["outcome"] == "in part"
+        assert line["text"] == "queues of type 'x-jms-queue': the default type stays as it is"
+
+
 def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:
     """`rabbitmqctl export_definitions` of 3.10 writes some as lists of pairs."""
     value = {"pattern": "^x", "definition": [["max-length", 10]], "priority": 0}
@@ -670,7 +719,7 @@ def test_the_rest_is_taken_where_a_part_has_no_equivalent(
         {**value["users"][1], "hashing_algorithm": "my_own_hashing"},
     ]
     (policy,) = value["policies"]
-    patterns = ["a(?<=a)b", "a(?!b)", r"(a)\\1", "a++"]
+    patterns = ["a(?<=a)b", "a(?!b)", r"(a)\1", "a++"]
     value["policies"] += [
         {**policy, "name": f"p{n}", "pattern": pattern} for n, pattern in enumerate(patterns)
     ]
@@ -856,6 +905,7 @@ def test_hostile_files_change_nothing(data: Path, file: Path, broker: LocalBroke
         assert text.endswith("nothing was changed")
     assert given(data) == before
     broker.stop()
+    before = given(data)  # Without the default type of queues, a setting of a broker.
     for octets, wanted in texts:
         file.write_bytes(octets)
         assert wanted in refused("definitions", "import", "--data", data, file)

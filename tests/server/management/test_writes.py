@@ -211,6 +211,22 @@ def test_virtual_hosts_come_go_and_may_be_protected(operator: ManagementClient) 
     assert refusal(operator, "put vhost", name="x", protected_from_deletion=5) == "bad-request"
 
 
+def test_the_type_of_a_virtual_host_is_set_whatever_the_default_is(data: Path) -> None:
+    with LocalBroker(data, default_queue_type="quorum"):
+        operator = ManagementClient(data / "management.sock")
+
+        def kind(**fields: str) -> object:
+            operator.ask("put vhost", name="cl", **fields)
+            return operator.ask("show vhost", vhost="cl")["default_queue_type"]
+
+        assert kind(default_queue_type="classic") == "classic"
+        operator.ask("declare queue", vhost="cl", name="q")
+        assert operator.items("list queues", vhost="cl")[0]["type"] == "classic"
+        assert kind(description="x") == "classic"
+        assert kind(default_queue_type="") == "quorum"
+        operator.close()
+
+
 def test_parameters_of_a_virtual_host_are_refused_with_a_reason(operator: ManagementClient) -> None:
     fields = {"component": "shovel", "name": "s", "value": {}}
     with pytest.raises(OperationRefused, match="does not have parameters of component 'shovel'"):

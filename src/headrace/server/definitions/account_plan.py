@@ -24,6 +24,7 @@ from headrace.model.policy.rules import (
     GLOBALS_MAX,
     METADATA,
     METADATA_NAME,
+    QUEUE_TYPES,
     USER_LIMITS,
 )
 from headrace.server.definitions.document import DocumentError
@@ -49,8 +50,10 @@ from headrace.store.catalog.changes import Changes
 if TYPE_CHECKING:
     from headrace.server.definitions.target import Target
 
-VHOST_METADATA = ("description", "tags", "default_queue_type")
-NOTHING: tuple[object, ...] = (None, "", [], "undefined")  # RabbitMQ's forms of an unset value.
+QUEUE_TYPE_FIELD = "default_queue_type"
+VHOST_METADATA = ("description", "tags", QUEUE_TYPE_FIELD)
+UNSAID: tuple[object, ...] = (None, "undefined")  # Erlang's and JSON's forms of a missing value.
+EMPTY: tuple[object, ...] = ("", [])  # Removes what was set before.
 PATTERN_OCTETS_MAX = 4096
 
 
@@ -78,14 +81,13 @@ class AccountPlan:
 
     def _vhosts(self, element: Element) -> tuple[str, str, str]:
         name = element.name("name", "virtual host")
-        metadata = {**element.mapping("metadata")}
-        for field in VHOST_METADATA:
-            if element.value.get(field) not in NOTHING:
-                metadata[field] = element.value[field]
-        metadata = {field: value for field, value in metadata.items() if value not in NOTHING}
+        metadata = self._metadata(element)
         self._once(element, "name", metadata, "virtual host", name)
-        if metadata.get("default_queue_type") == "classic":
-            del metadata["default_queue_type"]  # The default.
+        strange = ""
+        kind = metadata.get(QUEUE_TYPE_FIELD)
+        if isinstance(kind, str) and kind not in ("", *QUEUE_TYPES) and not self._exact:
+            strange = f"queues of type '{kind:.64}': the default type stays as it is"
+            metadata = {field: metadata[field] for field in metadata if field != QUEUE_TYPE_FIELD}
         outcome = THERE
         if name not in self._now.vhosts:
             self.changes.vhosts[name] = None
@@ -93,13 +95,30 @@ class AccountPlan:
         if metadata:
             key = Key(name, METADATA, METADATA_NAME)
             before = self._now.parameters.get(key, {})
-            known = {field: value for field, value in metadata.items() if field in METADATA_FIELDS}
-            self._check_rule(element, key, known)
-            after = {**before, **known}
+            self._check_rule(element, key, metadata)
+            after = {**before, **metadata}
+            after = {field: value for field, value in after.items() if value not in EMPTY}
             if after != before:
                 self.changes.parameters[key] = after
                 outcome = MADE if outcome == MADE else CHANGED
-        return name, outcome, ""
+        return name, IN_PART if strange else outcome, strange
+
+    @staticmethod
+    def _metadata(element: Element) -> dict[str, object]:
+        """Return the metadata that an element has, empty values among them."""
+        metadata = {
+            field: value
+            for field, value in element.mapping("metadata").items()
+            if field in METADATA_FIELDS
+        }
+        for field in VHOST_METADATA:  # They stand beside these as well, or only there.
+            value = element.value.get(field)
+            if value not in (*UNSAID, *EMPTY) or field not in metadata:
+                metadata[field] = value
+        kind = metadata.get(QUEUE_TYPE_FIELD)
+        if isinstance(kind, str):
+            metadata[QUEUE_TYPE_FIELD] = kind.removeprefix("rabbit_").removesuffix("_queue")
+        return {field: value for field, value in metadata.items() if value not in UNSAID}
 
     def _users(self, element: Element) -> tuple[str, str, str]:
         account, strange = read_account_in_part(element)
@@ -159,7 +178,8 @@ class AccountPlan:
 
         Those match nothing: without them a permission would allow more.
         """
-        patterns, lost = [], []
+        patterns: list[str] = []
+        lost: list[str] = []
         for field in fields:
             pattern = element.text(field, octets_max=PATTERN_OCTETS_MAX)
             try:

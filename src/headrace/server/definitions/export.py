@@ -57,7 +57,8 @@ def export(
     now = target.snapshot()
     if vhost is None:
         for name in now.vhosts:
-            yield "vhosts", _vhost(name, now.parameters.get(Key(name, METADATA, METADATA_NAME), {}))
+            metadata = now.parameters.get(Key(name, METADATA, METADATA_NAME), {})
+            yield "vhosts", _vhost(name, metadata, target.default_queue_type)
         for account in now.accounts.values():
             limits = now.parameters.get(Key(EVERYWHERE, USER_LIMITS, account.name), {})
             yield "users", _user(account, limits, for_rabbitmq)
@@ -83,8 +84,10 @@ def export(
             yield from _topology(one, {} if vhost is not None else {"vhost": name})
 
 
-def _vhost(name: str, metadata: Mapping[str, object]) -> dict[str, object]:
-    said = {field: value for field, value in metadata.items() if value not in (None, "", [])}
+def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict[str, object]:
+    """``default_type`` applies to virtual hosts that have none; "" is not known."""
+    said = {"default_queue_type": default_type, **metadata}
+    said = {field: value for field, value in said.items() if value not in (None, "", [])}
     return {
         "name": name,
         "description": said.get("description", ""),

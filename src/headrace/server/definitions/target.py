@@ -38,6 +38,7 @@ class Target(Protocol):
     """Port of an import: the objects that exist, and how to commit new ones."""
 
     keeps_transient: bool  # False: objects that are not durable are left out.
+    default_queue_type: str  # Of virtual hosts that have none; "" where it is not known.
 
     @property
     def definitions_size_max(self) -> int:
@@ -78,6 +79,7 @@ class Running:
         """``down`` has the reasons of virtual hosts that did not start; ``turn`` ends a turn."""
         self._vhosts = vhosts
         self._access = access
+        self.default_queue_type = storage.settings.default_queue_type
         self._storage = storage
         self._down = down
         self._turn = turn
@@ -116,6 +118,7 @@ class Stopped:
     """A data directory that no broker uses; it is locked until :meth:`close`."""
 
     keeps_transient = False
+    default_queue_type = ""  # It is a setting of the broker.
     definitions_size_max = DEFAULT_OCTETS_MAX
 
     def __init__(self, data: Path, command: str = "") -> None:

@@ -43,7 +43,7 @@ async def show_vhost(call: HttpCall) -> object:
 def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
     row = one.row
-    kind = row["default_queue_type"] or "classic"
+    kind = row["default_queue_type"]
     return {
         "name": row["name"],
         "description": row["description"],

@@ -30,7 +30,6 @@ VHOST_FIELDS = (
     "protected_from_deletion",
 )
 ALL_PERMISSIONS = dict.fromkeys(("configure", "write", "read"), ".*")
-EMPTY_METADATA: tuple[object, ...] = ("", [], "classic")  # The last is the type without a default.
 
 
 async def put(call: Call, section: str, value: dict[str, object]) -> bool:
@@ -195,9 +194,6 @@ async def put_vhost(call: Call) -> Answered:
     if is_new and call.user is not None and call.broker.access.account(call.user.name) is not None:
         rights: dict[str, object] = {"user": call.user.name, "vhost": name, **ALL_PERMISSIONS}
         await put(call, "permissions", rights)
-    emptied = [field for field, value in metadata.items() if value in EMPTY_METADATA]
-    if emptied and not is_new:
-        await empty_metadata(call, Key(name, METADATA, METADATA_NAME), emptied)
     vhost = call.broker.vhosts.get(name)
     if tracing is not None and vhost is not None:
         with call.acting():
@@ -206,18 +202,6 @@ async def put_vhost(call: Call) -> Answered:
             else:
                 vhost.trace_no_more()
     return {"created": is_new}
-
-
-async def empty_metadata(call: Call, key: Key, fields: list[str]) -> None:
-    """Set metadata of a virtual host to what they are when they were never set."""
-
-    def work(users: UserDirectory) -> None:
-        known = users.parameters.all().get(key, {})
-        left = {field: value for field, value in known.items() if field not in fields}
-        if left != known:
-            users.parameters.change({key: left})
-
-    await call.broker.accounts.perform(work, call.actor)
 
 
 async def delete_vhost(call: Call) -> Answered:
