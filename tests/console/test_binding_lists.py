@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from headrace.client.blocking import connect
 
 if TYPE_CHECKING:
     from support.console import LocalConsole
@@ -37,3 +41,32 @@ def test_bindings_are_listed_in_order_and_sorted_by_each_column(console: LocalCo
     assert console.get("/api/bindings/%2F/e/amq.default/e/an-exchange") == []
     bound = console.get("/api/queues/%2F/a-queue/bindings")
     assert [row["source"] for row in bound] == ["", "an-exchange", "an-exchange"]
+
+
+TYPED: tuple[dict[str, Any], ...] = (
+    {"a": datetime(2026, 1, 2, tzinfo=UTC)},
+    {"a": "2026-01-02 00:00:00+00:00"},  # The same in JSON as the one before.
+    {"a": Decimal("1.50")},
+    {"a": "1.50"},
+    {"a": b"\xff\x00"},
+    {"a": ["x", {"b": Decimal("2.5")}]},
+    {"a": 3.5},
+)
+
+
+def test_a_binding_with_any_type_of_argument_is_removed_by_its_key(console: LocalConsole) -> None:
+    path = "/api/bindings/%2F/e/amq.headers/q/typed"
+    with connect(console.broker.url) as connection, connection.channel() as channel:
+        channel.declare_queue("typed", durable=True)
+        for arguments in TYPED:
+            channel.bind_queue(
+                "typed", "amq.headers", "k", arguments={**arguments, "x-match": "all"}
+            )
+    rows = console.get(path)
+    assert len(rows) == len(TYPED)
+    for number, row in enumerate(rows, 1):
+        one = f"{path}/{row['properties_key']}"
+        assert console.get(one) == row
+        assert console.ask("DELETE", one).status == 204
+        assert console.get(path) == rows[number:]
+        assert console.ask("DELETE", one).status == 404

@@ -55,10 +55,23 @@ def test_bindings_are_made_and_undone(operator: ManagementClient) -> None:
     operator.ask("declare queue", name="q")
     binding = {"source": "amq.headers", "destination": "q", "arguments": {"x-match": "all", "n": 1}}
     done = operator.ask("bind", **binding)
-    assert done == {"created": True, "routing_key": "", "arguments": binding["arguments"]}
+    digest = operator.items("list bindings")[0]["arguments_digest"]
+    assert done == {
+        "created": True,
+        "routing_key": "",
+        "arguments": binding["arguments"],
+        "arguments_digest": digest,
+    }
     assert operator.ask("bind", **binding)["created"] is False
     assert refusal(operator, "unbind", source="amq.headers", destination="q") == "not-found"
     assert operator.ask("unbind", **binding) == {}
+    assert operator.items("list bindings") == []
+    operator.ask("bind", **binding)
+    named = {"source": "amq.headers", "destination": "q", "arguments_digest": digest}
+    assert refusal(operator, "unbind", **named, arguments={"a": 1}) == "bad-request"
+    assert refusal(operator, "unbind", **{**named, "source": "none"}) == "not-found"
+    assert refusal(operator, "unbind", **{**named, "arguments_digest": "00"}) == "not-found"
+    assert operator.ask("unbind", **named) == {}
     assert operator.items("list bindings") == []
     to_exchange = {"source": "amq.fanout", "destination": "amq.topic", "kind": "exchange"}
     assert operator.ask("bind", **to_exchange)["created"] is True

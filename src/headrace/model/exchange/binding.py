@@ -18,6 +18,11 @@ EXCHANGE = "exchange"
 Destination: TypeAlias = "Queue | Exchange"
 
 
+def arguments_digest(arguments: Mapping[str, object] | None) -> str:
+    """Identify arguments among bindings of the same ends and key; "" without arguments."""
+    return digest(canonical(arguments)).hex() if arguments else ""
+
+
 class Binding:
     """A binding; equal if source, destination, routing key and arguments are equal."""
 
@@ -37,6 +42,11 @@ class Binding:
         # A digest instead of the arguments: there may be many bindings, with long arguments.
         self._print = digest(canonical(arguments)) if arguments else None
         self._hash = hash((id(source), id(destination), routing_key, self._print))
+
+    @property
+    def arguments_digest(self) -> str:
+        """Return what `arguments_digest` returns for its arguments."""
+        return "" if self._print is None else self._print.hex()
 
     def __hash__(self) -> int:
         return self._hash

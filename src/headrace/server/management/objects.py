@@ -74,6 +74,7 @@ class BindingRow(TypedDict):
     destination: str
     routing_key: str
     arguments: object
+    arguments_digest: str  # Identifies arguments with values that JSON does not have.
 
 
 def each(
@@ -256,6 +257,7 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
         "destination": binding.destination.name,
         "routing_key": binding.routing_key,
         "arguments": as_json(binding.arguments or {}),
+        "arguments_digest": binding.arguments_digest,
     }
 
 

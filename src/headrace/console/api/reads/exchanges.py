@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from typing import TYPE_CHECKING, Union
 from urllib.parse import quote, unquote
 
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 ACCESS = "access to the virtual host"
 DEFAULT = "amq.default"  # The name of the default exchange in paths.
 NO_KEY = "~"  # The properties key of an empty routing key without arguments.
-HASH_BYTES = 12
 ENDS = ("source", "destination")
 BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 DESTINATIONS = {"q": "queue", "e": "exchange"}
@@ -98,14 +94,18 @@ def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
 # --- Bindings ------------------------------------------------------------------------------------
 
 
-def properties_key(routing_key: str, arguments: JsonObject) -> str:
-    """Return the last segment of a binding's path: the routing key, and a hash of arguments."""
+def properties_key(routing_key: str, digest: str) -> str:
+    """Return the last segment of a binding's path: the routing key, and the digest of arguments.
+
+    The digest is of what the broker holds: values of several types are the same in JSON.
+    """
     key = quote(routing_key, safe="").replace("~", "%7E")
-    if not arguments:
-        return key or NO_KEY
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()
-    digest = hashlib.sha256(text).digest()[:HASH_BYTES]
-    return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
+    return f"{key}~{digest}" if digest else key or NO_KEY
+
+
+def digest_in(key: str) -> str:
+    """Return the digest of arguments in a properties key; "" for a binding without arguments."""
+    return key.partition("~")[2]
 
 
 def same_key(one: str, other: str) -> bool:
@@ -123,7 +123,7 @@ def binding_of(row: JsonObject) -> JsonObject:
         "destination_type": row["kind"],
         "routing_key": row["routing_key"],
         "arguments": arguments,
-        "properties_key": properties_key(row["routing_key"], arguments),
+        "properties_key": properties_key(row["routing_key"], row["arguments_digest"]),
     }
 
 
@@ -137,6 +137,7 @@ def default_binding(vhost: str, queue: str) -> JsonObject:
             "destination": queue,
             "routing_key": queue,
             "arguments": {},
+            "arguments_digest": "",
         }
     )
 

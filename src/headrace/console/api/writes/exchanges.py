@@ -10,6 +10,7 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.exchanges import (
     DESTINATIONS,
     between,
+    digest_in,
     exchange_in,
     properties_key,
     same_key,
@@ -80,7 +81,7 @@ async def post_binding(call: HttpCall) -> object:
             routing_key=body.text("routing_key"),
             arguments=body.table("arguments"),
         )
-    key = properties_key(done["routing_key"], done["arguments"])
+    key = properties_key(done["routing_key"], done["arguments_digest"])
     return created(f"{quote(call.path['destination'], safe='')}/{key}")
 
 
@@ -94,7 +95,7 @@ async def delete_binding(call: HttpCall) -> object:
                     "unbind",
                     **ends(call),
                     routing_key=row["routing_key"],
-                    arguments=row["arguments"],
+                    arguments_digest=digest_in(row["properties_key"]),
                 )
             return no_content()
     raise not_found()

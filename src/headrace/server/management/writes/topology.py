@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_digest
+from headrace.model.exchange.exchange import Exchange
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element
@@ -109,13 +110,26 @@ def bind(call: Call) -> Answered:
     source, destination, key, arguments = binding_of(call)
     is_new = not is_bound(host.vhost, source, destination, key, arguments)
     host.bind(source, destination, key, arguments)
-    return {"created": is_new, "routing_key": key, "arguments": as_json(arguments)}
+    return {
+        "created": is_new,
+        "routing_key": key,
+        "arguments": as_json(arguments),
+        "arguments_digest": arguments_digest(arguments),
+    }
 
 
 def unbind(call: Call) -> Answered:
-    """Remove a binding."""
+    """Remove a binding.
+
+    JSON lacks some types of arguments, so ``arguments_digest`` of a list may be given instead.
+    """
     host = host_of(call)
     source, destination, key, arguments = binding_of(call)
+    digest = call.text("arguments_digest", "")
+    if digest and arguments:
+        call.refuse("bad-request", "'arguments' and 'arguments_digest' exclude each other")
+    if digest:
+        arguments = bound_arguments(host.vhost, source, destination, key, digest)
     if not host.unbind(source, destination, key, arguments):
         what = f"{destination[0]} '{destination[1]}' in vhost '{host.vhost.name}'"
         call.refuse("not-found", f"{what} has no such binding to exchange '{source}'")
@@ -130,6 +144,24 @@ def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]
     destination = (kind, name_of(call, "destination"))
     key = name_of(call, "routing_key", "")
     return name_of(call, "source", ""), destination, key, arguments_of(call)
+
+
+def bound_arguments(
+    vhost: VirtualHost, source: str, destination: tuple[str, str], key: str, digest: str
+) -> dict[str, object]:
+    """Return the arguments of the binding with a digest, as the broker holds them.
+
+    Raises:
+        Refused: there is none.
+    """
+    exchange = vhost.exchanges.get(source)
+    for binding in () if exchange is None else exchange.bindings:
+        kind = EXCHANGE if isinstance(binding.destination, Exchange) else QUEUE
+        same = (kind, binding.destination.name) == destination and binding.routing_key == key
+        if same and binding.arguments_digest == digest:
+            return dict(binding.arguments or {})
+    what = f"{destination[0]} '{destination[1]}' in vhost '{vhost.name}'"
+    raise Refused("not-found", f"{what} has no such binding to exchange '{source}'")
 
 
 def is_bound(
