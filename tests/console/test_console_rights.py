@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from support.console import LocalConsole
 
 SECRET = "a-password-of-tests"
+PUT_BACK = "ack_requeue_true"
 VALUES = {
     "vhost": "%2F",
     "queue": "mine",
@@ -114,7 +115,7 @@ def test_no_write_without_login(console: LocalConsole, route: Route) -> None:
         ("PUT", "queues/%2F/new", {}),
         ("DELETE", "queues/%2F/mine", None),
         ("DELETE", "queues/%2F/mine/contents", None),
-        ("POST", "queues/%2F/mine/get", {"count": 1}),
+        ("POST", "queues/%2F/mine/get", {"count": 1, "ackmode": PUT_BACK}),
         ("PUT", "exchanges/%2F/new", {}),
         ("DELETE", "exchanges/%2F/made", None),
         ("POST", "exchanges/%2F/amq.topic/publish", {"routing_key": "k", "payload": ""}),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from support.console import LocalConsole
 
 SECRET = "a-password-of-tests"
+PUT_BACK = "ack_requeue_true"
 ADA = ("ada", SECRET)
 
 
@@ -42,7 +43,7 @@ DEAD, ALTERNATE = "x-dead-letter-exchange", "alternate-exchange"
         ("DELETE", "queues/%2F/others", None),
         ("DELETE", "queues/%2F/others/contents", None),
         ("DELETE", "exchanges/%2F/others-exchange", None),
-        ("POST", "queues/%2F/others/get", {"count": 1}),
+        ("POST", "queues/%2F/others/get", {"count": 1, "ackmode": PUT_BACK}),
         ("POST", "exchanges/%2F/others-exchange/publish", {"routing_key": "k", "payload": ""}),
         ("POST", "exchanges/%2F/amq.default/publish", {"routing_key": "others", "payload": ""}),
         ("POST", "exchanges/%2F/amq.topic/publish", {"routing_key": "us", "payload": ""}),
@@ -70,7 +71,7 @@ def test_what_permissions_do_not_allow(console: LocalConsole, method, path, body
         ("PUT", "exchanges/%2F/ada-new", {"arguments": {ALTERNATE: "ada-queue-exchange"}}),
         ("DELETE", "exchanges/%2F/ada-new", None),
         ("POST", "exchanges/%2F/amq.topic/publish", {"routing_key": "eu", "payload": ""}),
-        ("POST", "queues/%2F/ada-queue/get", {"count": 1}),
+        ("POST", "queues/%2F/ada-queue/get", {"count": 1, "ackmode": PUT_BACK}),
         ("DELETE", "queues/%2F/ada-queue/contents", None),
         ("POST", "bindings/%2F/e/amq.topic/q/ada-queue", {"routing_key": "eu.1"}),
         ("DELETE", "bindings/%2F/e/amq.topic/q/ada-queue/eu.1", None),

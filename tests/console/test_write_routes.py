@@ -262,9 +262,20 @@ def test_an_unroutable_message_is_said(console: LocalConsole) -> None:
     assert refused(console, "POST", "exchanges/%2F/amq.direct/publish", wrong)[0] == 400
 
 
+KEEP = {"ackmode": "ack_requeue_true"}
+
+
 @pytest.mark.parametrize(
     "body",
-    [{"ackmode": "x"}, {"encoding": "x"}, {"count": 0}, {"count": "many"}, {"truncate": -1}],
+    [
+        {"ackmode": "x"},
+        {"ackmode": "x", "requeue": False},
+        *({**KEEP, **wrong} for wrong in ({"encoding": "x"}, {"count": 0}, {"count": "many"})),
+        {**KEEP, "truncate": -1},
+        {},
+        {"count": 1, "encoding": "auto"},
+        {"count": 1, "requeue": "maybe", "encoding": "auto"},
+    ],
 )
 def test_a_wrong_get_takes_nothing(console: LocalConsole, body) -> None:
     write(console, "PUT", "queues/%2F/whole")
@@ -274,6 +285,26 @@ def test_a_wrong_get_takes_nothing(console: LocalConsole, body) -> None:
     wanted = {"count": 9, "ackmode": "ack_requeue_false", "encoding": "auto"}
     (found,) = console.ask("POST", "/api/queues/%2F/whole/get", wanted).json
     assert found["redelivered"] is False
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({"requeue": False}, 0),
+        ({"requeue": "true"}, 1),
+        ({"requeue": True, "ackmode": "ack_requeue_false"}, 0),
+        ({"requeue": False, "ackmode": "ack_requeue_true"}, 1),
+    ],
+)
+def test_a_get_takes_or_returns_the_message_as_asked(console: LocalConsole, fields, left) -> None:
+    write(console, "PUT", "queues/%2F/taken")
+    sent = {"routing_key": "taken", "payload": "m", "properties": {}}
+    console.ask("POST", "/api/exchanges/%2F/amq.default/publish", sent)
+    body = {"count": 1, "encoding": "auto", **fields}
+    (found,) = console.ask("POST", "/api/queues/%2F/taken/get", body).json
+    assert found["payload"] == "m"
+    body = {"count": 9, "encoding": "auto", "ackmode": "ack_requeue_false"}
+    assert len(console.ask("POST", "/api/queues/%2F/taken/get", body).json) == left
 
 
 # --- Users ---------------------------------------------------------------------------------------

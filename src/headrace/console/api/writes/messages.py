@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.exchanges import exchange_in
-from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
+from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, TABLE, Body, schema
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, Route
@@ -84,7 +84,7 @@ async def publish(call: HttpCall) -> object:
 async def get(call: HttpCall) -> object:
     """Take messages from a queue, and settle or requeue them."""
     body = await Body.of(call)
-    mode, encoding = body.text("ackmode", ACK_MODES[0]), body.text("encoding", AUTO)
+    mode, encoding = ack_mode(body), body.text("encoding", AUTO)
     if mode not in ACK_MODES:
         raise bad_request(f"'ackmode' is not one of {', '.join(ACK_MODES)}")
     if encoding not in ENCODINGS:
@@ -104,6 +104,16 @@ async def get(call: HttpCall) -> object:
             truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
         )
     return Answer(200, [message_of(row, encoding) for row in rows])
+
+
+def ack_mode(body: Body) -> str:
+    """Return how messages are settled; "" where the body does not say it.
+
+    Old clients of RabbitMQ send ``requeue`` instead of ``ackmode``.
+    """
+    requeue = body.flag("requeue")
+    default = "" if requeue is None else ACK_MODES[0] if requeue else ACK_MODES[1]
+    return body.text("ackmode", default)
 
 
 def message_of(row: JsonObject, encoding: str) -> JsonObject:
@@ -152,7 +162,9 @@ ROUTES = (
         MANAGEMENT,
         "read on the queue",
         "Get messages, and settle or requeue them; browsing leaves no trace, this does.",
-        body=schema(count=INTEGER, ackmode=STRING, encoding=STRING, truncate=INTEGER),
+        body=schema(
+            count=INTEGER, ackmode=STRING, requeue=BOOLEAN, encoding=STRING, truncate=INTEGER
+        ),
         answer=GOT,
     ),
 )
