@@ -262,6 +262,17 @@ def test_an_unroutable_message_is_said(console: LocalConsole) -> None:
     assert refused(console, "POST", "exchanges/%2F/amq.direct/publish", wrong)[0] == 400
 
 
+def test_unknown_properties_are_ignored(console: LocalConsole) -> None:
+    write(console, "PUT", "queues/%2F/known")
+    strange = {"ProtocolClassName": "x", "correlation-id": 5, "": None, "BasicProperties": {}}
+    sent = {"routing_key": "known", "payload": "m", "properties": {**strange, "priority": 3}}
+    answer = console.ask("POST", "/api/exchanges/%2F/amq.default/publish", sent)
+    assert (answer.status, answer.json) == (200, {"routed": True})
+    body = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    (found,) = console.ask("POST", "/api/queues/%2F/known/get", body).json
+    assert found["properties"] == {"priority": 3}
+
+
 KEEP = {"ackmode": "ack_requeue_true"}
 
 

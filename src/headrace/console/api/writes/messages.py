@@ -33,6 +33,7 @@ SHOWN = (
     *("type", "user_id", "app_id", "cluster_id", "priority", "expiration"),
     "delivery_mode",
 )
+PROPERTIES = frozenset((*SHOWN, "timestamp", "headers"))
 
 
 ROUTED: JsonObject = {
@@ -75,10 +76,26 @@ async def publish(call: HttpCall) -> object:
             vhost=call.path["vhost"],
             exchange=exchange_in(call, "exchange"),
             routing_key=body.text("routing_key"),
-            properties=body.table("properties"),
+            properties=known_properties(body.table("properties")),
             payload_encoding=encoding,
         )
     return Answer(200, {"routed": done["routed"]})
+
+
+def known_properties(given: JsonObject) -> JsonObject:
+    """Return the properties that messages have; RabbitMQ ignores others."""
+    return {name: value for name, value in given.items() if name in PROPERTIES}
+
+
+def check_known(given: JsonObject) -> None:
+    """Refuse properties that messages do not have: who writes them by hand may have misspelt one.
+
+    Raises:
+        HttpError: there is such a property.
+    """
+    unknown = given.keys() - PROPERTIES
+    if unknown:
+        raise bad_request(f"property '{min(unknown):.64}' is unknown")
 
 
 async def get(call: HttpCall) -> object:

@@ -102,6 +102,7 @@ async def publish(call: HttpCall) -> object:
     """Publish to the exchange of a page."""
     values = await call.body()
     properties = dict(values.get("properties") or {})
+    message_writes.check_known(properties)
     call.give_body({**values, "properties": {"delivery_mode": 2, **properties}})
     return await message_writes.publish(call)
 

@@ -178,6 +178,7 @@ async def publish(call: HttpCall) -> object:
     call.path = {**call.path, "exchange": "amq.default"}
     values = await call.body()
     properties = dict(values.pop("properties", None) or {})
+    message_writes.check_known(properties)
     for name in ("content_type", "delivery_mode"):
         if values.get(name):
             properties[name] = int(values[name]) if name == "delivery_mode" else values[name]
