@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -12,8 +13,9 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from headrace.client import blocking
+from headrace.client import Message, blocking
 from headrace.console.api.writes.definitions import DEFINITIONS_BYTES_MAX, LINE_BYTES_MAX
+from headrace.wire.table import Timestamp
 from support.rabbitmq_hash import foreign_hash
 
 if TYPE_CHECKING:
@@ -271,6 +273,21 @@ def test_unknown_properties_are_ignored(console: LocalConsole) -> None:
     body = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
     (found,) = console.ask("POST", "/api/queues/%2F/known/get", body).json
     assert found["properties"] == {"priority": 3}
+
+
+@pytest.mark.parametrize("seconds", [0, 1_700_000_000, 1_700_000_000_123, (1 << 64) - 1])
+def test_a_timestamp_stays_the_number_that_it_is(console: LocalConsole, seconds) -> None:
+    write(console, "PUT", "queues/%2F/times")
+    client = pika.BlockingConnection(pika.URLParameters(console.broker.url))
+    table: dict[str, Any] = {"beyond": Timestamp(1_700_000_000_123), "price": Decimal("1.50")}
+    with blocking.connect(console.broker.url) as connection, connection.channel() as channel:
+        channel.publish(Message(b"m", headers=table), "times")
+    client.channel().basic_publish("", "times", b"m", pika.BasicProperties(timestamp=seconds))
+    client.close()
+    body = {"count": 2, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    first, second = console.ask("POST", "/api/queues/%2F/times/get", body).json
+    assert first["properties"]["headers"] == {"beyond": 1_700_000_000_123, "price": "1.50"}
+    assert second["properties"] == {"timestamp": seconds}
 
 
 KEEP = {"ackmode": "ack_requeue_true"}

@@ -257,3 +257,22 @@ def test_an_errand_goes_on_without_its_connection_and_is_cancelled_by_name(
     assert ended["state"] in ("done", "failed")
     left = operator.ask("show queue", name="a")["ready"]
     assert left == (0 if ended["state"] == "done" else 50)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "1970-01-01T00:00:00+00:00"),
+        (1_700_000_000, "2023-11-14T22:13:20+00:00"),
+        (1_700_000_000_123, 1_700_000_000_123),  # Milliseconds, by mistake.
+        ((1 << 63) + 1, (1 << 63) + 1),
+        ((1 << 64) - 1, (1 << 64) - 1),
+    ],
+)
+def test_a_timestamp_that_no_datetime_holds_is_shown(
+    operator: ManagementClient, seconds: int, shown: object
+) -> None:
+    operator.ask("declare queue", name="times")
+    publish(operator, "times", "a", timestamp=seconds)
+    assert operator.items("peek", queue="times")[0]["timestamp"] == shown
+    assert operator.items("get", queue="times")[0]["timestamp"] == shown

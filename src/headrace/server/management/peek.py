@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 COUNT = 10  # Messages shown by default.
 BODY_OCTETS = 1024  # Bytes of each body shown by default,
 BODY_OCTETS_MAX = 1 << 20  # and at most.
+MS = 1000
 OCTETS_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
 CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
 PROPERTIES = (
@@ -119,14 +120,16 @@ def describe(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answe
         value = values.property(name)
         if value is not None:
             told[name] = as_json(value)
-    for name, when in (
-        ("timestamp", values.get("amqp.timestamp")),
+    sent = values.property("timestamp")
+    if isinstance(sent, int | datetime):
+        told["timestamp"] = iso(sent, 1)
+    for name, when_ms in (
         ("expires", 0 if shown.due_ms else message.deadline_ms),
         ("due", shown.due_ms),
         ("arrived", shown.arrived_ms),
     ):
-        if (moment := iso(when)) is not None:
-            told[name] = moment
+        if when_ms > 0:
+            told[name] = iso(when_ms, MS)
     told["headers"] = as_json(values.headers)
     told["bytes"] = message.body_size
     return told | body(beginning(message, octets_max), message.body_size)
@@ -143,14 +146,14 @@ def body(octets: bytes, size: int) -> Answered:
     return told
 
 
-def iso(when: object) -> str | None:
-    """Return a datetime, or Unix time in milliseconds, in ISO 8601; None for 0."""
-    if isinstance(when, int) and when > 0:
+def iso(when: datetime | int, per_second: int) -> str | int:
+    """Return a time in ISO 8601; Unix time that no datetime holds stays a number."""
+    if isinstance(when, int):
         try:
-            when = datetime.fromtimestamp(when / 1000, UTC)
+            return datetime.fromtimestamp(when / per_second, UTC).isoformat()
         except (OverflowError, ValueError, OSError):
-            return None
-    return when.isoformat() if isinstance(when, datetime) else None
+            return int(when)
+    return when.isoformat()
 
 
 OPERATIONS: dict[str, Operation] = {"peek": peek}

@@ -153,8 +153,10 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
 def properties_of(row: JsonObject) -> JsonObject:
     """Return the properties of a message."""
     found = {name: row[name] for name in SHOWN if row.get(name) is not None}
-    if row.get("timestamp") is not None:
-        found["timestamp"] = int(datetime.fromisoformat(row["timestamp"]).timestamp())
+    sent = row.get("timestamp")
+    if sent is not None:  # A number where no datetime holds it.
+        at_s = sent if isinstance(sent, int) else datetime.fromisoformat(sent).timestamp()
+        found["timestamp"] = int(at_s)
     if row.get("headers"):
         found["headers"] = row["headers"]
     return found

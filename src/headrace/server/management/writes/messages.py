@@ -54,7 +54,7 @@ TEXT_PROPERTIES = (
     *(name for name in PROPERTIES if name != "priority"),
     "expiration",
 )
-NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 63) - 1}
+NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
 PERSISTENT_MODE = 2
 GOT_MAX = 1000  # Messages of one answer,
 GOT_OCTETS_MAX = 64 << 20  # and the bytes of their bodies after which no more are taken.
