@@ -282,6 +282,9 @@ def test_a_refusal_is_told_and_the_form_is_kept(browser: Browser) -> None:
     assert "Arguments is no JSON" in html
     assert 'value="kept&lt;"' in html
     assert "[1</textarea>" in html
+    answer = browser.send("/queues/new", vhost="/", name="q", arguments='{"a": 1, "a": 2}')
+    assert answer.status == 400
+    assert "Arguments is no JSON: the name &#34;a&#34; is there twice" in answer.body.decode()
 
 
 def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:

@@ -93,6 +93,10 @@ def test_bodies_are_as_loosely_typed_as_clients_send_them(
         (b'"{}"', "the body is a JSON string; is it doubly JSON-encoded?"),
         (b"[]", "the body is no JSON object"),
         (b"{", "the body is no JSON"),
+        (
+            b'{"durable": true, "durable": false}',
+            'the body is no JSON: the name "durable" is there twice',
+        ),
     ],
 )
 def test_a_wrong_body_changes_nothing(console: LocalConsole, body, reason) -> None:
@@ -495,6 +499,12 @@ def test_definitions_are_imported(console: LocalConsole, as_form) -> None:
         ({"queues": 5}, "'queues' is not a list"),
         ({"queues": [{"name": "x" * LINE_BYTES_MAX}]}, "queues[0] has more than"),
         ({"queues": [{"name": 5, "vhost": "/"}]}, "nothing was changed"),
+        (
+            b'{"vhosts": [{"name": "a"}], "vhosts": [{"name": "b"}]}',
+            'the name "vhosts" is there twice',
+        ),
+        (b'{"queues": [{"name": "q", "name": "r"}]}', 'the name "name" is there twice'),
+        (b'{"queues": [{"name": NaN}]}', "the body is no JSON"),
     ],
 )
 def test_wrong_definitions_change_nothing(console: LocalConsole, document, reason) -> None:

@@ -266,6 +266,7 @@ QUEUE = "amq.headrace.transactions"
     [
         (b"not json", "a request is a JSON object"),
         (b"[]", "a request is a JSON object"),
+        (b'{"do": "commit", "do": "rollback", "xid": "x"}', "a request is a JSON object"),
         (b'{"do": ' + b"[" * 2000, "a request is a JSON object"),
         (b'{"do": "commit"}', "commit needs an xid"),
         (b'{"do": "dance", "xid": "x"}', "there is no request 'dance'"),

@@ -930,6 +930,10 @@ TWO_LINES = (
     b'{"section": "users", "first": 0, "values": [{"name": "u"}]}'
 )
 LINES: list[tuple[bytes, str]] = [
+    (
+        b'{"section": "queues", "first": 0, "values": [], "first": 1}',
+        'a line is a JSON object: the name "first" is there twice',
+    ),
     (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
     (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),
     (b'{"section": "queues", "values": []}', "a line has the index of its first value"),

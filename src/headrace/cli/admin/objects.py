@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -21,6 +20,7 @@ from headrace.cli.broker_url import (
 )
 from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts
+from headrace.exact_json import RepeatedName, read_json
 from headrace.server.config.settings import size_of
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -123,7 +123,9 @@ class Argument(_Type):
         if not separator or not name:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
         try:
-            return name, json.loads(text)
+            return name, read_json(text)
+        except RepeatedName as error:
+            self.fail(f"{name}: {error}", param, ctx)
         except ValueError:
             return name, text
 

@@ -10,6 +10,7 @@ import click
 
 from headrace.cli.management import ask, management_option
 from headrace.cli.output import json_flag
+from headrace.exact_json import RepeatedName, read_json
 
 
 @click.command()
@@ -64,6 +65,8 @@ def header_of(text: str) -> tuple[str, object]:
     if not equals:
         raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint="--header")
     try:
-        return name, json.loads(value)
+        return name, read_json(value)
+    except RepeatedName as error:
+        raise click.BadParameter(f"{name}: {error}", param_hint="--header") from None
     except ValueError:
         return name, value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.limits import BODY_S
 from headrace.console.sessions.forms import FormError, parse
+from headrace.exact_json import RepeatedName, read_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -197,14 +198,11 @@ def parsed(body: bytes) -> Json:
     if body.strip() in EMPTY:
         return {}
     try:
-        return json.loads(body, parse_constant=refuse_constant)
-    except (ValueError, RecursionError):
+        return read_json(body)
+    except RepeatedName as error:
+        raise bad_request(f"the body is no JSON: {error}", "not_json") from None
+    except ValueError:
         raise bad_request("the body is no JSON", "not_json") from None
-
-
-def refuse_constant(name: str) -> NoReturn:
-    """Refuse Infinity and NaN, which are no JSON."""
-    raise ValueError(name)
 
 
 def peer_of(request: BaseRequest) -> str:

@@ -7,7 +7,6 @@ rights of the user.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from headrace.console.http.errors import HttpError, bad_request, of_operation
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.pages.rendering import page
+from headrace.exact_json import read_json
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -63,9 +63,9 @@ class Field:
             return int(text)
         if self.kind == "json":
             try:
-                found = json.loads(text)
-            except (ValueError, RecursionError):
-                raise bad_request(f"{self.label} is no JSON") from None
+                found = read_json(text)
+            except ValueError as error:
+                raise bad_request(f"{self.label} is no JSON: {error}") from None
             if not isinstance(found, dict):
                 raise bad_request(f"{self.label} is no JSON object, such as {{}}")
             return found

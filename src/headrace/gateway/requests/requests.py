@@ -28,6 +28,7 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from headrace.exact_json import read_json
 from headrace.gateway.conversion.headers import shortstr
 from headrace.model import errors
 from headrace.model.contents import UnreadableError
@@ -264,10 +265,10 @@ class Service(Consumer):
     def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
         """Run a request, and answer it."""
         try:
-            request = json.loads(body)
+            request = read_json(body)
             what = request["do"]
             handler = self.handlers.get(what)
-        except (ValueError, RecursionError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             answer.give(failure("bad-request", "a request is a JSON object with 'do'"))
             return
         if handler is None:

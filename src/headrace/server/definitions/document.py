@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NoReturn
+
+from headrace.exact_json import refuse_constant, repeated_name
 
 DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
 ELEMENTS_MAX = 2_000_000  # Of all sections together.
@@ -96,7 +97,7 @@ def read_document(octets: bytes) -> Document:
         raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
     try:
         found = json.loads(
-            octets.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number
+            octets.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=refuse_constant
         )
     except UnicodeDecodeError as error:
         raise DocumentError("$", f"octet {error.start} is no UTF-8") from None
@@ -183,12 +184,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) == len(pairs):
         return found
     repeated = Repeated(found)
-    seen = set()
-    for name, _ in pairs:
-        if name in seen:
-            repeated.name = name
-            break
-        seen.add(name)
+    repeated.name = repeated_name(pairs)
     return repeated
 
 
@@ -197,7 +193,3 @@ def _not_repeated(value: dict[str, object], path: str) -> None:
         raise DocumentError(
             path, f"the name {json.dumps(value.name[:PATH_NAME_MAX])} is there twice"
         )
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")

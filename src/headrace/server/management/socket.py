@@ -43,6 +43,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.exact_json import RepeatedName, read_json
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.requests.requests import code_of
 from headrace.model.errors import ModelError
@@ -217,8 +218,10 @@ class Client:
         if not line:
             return None
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
+            found = read_json(line)
+        except RepeatedName as error:
+            raise Refused("bad-request", f"a line is a JSON object: {error}") from None
+        except ValueError:
             raise Refused("bad-request", "a line is a JSON object") from None
         if not isinstance(found, dict):
             raise Refused("bad-request", "a line is a JSON object")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
@@ -11,6 +10,7 @@ from headrace.console.api.reads.exchanges import DEFAULT
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
 from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.exact_json import read_json
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -34,9 +34,9 @@ async def route(call: HttpCall) -> JsonObject:
     """
     headers = call.query.get("headers", "")
     try:
-        given = json.loads(headers) if headers.strip() else {}
-    except (ValueError, RecursionError):
-        raise bad_request("the headers are no JSON") from None
+        given = read_json(headers) if headers.strip() else {}
+    except ValueError as error:
+        raise bad_request(f"the headers are no JSON: {error}") from None
     if not isinstance(given, dict):
         raise bad_request("the headers are no JSON object, such as {}")
     name = call.path[EXCHANGE]
