@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -566,6 +568,51 @@ def test_the_default_type_of_a_virtual_host_is_the_one_it_says(
         (line,) = taken(data, file)["lines"]
         assert line["outcome"] == "in part"
         assert line["text"] == "queues of type 'x-jms-queue': the default type stays as it is"
+
+
+TIMES: dict[str, Any] = {
+    "at": datetime(2026, 1, 2, tzinfo=UTC),
+    "price": Decimal("1.50"),
+    "raw": b"\xff\x00",
+}
+BOUND: dict[str, dict[str, Any]] = {"a": TIMES, "b": {"l": [TIMES]}, "c": {"n": 1.5}}
+
+
+def test_arguments_that_json_does_not_have_come_back(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
+    with LocalBroker(data) as broker, connect(broker.url) as connection:
+        with connection.channel() as channel:
+            channel.declare_queue("q", durable=True)
+            for key, arguments in BOUND.items():
+                channel.bind_queue("q", "amq.headers", key, arguments=arguments)
+        first = given(data)
+    bindings = {binding["routing_key"]: binding for binding in first["bindings"]}
+    assert bindings["a"]["arguments"] == {
+        "at": "2026-01-02 00:00:00+00:00",
+        "price": "1.50",
+        "raw": "\\xff\x00",
+    }
+    assert "headrace_arguments" not in bindings["c"]
+    other = tmp_path / "other"
+    with LocalBroker(other) as broker, connect(broker.url) as connection:
+        taken(other, write(file, first))
+        assert taken(other, file)["counts"]["bindings"] == {"there": 3}
+        assert given(other)["bindings"] == first["bindings"]
+        with connection.channel() as channel:
+            channel.unbind_queue("q", "amq.headers", "a", arguments=TIMES)
+        left = given(other)["bindings"]
+        assert [binding["routing_key"] for binding in left] == ["b", "c"]
+        bindings["a"]["arguments"] = {"at": "later"}  # By hand: it counts.
+        taken(other, write(file, {**first, "bindings": [bindings["a"]]}))
+        assert {"at": "later"} in [one["arguments"] for one in given(other)["bindings"]]
+        for text in ("!", "AAAA", "AAAABQ=="):
+            bindings["a"]["headrace_arguments"] = text
+            write(file, {**first, "bindings": [bindings["a"]]})
+            said = refused("definitions", "import", "--data", other, file)
+            assert "headrace_arguments: this is not the base64 of a field table" in said
+    for_rabbitmq = given(data, "--for", "rabbitmq")["bindings"]
+    assert not any("headrace_arguments" in binding for binding in for_rabbitmq)
 
 
 def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:

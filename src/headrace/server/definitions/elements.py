@@ -15,9 +15,11 @@ from headrace.gateway.security.passwords import NO_PASSWORD
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.policy.accounts import Account, AccountError, ScramKeys, check_name
 from headrace.server.definitions.document import DocumentError, check_nested, json_type, member
+from headrace.server.definitions.typed_arguments import ARGUMENTS, TYPED, typed_arguments
 
 NAME_OCTETS_MAX = 255
 INTEGER_MIN, INTEGER_MAX = -(1 << 63), (1 << 63) - 1  # Integers of field tables.
+TYPED_OCTETS_MAX = 256 << 10  # Of base64.
 TAGS_MAX = 64
 QUEUE_TYPE, CLASSIC = "x-queue-type", "classic"
 ARGON2ID = "headrace_argon2id"  # The name of our hashes, which no other broker reads.
@@ -135,10 +137,16 @@ class Element:
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments, checked for a field table."""
-        found = self.mapping("arguments")
+        found = self.mapping(ARGUMENTS)
         for name, item in found.items():
-            _check_argument(name, item, member(member(self.path, "arguments"), name))
-        return found
+            _check_argument(name, item, member(member(self.path, ARGUMENTS), name))
+        text = self.text(TYPED, "", octets_max=TYPED_OCTETS_MAX)
+        if not text:
+            return found
+        try:
+            return typed_arguments(found, text)
+        except ValueError as error:
+            raise self.fail(TYPED, str(error)) from None
 
     def vhost(self) -> str:
         """Return the name of its virtual host."""

@@ -16,13 +16,13 @@ from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.rules import GLOBAL, METADATA, METADATA_NAME, USER_LIMITS
 from headrace.model.vhost.effective_arguments import is_own
 from headrace.model.vhost.topology import RESERVED_PREFIX
-from headrace.server.config.json_values import as_json
 from headrace.server.definitions.elements import (
     ARGON2ID,
     ARGON2ID_PREFIX,
     FOREIGN_HASHES,
     SCRAM_FIELD,
 )
+from headrace.server.definitions.typed_arguments import argument_fields
 
 if TYPE_CHECKING:
     from headrace.model.policy.accounts import Account, ScramKeys
@@ -160,7 +160,7 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
                 "type": queue_type(queue.arguments),  # Others may have another default.
-                "arguments": as_json(queue.arguments),
+                **argument_fields(queue.arguments),
             },
         )
     exchanges = list(vhost.exchanges.values())
@@ -175,7 +175,7 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                     "durable": exchange.durable,
                     "auto_delete": exchange.auto_delete,
                     "internal": exchange.internal,
-                    "arguments": as_json(exchange.arguments),
+                    **argument_fields(exchange.arguments),
                 },
             )
     for exchange in exchanges:
@@ -192,6 +192,6 @@ def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | Non
                     "destination": binding.destination.name,
                     "destination_type": kind,
                     "routing_key": binding.routing_key,
-                    "arguments": as_json(binding.arguments or {}),
+                    **argument_fields(binding.arguments),
                 },
             )

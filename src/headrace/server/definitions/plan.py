@@ -10,7 +10,6 @@ Anything else is an error of the file, and then nothing is imported.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +18,7 @@ from headrace.model.arguments.memory_estimate import queue_octets
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.counters import Counters
 from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
-from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, arguments_digest
 from headrace.model.exchange.binding import Binding as Bound
 from headrace.model.exchange.registry import known_arguments, new_exchange
 from headrace.model.policy.parameters import Key
@@ -238,7 +237,7 @@ class Plan(AccountPlan):
         found = read_binding(element)
         vhost = self._known_vhost(element)
         name = f"{found.source} -> {found.destination} ({found.routing_key})"
-        key = json.dumps(found.arguments, sort_keys=True) if found.arguments else ""
+        key = arguments_digest(found.arguments)
         self._once(element, "source", None, "binding", vhost, *found[2:6], key)
         source, is_new = self._source(element, vhost, found.source, name)
         destination = self._destination(element, vhost, found.kind, found.destination, name)

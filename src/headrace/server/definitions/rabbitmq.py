@@ -16,6 +16,7 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.exchange.exchange import EXCLUSIVE
 from headrace.model.policy.policy import OPERATOR_COMPONENT
 from headrace.model.policy.rules import USER_LIMITS, VHOST_LIMITS
+from headrace.server.definitions.typed_arguments import TYPED
 
 Value = dict[str, Any]  # An exported element, made by :mod:`.export`.
 Sections = dict[str, list[Value]]
@@ -119,7 +120,16 @@ def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections
         else:
             kept[section] = values
     kept["bindings"] = list(_bindings(sections.get("bindings", []), note, missing))
+    for section in ("exchanges", "queues", "bindings"):
+        for value in kept.get(section, []):
+            if TYPED in value:
+                note("types of arguments become texts", value.get("name") or value["destination"])
+        kept[section] = [_untyped(value) for value in kept.get(section, [])]
     return kept, [_sentence(text, names) for text, names in notes.items()]
+
+
+def _untyped(value: Value) -> Value:
+    return {field: item for field, item in value.items() if field != TYPED}
 
 
 def _sentence(text: str, names: list[str]) -> str:
