@@ -10,8 +10,10 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
@@ -128,6 +130,42 @@ def test_streams_exchanges_and_bindings(
     run("delete", "stream", log)  # It is gone: no error.
     said = run("declare", "binding", source, log, code=1).stderr
     assert said == f"Error: 404 NOT_FOUND - no exchange '{source}' in vhost '/'\n"
+
+
+TYPED = {
+    "at:timestamp=2026-01-02T00:00:00Z": {"at": datetime(2026, 1, 2, tzinfo=UTC)},
+    "at:timestamp=1767312000": {"at": datetime(2026, 1, 2, tzinfo=UTC)},
+    "n:decimal=1.50": {"n": Decimal("1.50")},
+    "raw:bytes=/wA=": {"raw": b"\xff\x00"},
+    "a:b=5": {"a:b": 5},
+}
+
+
+@pytest.mark.parametrize(("text", "arguments"), TYPED.items(), ids=TYPED)
+def test_a_binding_with_any_type_of_argument_is_made_and_removed(
+    run: Callable[..., Result], channel: Channel, name: Names, text: str, arguments: dict[str, Any]
+) -> None:
+    queue = name("typed")
+    channel.declare_queue(queue, durable=True)
+
+    def bindings() -> int:
+        return len(json.loads(run("show", "queue", "--json", queue).stdout)["bindings"])
+
+    channel.bind_queue(queue, "amq.headers", "k", arguments=arguments)
+    run("delete", "binding", "--arg", text, "amq.headers", queue, "k")
+    assert bindings() == 0
+    run("declare", "binding", "--arg", text, "amq.headers", queue, "k")
+    assert bindings() == 1
+    channel.unbind_queue(queue, "amq.headers", "k", arguments=arguments)
+    assert bindings() == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["a:timestamp=soon", "a:timestamp=-1", "a:decimal=NaN", "a:decimal=x", "a:bytes='"]
+)
+def test_an_argument_that_is_not_of_its_type(run: Callable[..., Result], text: str) -> None:
+    said = run("delete", "binding", "--arg", text, "amq.headers", "none", code=2).stderr
+    assert f"is not a {text[2:].partition('=')[0]}" in said
 
 
 def test_a_queue_is_purged_and_deleted(

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import click
@@ -111,8 +114,39 @@ OF_EXCHANGES: Table = {
 Given: TypeAlias = "tuple[str, Value]"  # An argument and its value.
 
 
+def timestamp(text: str) -> Value:
+    """Return a time of ISO 8601, UTC unless it says another, or of Unix in seconds.
+
+    Raises:
+        ValueError: it is neither, or beyond 64 bits.
+    """
+    from headrace.wire.table import decode_timestamp, encode_timestamp
+
+    if text.isdecimal():
+        return decode_timestamp(encode_timestamp(int(text)))
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def octets(text: str) -> Value:
+    """Return bytes that are written in base64.
+
+    Raises:
+        ValueError: the text is not base64.
+    """
+    return base64.b64decode(text, validate=True)
+
+
+# Types of arguments that JSON does not have.
+TYPES: dict[str, Callable[[str], Value]] = {
+    "timestamp": timestamp,
+    "decimal": Decimal,
+    "bytes": octets,
+}
+
+
 class Argument(_Type):
-    """NAME=VALUE; a JSON value has its type, any other is text."""
+    """NAME=VALUE or NAME:TYPE=VALUE; a JSON value has its type, any other is text."""
 
     name = "argument"
 
@@ -122,6 +156,16 @@ class Argument(_Type):
         name, separator, text = str(value).partition("=")
         if not separator or not name:
             self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        from headrace.wire.table import encode_entry
+
+        untyped, _, kind = name.rpartition(":")
+        if untyped and kind in TYPES:
+            try:
+                typed = TYPES[kind](text)
+                encode_entry(untyped, typed)
+            except (ValueError, ArithmeticError):
+                self.fail(f"{text!r} is not a {kind}", param, ctx)
+            return untyped, typed
         try:
             return name, read_json(text)
         except RepeatedName as error:
@@ -136,7 +180,8 @@ arg_option = click.option(
     multiple=True,
     type=Argument(),
     metavar="NAME=VALUE",
-    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a text.',
+    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a text. '
+    "NAME:timestamp=, NAME:decimal= and NAME:bytes= (base64) have these types.",
 )
 passive_option = click.option(
     "--passive", is_flag=True, help="Change nothing; fail unless it exists."
