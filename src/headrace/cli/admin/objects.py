@@ -23,7 +23,6 @@ from headrace.cli.broker_url import (
 )
 from headrace.cli.commands import Group
 from headrace.cli.output import format_option, print_facts
-from headrace.exact_json import RepeatedName, read_json
 from headrace.server.config.settings import size_of
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -166,6 +165,8 @@ class Argument(_Type):
             except (ValueError, ArithmeticError):
                 self.fail(f"{text!r} is not a {kind}", param, ctx)
             return untyped, typed
+        from headrace.exact_json import RepeatedName, read_json
+
         try:
             return name, read_json(text)
         except RepeatedName as error:

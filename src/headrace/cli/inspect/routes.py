@@ -10,7 +10,6 @@ import click
 
 from headrace.cli.management import ask, management_option
 from headrace.cli.output import json_flag
-from headrace.exact_json import RepeatedName, read_json
 
 
 @click.command()
@@ -64,6 +63,8 @@ def header_of(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint="--header")
+    from headrace.exact_json import RepeatedName, read_json
+
     try:
         return name, read_json(value)
     except RepeatedName as error:
