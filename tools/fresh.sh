@@ -25,12 +25,14 @@ command -v debootstrap >/dev/null || die "debootstrap is missing; on Debian: apt
 mirror=${MIRROR:-$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -m 1 -E '/debian/?$' || true)}
 root=${HEADRACE_FRESH:-$(mktemp -d -t headrace-fresh-XXXXXX)}
 logs=$PWD/build/fresh
+HOME_THERE=/root # The home of root in a fresh root.
+place=$root$HOME_THERE
 mkdir -p "$root" "$logs"
 
 mounted=()
 end() {
-    local place
-    for place in "${mounted[@]}"; do umount -l "$place" 2>/dev/null || true; done
+    local mount
+    for mount in "${mounted[@]}"; do umount -l "$mount" 2>/dev/null || true; done
     # A mount that is left would be emptied with the root.
     if [ -z "${HEADRACE_FRESH:-}" ] && ! grep -q " $root/" /proc/mounts; then rm -rf "$root"; fi
 }
@@ -49,12 +51,13 @@ for kind in proc sys dev dev/pts dev/shm; do
 done
 
 # The network of this machine, which is not what is tried.
-for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/xdg/pip /etc/apt/apt.conf.d/*proxy* /root/.npmrc; do
+for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/xdg/pip /etc/apt/apt.conf.d/*proxy*; do
     [ -e "$file" ] || continue
     mkdir -p "$root$(dirname "$file")"
     cp -rL "$file" "$root$(dirname "$file")/"
 done
-environment=(HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb CI=true)
+[ ! -e "$HOME/.npmrc" ] || cp -L "$HOME/.npmrc" "$root$HOME_THERE/.npmrc"
+environment=(HOME="$HOME_THERE" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb CI=true)
 while IFS= read -r -d '' setting; do
     case ${setting%%=*} in
         *_proxy | *_PROXY | PIP_INDEX_URL | npm_config_registry)
@@ -68,12 +71,12 @@ if [ -e "$certificates" ]; then # An authority of this network may be among them
 fi
 
 commit=$(git rev-parse --short=12 HEAD)
-rm -rf "$root/root/headrace"
-git clone -q --no-hardlinks . "$root/root/headrace"
+rm -rf "$place/headrace"
+git clone -q --no-hardlinks . "$place/headrace"
 if [ -d ../shared ]; then # What a checkout of the developers has beside it.
-    rm -rf "$root/root/shared"
-    cp -r ../shared "$root/root/shared"
-    chmod -R a-w "$root/root/shared"
+    rm -rf "$place/shared"
+    cp -r ../shared "$place/shared"
+    chmod -R a-w "$place/shared"
 fi
 
 status=0
@@ -89,7 +92,7 @@ for command in "$@"; do
     result=0
     # Bash's `time` counts the processor of all children.
     TIMEFORMAT='%U %S'
-    { time chroot "$root" env -i "${environment[@]}" bash -c "cd /root/headrace && $words" >"$log" 2>&1 </dev/null; } 2>"$log.time" || result=$?
+    { time chroot "$root" env -i "${environment[@]}" bash -c "cd && cd headrace && $words" >"$log" 2>&1 </dev/null; } 2>"$log.time" || result=$?
     processor=$(awk 'NF == 2 { printf "%.1f", ($1 + $2) / 60 }' "$log.time")
     minutes=$(awk -v s=$((SECONDS - begin)) 'BEGIN { printf "%.1f", s / 60 }')
     rm -f "$log.time"
