@@ -16,6 +16,7 @@ import pytest
 
 from headrace.client import blocking
 from support.clients.client_programs import BROUGHT, bring
+from support.console_alarms import low_on_memory
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -97,8 +98,6 @@ def test_something_is_wrong(
 
 
 def test_an_alarm(console: LocalConsole) -> None:
-    link = console.console.link
-    console.run(link.ask("set alarm", vhost="/", reason="memory"))
-    status, said = check(console, "watermark", NODE)
-    console.run(link.ask("clear alarm", vhost="/"))
+    with low_on_memory(console.broker):
+        status, said = check(console, "watermark", NODE)
     assert (status, "mem_alarm" in said) == (CRITICAL, True), said

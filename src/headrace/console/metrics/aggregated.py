@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
 from headrace.console.api.common.node import cluster_name, node_name
 from headrace.console.api.common.own_counts import REASONS, STRATEGIES
 from headrace.console.api.own.pipelines import queries_at
@@ -27,6 +28,7 @@ from headrace.console.state.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from headrace.console.api.common.alarms import Alarm
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Table
     from headrace.untyped import JsonObject
@@ -99,10 +101,12 @@ SIZES = {
     "+Inf": "size_inf",
 }
 FAILED = frozenset(("failed", "killed"))  # States of queries.
+# RabbitMQ's alarms: the source, and what follows "1 while" in the help. Too few descriptors raise
+# none: they refuse new connections.
 ALARMS = {
-    "memory_used_watermark": "memory",
-    "free_disk_space_watermark": "disk",
-    "file_descriptor_limit": "descriptor",
+    "memory_used_watermark": (MEMORY, "there is an alarm of memory"),
+    "free_disk_space_watermark": (DISK, "there is an alarm of the disk"),
+    "file_descriptor_limit": ("", "RabbitMQ has an alarm of descriptors; always 0 here"),
 }
 
 
@@ -160,8 +164,8 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     """Return the metrics of the broker's process, of its alarms and of what came and went."""
     status = await call.state.status()
     machine = await asyncio.to_thread(Machine, status)
-    alarms, _ = await call.link.answer("list alarms")
-    reasons = " ".join(row["reason"] for row in alarms)
+    alarms = await active_alarms(call)
+    sources = sources_of(alarms)
     totals = call.state.totals.table
     first = totals.ordered()[0]
     gauges = {
@@ -186,17 +190,29 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         one(
             f"{prefix}alarms_{name}",
             GAUGE,
-            f"1 while there is an alarm of {word}",
-            int(word in reasons),
+            f"1 while {about}",
+            int(source in sources),
         )
-        for name, word in ALARMS.items()
+        for name, (source, about) in ALARMS.items()
     ]
+    told.append(by_source(alarms))
     for column, (name, about) in CHURN.items():
         told.append(one(prefix + name, COUNTER, about, totals.number(first, column)))
     told += of_store(status)
     draining = int(status["draining"])
     told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
     return "".join(told)
+
+
+def by_source(alarms: list[Alarm]) -> str:
+    """Return the alarms by source and virtual host; a source without one is at zero."""
+    active: dict[tuple[str, str], int] = {(source, ""): 0 for source in SOURCES}
+    active |= {(alarm.source, alarm.vhost): 1 for alarm in alarms}
+    about = "1 while an alarm blocks publishers; without a virtual host those of all"
+    rows = [
+        ({"source": source, "vhost": vhost}, value) for (source, vhost), value in active.items()
+    ]
+    return several("headrace_alarms", GAUGE, about, rows)
 
 
 def by_protocol(table: Table) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
@@ -52,11 +53,13 @@ def failed(reason: str, **more: object) -> Answer:
 
 async def alarms(call: HttpCall) -> object:
     """Fail while an alarm blocks publishers."""
-    rows, _ = await call.link.answer("list alarms")
-    if not rows:
+    active = await active_alarms(call)
+    if not active:
         return OK
-    found = [{"node": node_name(), "resource": row["reason"]} for row in rows]
-    return failed("There are alarms in effect in the cluster", alarms=found)
+    rows = [
+        {"node": node_name(), "resource": one.source, "reason": one.reason} for one in active
+    ]
+    return failed("There are alarms in effect in the cluster", alarms=rows)
 
 
 async def ports(call: HttpCall) -> dict[int, str]:

@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
 from headrace.console.api.common.node import (
     check_node,
     cluster_name,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
-MEMORY, DISK = "memory", "disk"  # In the texts of alarms.
 #: What RabbitMQ says of mechanisms, and we of those that it does not have.
 MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
@@ -63,8 +63,7 @@ async def node(call: HttpCall) -> JsonObject:
     await call.state.refresh()
     status = await call.state.status()
     machine = await asyncio.to_thread(Machine, status)
-    alarms, _ = await call.link.answer("list alarms")
-    reasons = " ".join(row["reason"] for row in alarms)
+    sources = sources_of(await active_alarms(call))
     found = {
         "name": node_name(),
         "type": "disc",
@@ -78,11 +77,11 @@ async def node(call: HttpCall) -> JsonObject:
         "net_ticktime": 0,
         "mem_used": machine.resident,
         "mem_limit": status["memory_max"],
-        "mem_alarm": MEMORY in reasons,
+        "mem_alarm": MEMORY in sources,
         "mem_calculation_strategy": "rss",
         "disk_free": machine.disk_free,
         "disk_free_limit": status["disk_free_min"],
-        "disk_free_alarm": DISK in reasons,
+        "disk_free_alarm": DISK in sources,
         "fd_used": machine.open_files,
         "fd_total": machine.open_files_max,
         "sockets_used": machine.sockets,
