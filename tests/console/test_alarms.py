@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.client import blocking
 from support.console_alarms import low_on_disk, low_on_memory
+from support.console_browser import Browser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,3 +73,60 @@ def test_the_check_names_the_resource(console: LocalConsole) -> None:
         ("disk", "low on disk"),
         ("operator", "maintenance"),
     ]
+
+
+def test_the_overview_shows_what_blocks_publishers(console: LocalConsole) -> None:
+    browser = Browser(console)
+    assert 'role="alert"' not in browser.text("/")
+    with operators(console, "moving <b>house</b>"), low_on_disk(console.broker):
+        html = browser.text("/")
+    assert "All publishers are blocked since <time" in html
+    assert "moving &lt;b&gt;house&lt;/b&gt;</bdi> (alarm of source <bdi>operator</bdi>)" in html
+    assert "Publishers of virtual host <bdi>/</bdi> are blocked since <time" in html
+    assert "low on disk</bdi> (alarm of source <bdi>disk</bdi>)" in html
+    assert 'role="alert"' not in browser.text("/")
+
+
+def test_users_see_the_alarms_of_their_virtual_hosts(console: LocalConsole) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    console.run(link.ask("put vhost", name="lab"))
+    console.run(link.ask("put user", name="ada", password="secret", tags=["management"]))
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    console.run(link.ask("put permission", user="ada", vhost="/", **everything))
+    ada, guest = Browser(console, "ada", "secret"), Browser(console)
+    with operators(console, "moving", "lab"):
+        assert "moving" not in ada.text("/")
+        assert "Publishers of virtual host <bdi>lab</bdi> are blocked" in guest.text("/")
+    with operators(console, "moving"):
+        assert "moving" in ada.text("/")
+    console.run(link.ask("delete user", name="ada"))
+    console.run(link.ask("delete vhost", name="lab"))
+
+
+def test_the_overview_shows_that_the_broker_drains(console: LocalConsole) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    browser = Browser(console)
+    console.run(link.ask("drain"))
+    console.console.state.forget()  # type: ignore[union-attr]
+    assert "The broker is being drained" in browser.text("/")
+    console.run(link.ask("resume"))
+    console.console.state.forget()  # type: ignore[union-attr]
+    assert "The broker is being drained" not in browser.text("/")
+
+
+def test_a_connection_says_why_it_is_blocked(console: LocalConsole) -> None:
+    browser = Browser(console)
+    with blocking.connect(f"{console.broker.url}?name=held") as connection:
+        channel = connection.channel()
+        channel.declare_queue("held")
+        channel.publish(b"m", routing_key="held")
+        (row,) = [r for r in console.get("/api/connections") if r["user_provided_name"] == "held"]
+        path = f"connections/{quote(row['name'], safe='')}"
+        assert (row["state"], row["blocked_by"]) == ("running", "")
+        with operators(console, "moving house"):
+            row = console.get(f"/api/{path}")
+            assert (row["state"], row["blocked_by"]) == ("blocked", "moving house")
+            assert "moving house" in browser.text(f"/{path}")
+        row = console.get(f"/api/{path}")
+        assert (row["state"], row["blocked_by"]) == ("running", "")
+        channel.delete_queue("held")

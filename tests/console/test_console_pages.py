@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
 from headrace.console.pages import assets
-from headrace.console.pages.listings import field_of
+from headrace.console.pages.listings import Column, field_of
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
 from headrace.console.pages.texts import duration, moment, rate, shown, size
 from support.console_browser import FORM, OWN, Browser, fields_of
@@ -147,6 +148,32 @@ def test_every_page_that_a_page_leads_to_can_be_opened(browser: Browser) -> None
     visited = {one.path for one in LISTS}
     assert visited <= {one.partition("?")[0] for one in seen}
     assert len(seen) > 150
+
+
+def test_every_column_has_a_key_that_the_api_sends(
+    console: LocalConsole, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column whose key no row has would be empty for ever."""
+    looked, found = set[tuple[str, str]](), set[tuple[str, str]]()
+
+    def value(self: Column, row: Mapping[str, object]) -> object:
+        key, at = (self.title, self.path), row
+        looked.add(key)
+        for name in self.path.split("."):
+            if not isinstance(at, dict) or name not in at:
+                return None
+            at = at[name]
+        found.add(key)
+        return at
+
+    monkeypatch.setattr(Column, "value", value)
+    for listing in LISTS:
+        html = browser.text(listing.path)
+        for row in html.split("<tr id=")[1:]:
+            if link := re.search(r'<td><a href="(/[^"]+)"', row):
+                browser.get(unescape(link[1]))
+    browser.text("/")
+    assert looked - found == set()
 
 
 @pytest.mark.parametrize("tag", TAGS)

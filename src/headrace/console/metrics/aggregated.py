@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
@@ -28,10 +28,9 @@ from headrace.console.state.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.console.api.common.alarms import Alarm
+    from headrace.console.broker.answers import AlarmRow, GroupRow, LeaseRow
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Table
-    from headrace.untyped import JsonObject
 
 MS = 1000
 # The columns of the totals: metric and help. Those of objects are told one by one elsewhere.
@@ -204,10 +203,10 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     return "".join(told)
 
 
-def by_source(alarms: list[Alarm]) -> str:
+def by_source(alarms: list[AlarmRow]) -> str:
     """Return the alarms by source and virtual host; a source without one is at zero."""
     active: dict[tuple[str, str], int] = {(source, ""): 0 for source in SOURCES}
-    active |= {(alarm.source, alarm.vhost): 1 for alarm in alarms}
+    active |= {(alarm["source"], alarm["vhost"]): 1 for alarm in alarms}
     about = "1 while an alarm blocks publishers; without a virtual host those of all"
     rows = [
         ({"source": source, "vhost": vhost}, value) for (source, vhost), value in active.items()
@@ -289,11 +288,14 @@ def oldest(table: Table) -> str:
 
 async def readers(call: HttpCall) -> str:
     """Return the leases, and how far groups are behind; Spark's queries read as groups."""
-    groups, _ = await call.link.answer("list groups")
-    leases, _ = await call.link.answer("list leases")
+    groups = cast("list[GroupRow]", (await call.link.answer("list groups"))[0])
+    leases = cast("list[LeaseRow]", (await call.link.answer("list leases"))[0])
 
-    def labels(row: JsonObject, of: str) -> dict[str, str]:
-        return {"vhost": row["vhost"], of: row[of], "group": row["group"]}
+    def of_stream(row: GroupRow) -> dict[str, str]:
+        return {"vhost": row["vhost"], "stream": row["stream"], "group": row["group"]}
+
+    def of_queue(row: LeaseRow) -> dict[str, str]:
+        return {"vhost": row["vhost"], "queue": row["queue"], "group": row["group"]}
 
     return "".join(
         (
@@ -301,19 +303,19 @@ async def readers(call: HttpCall) -> str:
                 "headrace_group_lag_messages",
                 GAUGE,
                 "Records of the stream that the group has not read",
-                [(labels(row, "stream"), row["lag"]) for row in groups],
+                [(of_stream(row), row["lag"]) for row in groups],
             ),
             several(
                 "headrace_group_lag_bytes",
                 GAUGE,
                 "Bytes of them",
-                [(labels(row, "stream"), row["lag_bytes"]) for row in groups],
+                [(of_stream(row), row["lag_bytes"]) for row in groups],
             ),
             several(
                 "headrace_leased_messages",
                 GAUGE,
                 "Messages that a lease holds",
-                [(labels(row, "queue"), row["leased"]) for row in leases],
+                [(of_queue(row), row["leased"]) for row in leases],
             ),
         )
     )

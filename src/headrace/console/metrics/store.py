@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headrace.console.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, head, one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.untyped import JsonObject
+    from headrace.console.broker.answers import Status
+
+    Counted = Literal[
+        "journal_groups",
+        "journal_bytes",
+        "journal_segments",
+        "journal_copied_bytes",
+        "paged_out",
+        "paged_in",
+    ]
 
 #: By column of the broker's status: metric, kind and help.
-STORE = {
+STORE: dict[Counted, tuple[str, str, str]] = {
     "journal_groups": ("headrace_journal_syncs_total", COUNTER, "Groups synced to the disk"),
     "journal_bytes": ("headrace_journal_bytes", GAUGE, "Bytes of records in the journals"),
     "journal_segments": ("headrace_journal_segments", GAUGE, "Segments of the journals"),
@@ -36,10 +45,10 @@ STORE = {
 DELAY = "headrace_loop_delay_seconds"
 
 
-def of_store(status: JsonObject) -> Iterator[str]:
+def of_store(status: Status) -> Iterator[str]:
     """Yield the metrics of a broker's status."""
     for column, (name, kind, about) in STORE.items():
-        yield one(name, kind, about, int(status[column]))
+        yield one(name, kind, about, status[column])
     told, count = head(DELAY, HISTOGRAM, "How late a timer of the broker's loop ran"), 0
     for end, found in status["loop_delays"].items():
         count += found

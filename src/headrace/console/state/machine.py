@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.untyped import JsonObject
+    from headrace.console.broker.answers import Status
 
 PAGE = resource.getpagesize()
 MS = 1000
@@ -21,7 +21,7 @@ MS = 1000
 class Machine:
     """What the system knows of the broker's process."""
 
-    def __init__(self, status: JsonObject) -> None:
+    def __init__(self, status: Status) -> None:
         place = Path("/proc") / str(status["pid"])
         self.pid = str(status["pid"])
         self.resident = status["memory_used"]
@@ -42,7 +42,7 @@ class Machine:
         self.journal_groups = int(status["journal_groups"])
         self.disk_free = 0
         with contextlib.suppress(OSError, TypeError):
-            found = os.statvfs(status["data"])
+            found = os.statvfs(status["data"] or "")
             self.disk_free = found.f_bavail * found.f_frsize
         began = datetime.fromisoformat(status["since"]).timestamp()
         self.uptime_ms = max(0, int((time.time() - began) * MS))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.state import sampling
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from headrace.console.broker.answers import Status
     from headrace.console.broker.link import BrokerLink
     from headrace.console.state.frames import Frame
     from headrace.untyped import JsonObject
@@ -121,18 +122,18 @@ class State:
         self.console_listens: list[tuple[str, str]] = []  # Protocol and address, of the console.
         self._policies = Short(link, "list policies", SAMPLE_S)
         self._named = Short(link, "list global parameters", STATUS_S)
-        self._status: JsonObject = {}
+        self._status: Status | None = None
         self._status_s = 0.0
 
-    async def status(self) -> JsonObject:
+    async def status(self) -> Status:
         """Return the broker's status without its counts, a second old at most.
 
         Raises:
             BrokerGone: the broker does not answer.
         """
         now_s = time.monotonic()
-        if not self._status or now_s - self._status_s > STATUS_S:
-            self._status = await self._link.ask("status", counts=False)
+        if self._status is None or now_s - self._status_s > STATUS_S:
+            self._status = cast("Status", await self._link.ask("status", counts=False))
             self._status_s = now_s
         return self._status
 

@@ -3,36 +3,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
 
 #: What raises an alarm: the values of ``source`` in the broker's list.
 MEMORY, DISK, OPERATOR, CLUSTER = SOURCES = ("memory", "disk", "operator", "cluster")
 
 
-class Alarm(NamedTuple):
-    """An active alarm."""
-
-    source: str  # One of SOURCES.
-    vhost: str  # The virtual host whose publishers are blocked; empty: all of them.
-    reason: str  # The text that clients get. An operator chooses it: it says nothing of the source.
-    since: str  # When it was raised, in ISO 8601.
-
-
-async def active_alarms(call: HttpCall) -> list[Alarm]:
-    """Return the active alarms.
+async def active_alarms(call: HttpCall) -> list[AlarmRow]:
+    """Return the active alarms of all virtual hosts.
 
     Raises:
         BrokerGone: the broker does not answer.
     """
     rows, _ = await call.link.answer("list alarms")
-    return [Alarm(**row) for row in rows]
+    return cast("list[AlarmRow]", rows)
 
 
-def sources_of(alarms: list[Alarm]) -> AbstractSet[str]:
+def sources_of(alarms: list[AlarmRow]) -> AbstractSet[str]:
     """Return what raised the alarms."""
-    return {alarm.source for alarm in alarms}
+    return {alarm["source"] for alarm in alarms}
+
+
+def reasons_in(alarms: list[AlarmRow], vhost: str) -> str:
+    """Return why the publishers of a virtual host are blocked, as clients get it; empty: not."""
+    return " & ".join(alarm["reason"] for alarm in alarms if alarm["vhost"] in ("", vhost))

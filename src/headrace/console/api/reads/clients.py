@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.alarms import active_alarms, reasons_in
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import (
     absent,
@@ -22,6 +23,7 @@ from headrace.console.http.routes import MANAGEMENT, Route
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
@@ -38,19 +40,20 @@ async def list_connections(call: HttpCall) -> object:
     """Return the connections that the user sees, of one virtual host or user where asked."""
     vhost, user = check_vhost(call), call.path.get("username")
     listens = await listens_of(call)
+    alarms = await active_alarms(call)
     rows = []
     for one in await call.state.connections.all():
         owner = one.text("user")
         wanted = vhost in (None, one.text("vhost")) and user in (None, owner)
         if wanted and call.identity.sees_user(owner):
-            rows.append(connection_of(one, call.query, listens))
+            rows.append(connection_of(one, call.query, listens, alarms))
     return Listed(rows, ("name",))
 
 
 async def show_connection(call: HttpCall) -> object:
     """Return one connection, with the properties that its client sent."""
     one = await find_connection(call, call.path["name"])
-    row = connection_of(one, call.query, await listens_of(call))
+    row = connection_of(one, call.query, await listens_of(call), await active_alarms(call))
     with absent():
         shown = await call.ask("show connection", id=one.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
@@ -71,8 +74,7 @@ async def find_connection(call: HttpCall, name: str) -> Tracked:
 
 async def listens_of(call: HttpCall) -> Mapping[str, str]:
     """Return the addresses of the broker, by protocol."""
-    found: Mapping[str, str] = (await call.state.status())["listens"]
-    return found
+    return (await call.state.status())["listens"]
 
 
 def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
@@ -81,7 +83,9 @@ def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
     return f"{row['host']}:{row['port']} -> {here.rpartition('/')[2]}"
 
 
-def connection_of(one: Tracked, query: Mapping[str, str], listens: Mapping[str, str]) -> JsonObject:
+def connection_of(
+    one: Tracked, query: Mapping[str, str], listens: Mapping[str, str], alarms: list[AlarmRow]
+) -> JsonObject:
     """Return a connection as RabbitMQ describes it."""
     row = one.row
     name = name_of(row, listens)
@@ -103,6 +107,7 @@ def connection_of(one: Tracked, query: Mapping[str, str], listens: Mapping[str, 
         "ssl_protocol": row["tls"] or None,
         "auth_mechanism": row["mechanism"],
         "state": "blocked" if row["blocked"] else "running",
+        "blocked_by": reasons_in(alarms, row["vhost"]) if row["blocked"] else "",  # Ours.
         "channels": row["channels"],
         "channel_max": row["channel_max"] or 0,
         "frame_max": row["frame_max"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import node_name
@@ -15,6 +15,7 @@ from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
 
 if TYPE_CHECKING:
+    from headrace.console.broker.answers import CertificateRow, Health, Status
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Handler
     from headrace.untyped import JsonObject
@@ -57,7 +58,7 @@ async def alarms(call: HttpCall) -> object:
     if not active:
         return OK
     rows = [
-        {"node": node_name(), "resource": one.source, "reason": one.reason} for one in active
+        {"node": node_name(), "resource": one["source"], "reason": one["reason"]} for one in active
     ]
     return failed("There are alarms in effect in the cluster", alarms=rows)
 
@@ -100,10 +101,10 @@ async def protocol_listener(call: HttpCall) -> object:
 
 async def virtual_hosts(call: HttpCall) -> object:
     """Fail when the journal of a virtual host cannot be written."""
-    checks = (await call.link.ask("health", checks=["store"]))["checks"]
-    if not checks["store"]:
+    found = cast("Health", await call.link.ask("health", checks=["store"]))
+    if not found["checks"]["store"]:
         return OK
-    return failed("Some virtual hosts are down", **{"virtual-hosts": [checks["store"]]})
+    return failed("Some virtual hosts are down", **{"virtual-hosts": [found["checks"]["store"]]})
 
 
 async def fine(call: HttpCall) -> object:
@@ -117,7 +118,7 @@ async def certificate(call: HttpCall) -> object:
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
     now, period = datetime.now(UTC), int(within) * UNITS[unit]
-    rows, _ = await call.link.answer("list certificates")
+    rows = cast("list[CertificateRow]", (await call.link.answer("list certificates"))[0])
     ending = [row for row in rows if datetime.fromisoformat(row["expires"]) - now <= period]
     if not ending:
         return OK
@@ -130,13 +131,13 @@ async def certificate(call: HttpCall) -> object:
 
 async def in_service(call: HttpCall) -> object:
     """Fail while the broker accepts no clients; without login, so without details."""
-    found = await call.link.ask("health", checks=["ready", "listeners"])
+    found = cast("Health", await call.link.ask("health", checks=["ready", "listeners"]))
     return OK if found["healthy"] else Answer(503, FAILED)
 
 
 async def below_limit(call: HttpCall) -> object:
     """Fail when the broker has as many connections as it takes; without login, so no details."""
-    status = await call.link.ask("status", counts=False)
+    status = cast("Status", await call.link.ask("status", counts=False))
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 

@@ -160,6 +160,7 @@ PAGES = (
             Column("User", "user"),
             Column("Virtual host", "vhost"),
             Column("State", "state", "state"),
+            Column("Blocked by", "blocked_by"),
             Column("Protocol", "protocol"),
             Column("TLS", "ssl_protocol"),
             Column("Login by", "auth_mechanism"),

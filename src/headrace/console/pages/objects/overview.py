@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
 from headrace.console.api.reads import overview
@@ -15,6 +16,8 @@ from headrace.console.pages.rendering import page
 from headrace.console.state.machine import Machine
 
 if TYPE_CHECKING:
+    from headrace.console.broker.answers import AlarmRow, Status
+    from headrace.console.broker.logins import Identity
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -55,12 +58,18 @@ async def show(call: HttpCall) -> object:
         name=found["cluster_name"],
         tiles=tiles(call, found),
         charts=CHARTS + (NODE_CHARTS if sees_node else ()),
-        alarms=[f"{key}: {value}" for key, value in (status.get("alarms") or {}).items()],
+        alarms=[one for one in await active_alarms(call) if concerns(call.identity, one)],
+        drains=status["draining"],
         node=node_of(found, status)
         if sees_node
         else [("Version", found["product_version"], "text")],
         tables=await tables_of(call, PARTS, found),
     )
+
+
+def concerns(identity: Identity, alarm: AlarmRow) -> bool:
+    """Return True if an alarm blocks publishers of a virtual host that the user sees."""
+    return not alarm["vhost"] or identity.sees_vhost(alarm["vhost"])
 
 
 def tiles(call: HttpCall, found: JsonObject) -> list[Tile]:
@@ -94,7 +103,7 @@ def rates(name: str) -> str:
     return f"/queues?sort=message_stats.{name}_details.rate&sort_reverse=true"
 
 
-def node_of(found: JsonObject, status: JsonObject) -> list[tuple[str, object, str]]:
+def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
     """Return facts of the broker's process."""
     machine = Machine(status)
     return [
