@@ -340,6 +340,8 @@ def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:
                               "read": ".*"}),
         ("/topic-permissions/new", {"user": "ada", "vhost": "/", "exchange": "amq.topic",
                                     "write": "^a", "read": ".*"}),
+        ("/permissions/%2F/ada/edit", {"configure": "", "write": "^b", "read": ".*"}),
+        ("/topic-permissions/%2F/ada/amq.topic/edit", {"write": "^b", "read": ".*"}),
         ("/topic-permissions/%2F/ada/amq.topic", {"confirmation": "ada"}),
         ("/permissions/%2F/ada", {"confirmation": "ada"}),
         ("/users/ada/delete", {"confirmation": "ada"}),
@@ -356,6 +358,71 @@ def test_rules_and_access_are_set_and_removed(browser: Browser) -> None:
     assert len(done) == len(steps)
     for path in ("/exchanges/%2F/made", "/users/ada", "/vhosts/made", "/policies/%2F/p"):
         assert browser.get(path).status == 404, path
+
+
+def texts_in(html: str) -> dict[str, str]:
+    """The texts in the fields of a form."""
+    found = re.findall(r'<input id="field-(\w+)" name="\w+" value="([^"]*)"', html)
+    return {name: unescape(value) for name, value in found}
+
+
+def test_a_form_changes_only_what_is_changed_in_it(browser: Browser) -> None:
+    """Permissions and topic permissions start with what the user has."""
+    console = browser.console
+    browser.send("/users/new", name="cyd", password=SECRET)
+    given = {"configure": "", "write": "^own<", "read": "^r"}
+    browser.send("/permissions/new", user="cyd", vhost="/", **given)
+    edit = "/permissions/%2F/cyd/edit"
+    assert f'href="{edit}"' in browser.text("/users/cyd")
+    assert texts_in(browser.text(edit)) == given
+    assert browser.send(edit, **{**texts_in(browser.text(edit)), "read": "^s"}).status == 303
+    (row,) = console.get("/api/users/cyd/permissions")
+    assert {name: row[name] for name in given} == {**given, "read": "^s"}
+    topic = {"write": "^a", "read": ""}
+    where = {"user": "cyd", "vhost": "/", "exchange": "amq.topic"}
+    browser.send("/topic-permissions/new", **where, **topic)
+    edit = "/topic-permissions/%2F/cyd/amq.topic/edit"
+    assert texts_in(browser.text(edit)) == topic
+    assert browser.send(edit, **{**texts_in(browser.text(edit)), "read": "^b"}).status == 303
+    (row,) = console.get("/api/users/cyd/topic-permissions")
+    assert {name: row[name] for name in topic} == {"write": "^a", "read": "^b"}
+    browser.send("/users/cyd/delete", confirmation="cyd")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "kept"),
+    [
+        ("/users/new", {"name": "dan", "password": "other"}, "/api/users/dan"),
+        ("/vhosts/new", {"name": "dan", "description": "other"}, "/api/vhosts/dan"),
+        ("/permissions/new", {"user": "dan", "vhost": "dan"}, "/api/permissions/dan/dan"),
+        ("/topic-permissions/new", {"user": "dan", "vhost": "dan", "exchange": "amq.topic"},
+         "/api/topic-permissions/dan/dan"),
+        ("/policies/new", {"vhost": "dan", "name": "dan", "pattern": "^",
+                           "definition": '{"max-length": 1}'}, "/api/policies/dan/dan"),
+        ("/operator-policies/new", {"vhost": "dan", "name": "dan", "pattern": "^",
+                                    "definition": '{"max-length": 1}'},
+         "/api/operator-policies/dan/dan"),
+    ],
+)  # fmt: skip
+def test_a_form_that_adds_replaces_nothing(
+    browser: Browser, path: str, fields: dict[str, str], kept: str
+) -> None:
+    console = browser.console
+    link: Any = console.console.link  # type: ignore[union-attr]
+    definition = {"pattern": "^never$", "definition": {"max-length": 9}}
+    console.run(link.ask("put user", name="dan", password=SECRET, tags=["management"]))
+    console.run(link.ask("put vhost", name="dan", description="first"))
+    narrow = {"user": "dan", "vhost": "dan", "write": "^a", "read": "^b"}
+    console.run(link.ask("put permission", configure="^c", **narrow))
+    console.run(link.ask("put topic permission", exchange="amq.topic", **narrow))
+    console.run(link.ask("put policy", vhost="dan", name="dan", **definition))
+    console.run(link.ask("put operator policy", vhost="dan", name="dan", **definition))
+    before = console.get(kept)
+    answer = browser.send(path, **fields)
+    assert (answer.status, b"replace unseen" in answer.body) == (409, True), answer.body[-900:]
+    assert console.get(kept) == before
+    console.run(link.ask("delete user", name="dan"))
+    console.run(link.ask("delete vhost", name="dan"))
 
 
 def test_a_users_password_stays_unless_it_is_given(browser: Browser) -> None:

@@ -7,6 +7,7 @@ import json
 import socket
 from typing import TYPE_CHECKING
 
+import pika
 import pytest
 
 from headrace.client import Message, blocking
@@ -52,6 +53,44 @@ def test_streams_tell_their_bytes(console: LocalConsole) -> None:
     row = console.get("/api/queues/%2F/of%20bytes")
     assert row["messages_ready"] == 10
     assert 10_000 <= row["message_bytes_ready"] < 20_000
+
+
+def test_the_size_of_a_stream_is_what_it_holds(console: LocalConsole) -> None:
+    """A record that a reader has not settled is still in the stream, and counts once."""
+    with blocking.connect(console.broker.url) as connection:
+        channel = connection.channel()
+        stream = {"x-queue-type": "stream"}
+        channel.declare_queue("read", durable=True, arguments=stream)
+        channel.publish_many([Message(b"x" * 1000, persistent=True)] * 10, routing_key="read")
+        before = console.get("/api/queues/%2F/read")
+        with channel.consume("read", prefetch=5, arguments={"x-stream-offset": "first"}) as reader:
+            assert next(iter(reader)).body == b"x" * 1000
+            row = console.get("/api/queues/%2F/read")
+            assert row["messages_unacknowledged"] == 5
+            assert row["message_bytes_unacknowledged"] == 5000
+            for name in ("messages", "message_bytes", "message_bytes_persistent"):
+                assert row[name] == before[name], name
+            channel.declare_queue("rival", durable=True)
+            body = Message(b"x" * (before["message_bytes"] + 1000), persistent=True)
+            channel.publish(body, routing_key="rival")
+            rows = console.get("/api/queues?sort=message_bytes&sort_reverse=true")
+            order = [one["name"] for one in rows]
+            assert order.index("rival") < order.index("read")
+        channel.delete_queue("read")
+        channel.delete_queue("rival")
+
+
+def test_a_channel_tells_both_prefetch_counts(console: LocalConsole) -> None:
+    client = pika.BlockingConnection(pika.URLParameters(console.broker.url))
+    channel = client.channel()
+    channel.basic_qos(prefetch_count=7)
+    channel.basic_qos(prefetch_count=50, global_qos=True)
+    (row,) = [one for one in console.get("/api/channels") if one["prefetch_count"] == 7]
+    assert row["global_prefetch_count"] == 50
+    text = console.ask("GET", "/metrics/per-object", port=console.metrics_port).body.decode()
+    for name, value in (("rabbitmq_consumer_prefetch", 7), ("rabbitmq_channel_prefetch", 50)):
+        assert f'{name}{{channel="{row["name"]}"}} {value}\n' in text
+    client.close()
 
 
 def test_the_api_has_a_page_for_people(console: LocalConsole) -> None:

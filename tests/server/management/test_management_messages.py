@@ -34,6 +34,21 @@ def publish(operator: ManagementClient, queue: str, *payloads: str, **properties
         assert operator.ask("publish", **fields) == {"routed": True}
 
 
+def test_only_what_is_done_is_logged_as_done(
+    operator: ManagementClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("q", "r"):
+        operator.ask("declare queue", name=name)
+    publish(operator, "q", "m")
+    move = {"from": "q", "to": "r", "id": "move-1"}
+    assert operator.ask("move messages", **move, dry_run=True)["state"] == "dry"
+    assert "has messages of" not in caplog.text
+    assert operator.ask("move messages", **move)["state"] == "done"
+    assert caplog.text.count("has messages of 'q' in '/': move") == 1
+    assert operator.ask("move messages", **move)["already"]
+    assert caplog.text.count("has messages of") == 1
+
+
 def bodies(client: ManagementClient, queue: str) -> list[str]:
     """Return the bodies of the messages of a queue, left as they are."""
     return [row["body"] for row in client.items("peek", queue=queue, count=1000)]

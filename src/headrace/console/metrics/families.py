@@ -137,7 +137,18 @@ FAMILIES: Mapping[str, Family] = {
             Metric(
                 "channel_messages_unconfirmed", GAUGE, "Messages not confirmed", ("unconfirmed",)
             ),
-            Metric("channel_prefetch", GAUGE, "Limit of unsettled messages", ("prefetch",)),
+            Metric(
+                "consumer_prefetch",
+                GAUGE,
+                "Limit of unsettled messages of each consumer",
+                ("consumer_prefetch",),
+            ),
+            Metric(
+                "channel_prefetch",
+                GAUGE,
+                "Limit of unsettled messages of all consumers on a channel",
+                ("prefetch",),
+            ),
         ),
     ),
     "channel_exchange_metrics": Family(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.console.pages.listings import Link
     from headrace.console.sessions.forms import Form
 
+NOT_FOUND, CONFLICT = 404, 409
 CONFIRMATION = "confirmation"  # The field in which the user types what will be hit.
 Values = Mapping[str, object]
 
@@ -179,3 +180,18 @@ class Action:
             return await self._form(call, given, told.reason, told.status)
         call.notice(self.done(call, values))
         return Answer(303, headers={"Location": self.back(call, values)})
+
+
+async def refuse_known(call: HttpCall, show: Handler, what: str) -> None:
+    """Refuse to add what exists: the form does not show what it would replace.
+
+    Raises:
+        HttpError: it exists.
+    """
+    try:
+        await show(call)
+    except HttpError as error:
+        if error.status == NOT_FOUND:
+            return
+        raise
+    raise HttpError(CONFLICT, f"{what}, which this form would replace unseen: change it instead")

@@ -83,7 +83,8 @@ class ChannelRow(TypedDict):
     vhost: str
     consumers: int
     unacked: int
-    prefetch: int
+    prefetch: int  # Of the whole channel; 0 is no limit.
+    consumer_prefetch: int  # Of each consumer that will be added.
     confirms: bool
     transactional: bool
     flow: bool
@@ -307,6 +308,7 @@ def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
         "consumers": len(channel.consumers or ()),
         "unacked": channel.unacked,
         "prefetch": channel.prefetch,
+        "consumer_prefetch": channel.consumer_prefetch,
         "confirms": bool(channel.confirms),
         "transactional": bool(channel.tx or channel.dtx),
         "flow": bool(channel.flow),
@@ -326,6 +328,7 @@ def describe_session(
         "consumers": len(session.subscriptions),
         "unacked": session.deliveries.unsettled,
         "prefetch": 0,
+        "consumer_prefetch": 0,
         "confirms": True,
         "transactional": bool(session.selected_tx or session.selected_dtx),
         "flow": True,

@@ -44,6 +44,8 @@ FIELDS: Mapping[str, object] = {
 }
 RATE = "_details.rate"
 STREAM = "stream"
+#: What the ready ones of a stream are already: a record that a reader has not settled stays in it.
+WHOLE_STREAM = ("messages", "message_bytes")
 WHOLE = 1000  # Per mille.
 
 
@@ -95,12 +97,13 @@ class QueueRows:
         row["effective_policy_definition"] = self._policies.of(one) if row["policy"] else {}
         row["idle_since"] = idle_since(one)
         self._numbers.put(row, one)
+        self._depths.put(row, one)
         self._put_shares(row, slot)
         if row["type"] == STREAM:
             row["message_bytes_ram"] = 0  # They are on disk.
+            row.update({name: row[f"{name}_ready"] for name in WHOLE_STREAM})
         row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
         row[own_counts.KEY] = self._own.of(one)
-        self._depths.put(row, one)
         if not self._is_short:
             self._depths.put_details(row, one)
             stats: JsonObject = {}
@@ -133,11 +136,19 @@ class QueueRows:
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
         if first == "message_stats":
             column, numbers = rest, self._counters
+        if column in (*WHOLE_STREAM, "message_bytes_persistent"):
+            return self._whole_key(numbers[column])
         if column in numbers:
             return table.totals(numbers[column]).__getitem__
         if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
             return table.rates(numbers[column.removesuffix(RATE)]).__getitem__
         return nothing
+
+    def _whole_key(self, columns: tuple[str, ...]) -> Callable[[int], float]:
+        """Return a key of ready and unacked ones together; of streams only the ready ones."""
+        ready, both = self._table.totals(columns[:1]), self._table.totals(columns)
+        kinds = self._column("type")
+        return lambda slot: ready[slot] if kinds[slot] == STREAM else both[slot]
 
 
 #: Numbers of which a row is made in another way.

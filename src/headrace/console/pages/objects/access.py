@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.rows import only
 from headrace.console.api.reads import users as reads
 from headrace.console.api.reads import vhosts as vhost_reads
 from headrace.console.api.writes import users as writes
 from headrace.console.api.writes import vhosts as vhost_writes
+from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ADMINISTRATOR
-from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
@@ -36,6 +39,12 @@ PERMISSION_COLUMNS = (
 )
 TOPIC_COLUMNS = (*PERMISSION_COLUMNS[:2], Column("Exchange", "exchange"), *PERMISSION_COLUMNS[3:])
 PATTERN = "A regular expression; the whole name need not match, so begin with ^ and end with $."
+PERMISSION_FIELDS = (
+    Field("configure", "Configure", help=PATTERN),
+    Field("write", "Write"),
+    Field("read", "Read", help="An empty pattern allows nothing."),
+)
+TOPIC_FIELDS = (Field("write", "Write", help=PATTERN), PERMISSION_FIELDS[-1])
 TAGS = "Separated by commas: management, policymaker, monitoring, administrator, viewer."
 
 
@@ -49,15 +58,25 @@ def user_address(row: JsonObject) -> str:
     return f"/users/{segment(row['name'])}"
 
 
-def permission_address(row: JsonObject) -> str:
+def permission_address(row: Mapping[str, str]) -> str:
     """Return the address of the page that removes permissions."""
     return f"/permissions/{segment(row['vhost'])}/{segment(row['user'])}"
 
 
-def topic_address(row: JsonObject) -> str:
+def permission_form(row: JsonObject) -> str:
+    """Return the address of the page that changes permissions."""
+    return f"{permission_address(row)}/edit"
+
+
+def topic_address(row: Mapping[str, str]) -> str:
     """Return the address of the page that removes topic permissions."""
     at = f"{segment(row['vhost'])}/{segment(row['user'])}"
     return f"/topic-permissions/{at}/{segment(row['exchange'])}"
+
+
+def topic_form(row: JsonObject) -> str:
+    """Return the address of the page that changes topic permissions."""
+    return f"{topic_address(row)}/edit"
 
 
 def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -146,6 +165,59 @@ async def put_user(call: HttpCall) -> object:
     return await writes.put_user(call)
 
 
+async def add_vhost(call: HttpCall) -> object:
+    """Add a virtual host."""
+    await refuse_known(call, vhost_reads.show_vhost, "the virtual host exists")
+    return await put_vhost(call)
+
+
+async def add_user(call: HttpCall) -> object:
+    """Add a user."""
+    await refuse_known(call, reads.show_user, "the user exists")
+    return await put_user(call)
+
+
+async def add_permission(call: HttpCall) -> object:
+    """Give permissions to a user that has none in a virtual host."""
+    await refuse_known(call, reads.show_permission, "the user has permissions in the virtual host")
+    return await put_permission(call)
+
+
+async def add_topic_permission(call: HttpCall) -> object:
+    """Restrict a user's routing keys at an exchange where they are not restricted."""
+    exchange = str((await call.body()).get("exchange") or "")
+
+    async def show(call: HttpCall) -> object:
+        return await topic_permission(call, exchange)
+
+    await refuse_known(call, show, "the user's routing keys are restricted at the exchange")
+    return await put_topic_permission(call)
+
+
+async def topic_permission(call: HttpCall, exchange: str) -> JsonObject:
+    """Return the topic permissions of a user at an exchange.
+
+    Raises:
+        HttpError: there are none.
+    """
+    listed = await reads.show_topic_permission(call)
+    assert isinstance(listed, Listed)
+    return only([row for row in listed.rows if row["exchange"] == exchange])
+
+
+async def permission_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the permissions that a user has."""
+    row = await reads.show_permission(call)
+    assert isinstance(row, dict)
+    return {name: row[name] for name in ("configure", "write", "read")}
+
+
+async def topic_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the topic permissions that a user has."""
+    row = await topic_permission(call, call.path["exchange"])
+    return {name: row[name] for name in ("write", "read")}
+
+
 async def put_permission(call: HttpCall) -> object:
     """Set permissions; an empty pattern allows nothing."""
     call.give_body({"configure": "", "write": "", "read": "", **await call.body()})
@@ -154,7 +226,8 @@ async def put_permission(call: HttpCall) -> object:
 
 async def put_topic_permission(call: HttpCall) -> object:
     """Set topic permissions; an empty pattern allows nothing."""
-    call.give_body({"exchange": "", "write": "", "read": "", **await call.body()})
+    exchange = call.path.get("exchange", "")
+    call.give_body({"exchange": exchange, "write": "", "read": "", **await call.body()})
     return await writes.put_topic_permission(call)
 
 
@@ -199,7 +272,7 @@ LISTS = (
         "Permissions",
         reads.list_permissions,
         PERMISSION_COLUMNS,
-        permission_address,
+        permission_form,
         (Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         command=line("permission", "list"),
@@ -210,7 +283,7 @@ LISTS = (
         "Topic permissions",
         reads.list_topic_permissions,
         TOPIC_COLUMNS,
-        topic_address,
+        topic_form,
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="They restrict the routing keys of a user at a topic exchange.",
@@ -248,13 +321,13 @@ PAGES = (
                 "Permissions",
                 PERMISSION_COLUMNS[1:],
                 reads.list_permissions,
-                link=permission_address,
+                link=permission_form,
             ),
             Part(
                 "Topic permissions",
                 TOPIC_COLUMNS[1:],
                 reads.list_topic_permissions,
-                link=topic_address,
+                link=topic_form,
             ),
         ),
         user_links,
@@ -266,7 +339,7 @@ ACTIONS = (
     Action(
         "/vhosts/new",
         "Add a virtual host",
-        put_vhost,
+        add_vhost,
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(str(values['name']))} is added.",
         (Field("name", "Name", required=True), *VHOST_FIELDS),
@@ -305,7 +378,7 @@ ACTIONS = (
     Action(
         "/users/new",
         "Add a user",
-        put_user,
+        add_user,
         lambda call, values: f"/users/{segment(values['name'])}",
         lambda call, values: (
             f"User {plain(str(values['name']))} is added. It has no permissions yet."
@@ -352,15 +425,13 @@ ACTIONS = (
     Action(
         "/permissions/new",
         "Set permissions",
-        put_permission,
+        add_permission,
         lambda call, values: f"/users/{segment(values['user'])}",
         lambda call, values: f"Permissions of user {plain(str(values['user']))} are set.",
         (
             Field("user", "User", required=True),
             Field("vhost", "Virtual host", default="/", required=True),
-            Field("configure", "Configure", default=".*", help=PATTERN),
-            Field("write", "Write", default=".*"),
-            Field("read", "Read", default=".*"),
+            *(replace(one, default=".*") for one in PERMISSION_FIELDS),
         ),
         {"user": "user", "vhost": "vhost"},
         lambda call, values: line(
@@ -372,6 +443,25 @@ ACTIONS = (
         ),
         parent=PERMISSIONS,
         tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/permissions/{vhost}/{user}/edit",
+        "Change permissions",
+        put_permission,
+        lambda call, values: f"/users/{segment(call.path['user'])}",
+        lambda call, values: f"Permissions of user {plain(call.path['user'])} are changed.",
+        PERMISSION_FIELDS,
+        command=lambda call, values: line(
+            *("permission", "set", call.path["user"]),
+            *(str(values.get(one) or "") for one in ("configure", "write", "read")),
+            vhost=call.path["vhost"],
+        ),
+        parent=PERMISSIONS,
+        tag=ADMINISTRATOR,
+        values=permission_values,
+        links=lambda call: [
+            Link("Remove", permission_address(call.path), ADMINISTRATOR, danger=True)
+        ],
     ),
     Action(
         "/permissions/{vhost}/{user}",
@@ -393,15 +483,14 @@ ACTIONS = (
     Action(
         "/topic-permissions/new",
         "Restrict routing keys",
-        put_topic_permission,
+        add_topic_permission,
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(str(values['user']))} are set.",
         (
             Field("user", "User", required=True),
             Field("vhost", "Virtual host", default="/", required=True),
             Field("exchange", "Exchange", default="amq.topic"),
-            Field("write", "Write", default=".*", help=PATTERN),
-            Field("read", "Read", default=".*"),
+            *(replace(one, default=".*") for one in TOPIC_FIELDS),
         ),
         {"user": "user", "vhost": "vhost"},
         command=lambda call, values: line(
@@ -411,6 +500,23 @@ ACTIONS = (
         ),
         parent=TOPICS,
         tag=ADMINISTRATOR,
+    ),
+    Action(
+        "/topic-permissions/{vhost}/{user}/{exchange}/edit",
+        "Change topic permissions",
+        put_topic_permission,
+        lambda call, values: "/topic-permissions",
+        lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are changed.",
+        TOPIC_FIELDS,
+        command=lambda call, values: line(
+            *("topic", "set", call.path["user"], call.path["exchange"]),
+            *(str(values.get(one) or "") for one in ("write", "read")),
+            vhost=call.path["vhost"],
+        ),
+        parent=TOPICS,
+        tag=ADMINISTRATOR,
+        values=topic_values,
+        links=lambda call: [Link("Remove", topic_address(call.path), ADMINISTRATOR, danger=True)],
     ),
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}",

@@ -11,7 +11,7 @@ from headrace.console.api.writes import rules as writes
 from headrace.console.api.writes import vhosts as limit_writes
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ADMINISTRATOR, POLICYMAKER
-from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.texts import plain, segment
@@ -78,11 +78,15 @@ def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handl
             "definition": json.dumps(row["definition"]),
         }
 
+    async def add(call: HttpCall) -> object:
+        await refuse_known(call, show, "the policy exists")
+        return await put(call)
+
     return (
         Action(
             f"/{kind}/new",
             "Set a policy",
-            put,
+            add,
             lambda call, values: f"/{kind}",
             lambda call, values: f"Policy {plain(str(values['name']))} is set.",
             (

@@ -86,9 +86,7 @@ class QueueLooks:
         row = QueueRow(next(numbers), vhost.name, sums.number, self._run)
         row.born = row.changed = row.told = epoch
         row.policy, row.operator_policy = vhost.policies_of(queue)
-        row.looked_ms = queue.counters.now_ms
-        if queue.round is not None:
-            row.waited_ms = queue.round.waited()
+        row.begin(queue)
         sums.numbers.queues += 1
         return row
 

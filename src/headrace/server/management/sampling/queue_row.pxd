@@ -13,6 +13,7 @@ cdef enum:
     C_PLACES = 21
     C_WHOLE = 1000
     C_SHORTEST_MS = 1000
+    C_UNKNOWN = -1
 
 cdef class Numbers:
     cdef public long long queues
@@ -35,6 +36,7 @@ cdef class QueueRow(Numbers):
     cdef public long long looked_ms
     cdef public long long waited_ms
 
+    cpdef begin(self, Queue queue)
     @cython.locals(at=cython.int)
     cpdef leave(self, Numbers sums)
     @cython.locals(at=cython.int, lane=Queue, differs=cython.bint, found=cython.longlong)
@@ -42,7 +44,7 @@ cdef class QueueRow(Numbers):
         self, Queue queue, Numbers sums, Numbers fresh, long long now_ms
     ) except -1
     @cython.locals(passed_ms=cython.longlong, waited_ms=cython.longlong,
-                   waiting_ms=cython.longlong, found=cython.longlong)
+                   waiting_ms=cython.longlong)
     cdef long long utilisation(self, Queue queue, long long now_ms) except? 0
 
 @cython.locals(tally=QueueTally, ready=cython.longlong, held=cython.longlong,

@@ -26,6 +26,7 @@ UTILISATION = 20
 PLACES = 21
 WHOLE = 1000  # Per mille.
 SHORTEST_MS = 1000  # A shorter time has no utilisation.
+UNKNOWN = -1
 if not cython.compiled:
     C_SUMMED = SUMMED
     C_OLDEST = OLDEST
@@ -33,6 +34,7 @@ if not cython.compiled:
     C_PLACES = PLACES
     C_WHOLE = WHOLE
     C_SHORTEST_MS = SHORTEST_MS
+    C_UNKNOWN = UNKNOWN
 
 
 class Numbers:
@@ -64,7 +66,15 @@ class QueueRow(Numbers):
         self.changed = 0
         self.told = 0  # When its fields that stay the same were new: at birth, and seldom later.
         self.looked_ms = 0
-        self.waited_ms = 0  # For how long messages had waited for room by then.
+        # For how long messages had waited for room by then; UNKNOWN: there was no consumer.
+        self.waited_ms = UNKNOWN
+
+    def begin(self, queue: Queue) -> None:
+        """Note when the queue was seen first; until it is measured its consumers have room."""
+        self.looked_ms = queue.counters.now_ms
+        if queue.round is not None:
+            self.waited_ms = queue.round.waited()
+            self.values[C_UTILISATION] = C_WHOLE
 
     def leave(self, sums: Numbers) -> None:
         """Take the numbers of a deleted queue out of the sums."""
@@ -102,14 +112,13 @@ class QueueRow(Numbers):
         """Return for which part of the time a consumer had room since the last look, per mille."""
         if queue.round is None:
             self.looked_ms = now_ms
-            self.waited_ms = 0
+            self.waited_ms = C_UNKNOWN
             return 0
         passed_ms = now_ms - self.looked_ms
-        if passed_ms < C_SHORTEST_MS:
-            found = self.values[C_UTILISATION]
-            return found or C_WHOLE
+        if passed_ms < C_SHORTEST_MS:  # The last measurement stays; a new consumer had room.
+            return C_WHOLE if self.waited_ms == C_UNKNOWN else self.values[C_UTILISATION]
         waited_ms = queue.round.waited()
-        waiting_ms = max(0, waited_ms - self.waited_ms)
+        waiting_ms = max(0, waited_ms - max(0, self.waited_ms))
         self.looked_ms = now_ms
         self.waited_ms = waited_ms
         return C_WHOLE - min(C_WHOLE, C_WHOLE * waiting_ms // passed_ms)

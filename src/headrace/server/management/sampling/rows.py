@@ -109,8 +109,8 @@ SHAPES: Mapping[str, Shape] = {
     CHANNEL: Shape(
         ("number", "name", "vhost", "user", "connection"),
         (
-            *("consumers", "unacked", "unconfirmed", "prefetch", "flow", "confirms"),
-            *("transactional", *CHANNEL_FIELDS),
+            *("consumers", "unacked", "unconfirmed", "prefetch", "consumer_prefetch"),
+            *("flow", "confirms", "transactional", *CHANNEL_FIELDS),
         ),
     ),
 }
@@ -204,6 +204,7 @@ def channel_values(row: ChannelRow, tally: ChannelTally, unconfirmed: int) -> Va
     """Return the numbers of a channel or session."""
     return (
         *(row["consumers"], row["unacked"], unconfirmed),
-        *(row["prefetch"], int(row["flow"]), int(row["confirms"]), int(row["transactional"])),
+        *(row["prefetch"], row["consumer_prefetch"], int(row["flow"])),
+        *(int(row["confirms"]), int(row["transactional"])),
         *tally.values(),
     )

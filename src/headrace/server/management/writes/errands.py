@@ -73,7 +73,8 @@ def errand(do: str) -> Operation:
         wait = call.flag("wait", True)
         request = request_of(call)
         answer = attempt(lambda: messages.run(request, do))
-        call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
+        if not call.flag("dry_run") and not answer.get("already"):  # Neither does anything.
+            call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
         told_s = time.monotonic()
         while wait and answer.get("state") in RUNNING:
             if time.monotonic() - told_s > TELL_S:
