@@ -115,6 +115,7 @@ cdef class Queue(Destination):
     cpdef int orphan_some(self, int most) except -1
     @cython.locals(lane=Queue)
     cpdef hand_over_tally(self, QueueTally to)
+    cpdef leave_samples(self)
     @cython.locals(message=Message)
     cdef int forget_ready(self, bint settle) except -1
     cpdef release_waiters(self)

@@ -704,12 +704,16 @@ class Queue(Destination):
         lane: Queue
         to.add(self.tally)
         self.tally = to
-        if self.sampled is not None and self.counters.sampled_gone is not None:
-            self.counters.sampled_gone.append(self.sampled)
-        self.sampled = None
+        self.leave_samples()
         if self.lanes is not None:
             for lane in self.lanes.values():
                 lane.hand_over_tally(to)
+
+    def leave_samples(self) -> None:
+        """Have samplers forget the queue, which is deleted."""
+        if self.sampled is not None and self.counters.sampled_gone is not None:
+            self.counters.sampled_gone.append(self.sampled)
+        self.sampled = None
 
     def forget_ready(self, settle: bool) -> None:
         """Remove all ready messages; ``settle`` tells the store of each one."""

@@ -25,7 +25,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headrace.model.events import Events, queue_facts, tell_purged
+from headrace.model.events import SERVICES, Events, queue_facts, tell_purged
 from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
 from headrace.model.queue.queue import Queue
@@ -576,7 +576,9 @@ class QueueRegistry(Topology):
             self.scheduler.remove(lane)
         self._changed()
         self._leave_unused(sources)
-        if not is_own(queue.name):
+        if queue.name.startswith(SERVICES):  # Samplers do not count it.
+            queue.leave_samples()
+        else:
             queue.hand_over_tally(self.queues_ended)
         count = self._end(queue, user)
         self.events.churn.queues_deleted += not is_own(queue.name)
