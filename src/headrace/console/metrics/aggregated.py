@@ -99,6 +99,7 @@ SIZES = {
     "1e+08": "size_100000000",
     "+Inf": "size_inf",
 }
+STREAM = "stream"  # A type of queues.
 FAILED = frozenset(("failed", "killed"))  # States of queries.
 # RabbitMQ's alarms: the source, and what follows "1 while" in the help. Too few descriptors raise
 # none: they refuse new connections.
@@ -129,7 +130,8 @@ async def text(call: HttpCall, endpoint: str, *, apart: bool = False) -> str:
     told += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
     if not apart:
         told += attempts(state.logins.table)
-    told += [oldest(state.queues.table), await readers(call), await queries(call)]
+    told += [oldest(state.queues.table), unconsumed(state.queues.table)]
+    told += [await readers(call), await queries(call)]
     return "".join(told)
 
 
@@ -284,6 +286,19 @@ def oldest(table: Table) -> str:
     age_s = max(0.0, time.time() - min(known) / MS) if known else 0.0
     about = "Age of the oldest ready message of all queues"
     return one("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
+
+
+def unconsumed(table: Table) -> str:
+    """Return how many queues have ready messages and no consumer; streams keep what is read."""
+    ready, consumers = table.totals(("ready",)), table.totals(("consumers",))
+    kinds = table.fields.get("type")
+    count = sum(
+        1
+        for slot in table.ordered()
+        if ready[slot] and not consumers[slot] and kinds is not None and kinds[slot] != STREAM
+    )
+    about = "Queues that have ready messages and no consumer, without streams"
+    return one("headrace_queues_without_consumers", GAUGE, about, count)
 
 
 async def readers(call: HttpCall) -> str:
