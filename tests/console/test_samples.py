@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import random
 from array import array
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import pytest
 from headrace.client import blocking
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.frames import BASIC, MS, SAMPLE_S, Frame, Frames, at_once, joined, made
+from headrace.console.state.history import History
 from headrace.console.state.sampling import part_of
 from headrace.console.state.table import Part, Table, Tracked, Window
 from support.console import LocalConsole
@@ -75,6 +78,39 @@ def test_values_of_the_past_are_those_that_were_sampled(seed: int) -> None:
     slot = objects.find("queue 1")
     assert slot is not None
     assert objects.at(slot, ("publish",), [BEGAN_MS]) == [0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_steady_rate_is_steady_at_every_poll(seed: int) -> None:
+    """Requests sample between the samples of every five seconds, which come late at times."""
+    draw = random.Random(seed)
+    history = History(None)
+    objects = table()
+    rate = 5000
+    regular = [at * STEP_MS + draw.randrange(40) for at in range(60)]
+    polls = [draw.randrange(60 * STEP_MS) for _ in range(200)]
+
+    def count(now_ms: int) -> int:
+        return rate * now_ms // MS
+
+    at_once(objects.complete(BEGAN_MS - 1))
+    for now_ms in sorted({*regular, *polls}):
+        one = part({1: (0, count(now_ms))}, (1,) if 1 not in objects.slots else ())
+        objects.take(one, BEGAN_MS + now_ms)
+        at_once(objects.complete(BEGAN_MS + now_ms))
+        history.add({"queue": objects}, {}, BEGAN_MS + now_ms)
+        _, series = asyncio.run(history.series("queue", ("queue 1",), ("publish",), "1m"))
+        known = [one for one in series["publish"] if one is not None]
+        if now_ms > 2 * STEP_MS:
+            assert known[1:] == pytest.approx([rate] * len(known[1:]), rel=0.001), now_ms
+        if now_ms > 12 * STEP_MS:
+            details: dict[str, Any] = Tracked(objects, 0).details(("publish",), Window(30, 5))
+            assert details["avg_rate"] == pytest.approx(rate, rel=0.001)
+            assert details["rate"] == pytest.approx(rate, rel=0.001)
+            samples = [one["sample"] for one in details["samples"]]
+            assert [a - b for a, b in itertools.pairwise(samples)] == pytest.approx(
+                [rate * SAMPLE_S] * 6, rel=0.001
+            )
 
 
 def test_windows_have_averages_and_the_newest_sample_first() -> None:

@@ -15,9 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.console.state.frames import MS, SAMPLE_S, Frame, at_once, joined
+from headrace.console.state.frames import GAUGES, MS, SAMPLE_S, Frame, at_once, joined
 from headrace.console.state.history_file import (
-    GAUGES,
     MINUTE_S,
     TEN_MINUTES_S,
     HistoryDamaged,
@@ -284,12 +283,15 @@ def fill_from_memory(
     for name, column in columns.items():
         if name not in table.columns:
             continue
-        values = table.at(slot, (name,), moments)
+        is_gauge = name in GAUGES
+        values: Sequence[float] = table.at(slot, (name,), moments)
+        if not is_gauge:
+            values = table.grown(slot, (name,), moments)
         for place, moment in enumerate(moments[:-1]):
             seconds = (moment - moments[place + 1]) / MS
-            if moment + LATE_MS < since_ms and not (name in GAUGES and not place):
+            if moment + LATE_MS < since_ms and not (is_gauge and not place):
                 break
-            if name in GAUGES:
+            if is_gauge:
                 column[len(column) - 1 - place] = values[place]
             elif seconds >= SAMPLE_S:  # Else the last step has just begun.
                 change = values[place] - values[place + 1]

@@ -12,6 +12,8 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.console.state.frames import GAUGES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
@@ -196,17 +198,6 @@ class HistoryFile:
             wanted = {"series": found[0], "step_s": step_s, "from_s": from_s}
             rows = self._database.execute(POINTS, wanted)
             return {at_s: json.loads(text) for at_s, text in rows}
-
-
-#: Columns that do not only grow: a point has them as they are at its end.
-GAUGES = frozenset(
-    (
-        *("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory"),
-        *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
-        *("memory_used", "memory_max", "oldest_ms", "utilisation", "unconfirmed", "revision"),
-        *("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "bindings"),
-    )
-)
 
 
 def together(points: Iterable[Mapping[str, int]]) -> Numbers:

@@ -13,6 +13,8 @@ from operator import itemgetter, sub
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.state.frames import (
+    EARLY_MS,
+    GAUGES,
     MS,
     NUMBER_BYTES,
     SAMPLE_S,
@@ -25,7 +27,7 @@ from headrace.console.state.frames import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.untyped import JsonObject
 
@@ -282,6 +284,36 @@ class Table:
             found.append(value)
         return found
 
+    def grown(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[float]:
+        """Return the sum of counters at moments, the latest first.
+
+        A sample is seldom taken at a moment: between two samples a counter grows evenly.
+        """
+        number, born_ms = self.ids[slot], self.born_ms[slot]
+        value = self.number(slot, *columns)
+        frames = self.frames.back()
+        frame, change = self._change_of(number, columns, frames)
+        found = []
+        for moment in moments_ms:
+            since_ms = max(moment, born_ms)
+            while frame is not None and frame.began_ms >= since_ms:
+                value -= change
+                frame, change = self._change_of(number, columns, frames)
+            later = 0.0
+            if frame is not None and frame.ended_ms > since_ms:
+                later = change * (frame.ended_ms - since_ms) / (frame.ended_ms - frame.began_ms)
+            found.append(value - later)
+        return found
+
+    @staticmethod
+    def _change_of(
+        number: int, columns: Sequence[str], frames: Iterator[Frame]
+    ) -> tuple[Frame | None, int]:
+        """Return the next frame back, and by how much an object changed in it."""
+        frame = next(frames, None)
+        place = -1 if frame is None else frame.place(number)
+        return frame, 0 if frame is None or place < 0 else frame.change(place, columns)
+
 
 class Tracked:
     """One object, as of the last sample."""
@@ -346,7 +378,9 @@ class Tracked:
         step = window.incr_s * MS
         latest = self.table.now_ms - self.table.now_ms % (SAMPLE_S * MS)
         moments = [latest - step * place for place in range(window.age_s // window.incr_s + 1)]
-        values = self.table.at(self.slot, columns, moments)
+        values: Sequence[float] = self.table.at(self.slot, columns, moments)
+        if GAUGES.isdisjoint(columns):
+            values = [round(one) for one in self.table.grown(self.slot, columns, moments)]
         seconds = (moments[0] - moments[-1]) / MS
         found["avg"] = sum(values) / len(values)
         found["avg_rate"] = (values[0] - values[-1]) / seconds if seconds else 0.0
@@ -365,8 +399,9 @@ def values_at(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
 
 
 def span_s(frames: Sequence[Frame], now_ms: int) -> float:
-    """Return how long some frames took, the latest first; an interval at least."""
-    return max((now_ms - frames[-1].began_ms) / MS, SAMPLE_S) if frames else SAMPLE_S
+    """Return how long some frames took, the latest first; an interval where less is known."""
+    known_ms = now_ms - frames[-1].began_ms if frames else 0
+    return known_ms / MS if known_ms >= SAMPLE_S * MS - EARLY_MS else SAMPLE_S
 
 
 def key_of(values: Sequence[object]) -> str:
