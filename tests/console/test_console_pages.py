@@ -453,9 +453,16 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
     assert (answer.status, b"$.parameters[0]" in answer.body) == (400, True)
     assert b"definitions import --known FILE" in answer.body
+    dry = '--M\r\nContent-Disposition: form-data; name="dry_run"\r\n\r\ntrue\r\n' + body
+    answer = browser.console.ask("POST", "/definitions", dry.encode(), user=None, headers=headers)
+    assert (answer.status, b"Dry run: nothing was changed." in answer.body) == (200, True)
+    assert b"Elements: 1 made, 1 no equivalent." in answer.body
+    assert browser.get("/vhosts/more").status == 404
     body = '--M\r\nContent-Disposition: form-data; name="lenient"\r\n\r\ntrue\r\n' + body
     answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
-    assert answer.status == 303, answer.body
+    assert (answer.status, b"Imported. Elements: 1 made, 1 no" in answer.body) == (200, True)
+    assert b"$.parameters[0] " in answer.body
+    assert b"no equivalent: parameters of component" in answer.body
     assert browser.get("/vhosts/more").status == 200
 
 

@@ -534,8 +534,35 @@ def test_definitions_without_equivalent_are_refused_or_left_out(console, element
     assert (status, told.startswith(reason)) == (400, True), told
     assert "nothing was changed; lenient=true imports the rest" in told
     assert console.get("/api/definitions") == before
-    assert write(console, "POST", "definitions?lenient=true", document) == 204
+    answer = console.ask("POST", "/api/definitions?lenient=true", document)
+    assert answer.status == 200, answer.body
+    (finding,) = answer.json["findings"]
+    assert f"{finding['path']}: {finding['outcome']}: {finding['text']}".startswith(reason)
+    assert answer.json["counts"]["queues"] == {"made": 3}
     assert len(console.get("/api/queues/imported")) == 3
+    assert write(console, "DELETE", "vhosts/imported") == 204
+
+
+def test_an_import_tells_what_it_left_out(console: LocalConsole) -> None:
+    """Three elements are not as the file says: a different queue, an unknown type, a shovel."""
+    assert write(console, "POST", "definitions", DOCUMENT) == 204
+    queues = [{**one, "arguments": {"x-max-length": 5}} for one in DOCUMENT["queues"][:1]]
+    exchange = {"name": "x", "vhost": "imported", "type": "x-jms-topic"}
+    document = {"queues": queues, "exchanges": [exchange], "parameters": [SHOVEL]}
+    before = console.get("/api/definitions")
+    told = {"$.queues[0]": "different", "$.exchanges[0]": "no equivalent"}
+    told["$.parameters[0]"] = "no equivalent"
+    for query in ("lenient=true&dry_run=true", "dry_run=true", "lenient=true"):
+        answer = console.ask("POST", f"/api/definitions?{query}", document)
+        assert answer.status == 200, answer.body
+        assert {one["path"]: one["outcome"] for one in answer.json["findings"]} == told
+        assert answer.json["counts"]["queues"] == {"different": 1}
+        assert answer.json["dry_run"] is ("dry_run" in query)
+        assert console.get("/api/definitions") == before
+    assert console.ask("POST", "/api/definitions", {"queues": queues}).status == 200
+    new = {"queues": [{**DOCUMENT["queues"][0], "name": "new"}]}
+    assert console.ask("POST", "/api/definitions?dry_run=true", new).json["findings"] == []
+    assert console.get("/api/definitions") == before
     assert write(console, "DELETE", "vhosts/imported") == 204
 
 

@@ -64,12 +64,17 @@ class BrokerLink:
                 yield line
 
     async def answer(
-        self, do: str, *, ticket: str | None = None, **fields: object
+        self,
+        do: str,
+        *,
+        ticket: str | None = None,
+        rows: list[JsonObject] | None = None,
+        **fields: object,
     ) -> tuple[list[JsonObject], JsonObject]:
         """Run an operation; return its items and its last line. Raises as :meth:`ask`."""
         items: list[JsonObject] = []
         done: JsonObject = {}
-        async with contextlib.aclosing(self._lines(do, ticket, None, fields)) as lines:
+        async with contextlib.aclosing(self._lines(do, ticket, rows, fields)) as lines:
             async for line in lines:
                 if "item" in line:
                     items.append(line["item"])

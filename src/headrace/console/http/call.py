@@ -96,9 +96,11 @@ class HttpCall:
         """Run an operation as the user; yield its items."""
         return self.link.items(do, **self._acting(fields))
 
-    async def answer(self, do: str, **fields: object) -> tuple[list[JsonObject], JsonObject]:
+    async def answer(
+        self, do: str, rows: list[JsonObject] | None = None, **fields: object
+    ) -> tuple[list[JsonObject], JsonObject]:
         """Run an operation as the user; return its items and its last line."""
-        return await self.link.answer(do, **self._acting(fields))
+        return await self.link.answer(do, rows=rows, **self._acting(fields))
 
     def lines(self, do: str, **fields: object) -> AsyncGenerator[JsonObject, None]:
         """Run an operation as the user; yield its lines."""

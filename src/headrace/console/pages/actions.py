@@ -76,6 +76,14 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What an action did, where that is more than a sentence."""
+
+    told: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """A page that changes something."""
 
@@ -96,6 +104,7 @@ class Action:
     values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # What is set now.
     links: Callable[[HttpCall], list[Link]] | None = None
     body_max: int = BODY_BYTES_MAX
+    report: Callable[[object], Report | None] | None = None  # Of the handler's answer.
 
     def routes(self) -> tuple[Route, Route]:
         """Return the routes of the form and of its sending."""
@@ -122,7 +131,12 @@ class Action:
         return await self._form(call, given)
 
     async def _form(
-        self, call: HttpCall, given: Mapping[str, str], said: str = "", status: int = 200
+        self,
+        call: HttpCall,
+        given: Mapping[str, str],
+        said: str = "",
+        status: int = 200,
+        report: Report | None = None,
     ) -> object:
         values: dict[str, object] = dict(given)
         return page(
@@ -133,6 +147,7 @@ class Action:
             action=self,
             given=given,
             said=said,
+            report=report,
             confirm="" if self.confirm is None else self.confirm(call),
             hits="" if self.hits is None else await self.hits(call),
             command="" if self.command is None else self.command(call, values),
@@ -170,7 +185,7 @@ class Action:
                         and values[one.name] is not None
                     }
                 )
-            await self.handler(call)
+            answer = await self.handler(call)
         except HttpError as error:
             call.path = path
             return await self._form(call, given, error.reason, error.status)
@@ -178,6 +193,10 @@ class Action:
             call.path = path
             told = of_operation(error)
             return await self._form(call, given, told.reason, told.status)
+        report = None if self.report is None else self.report(answer)
+        if report is not None:
+            call.path = path
+            return await self._form(call, given, report=report)
         call.notice(self.done(call, values))
         return Answer(303, headers={"Location": self.back(call, values)})
 

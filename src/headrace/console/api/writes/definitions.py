@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
 LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
-LENIENT = "lenient"  # The parameter that leaves out what has no equivalent.
+LENIENT = "lenient"  # The parameter that leaves out what has no equivalent,
+DRY_RUN = "dry_run"  # and the one that changes nothing.
 NO_EQUIVALENT = "precondition"  # The code of an import that has such an element.
 FILE = "file"  # The field of a form that has the document,
 REDIRECT = "redirect"  # and the one that says where its browser goes on.
@@ -33,6 +34,8 @@ REDIRECT = "redirect"  # and the one that says where its browser goes on.
 
 async def import_definitions(call: HttpCall) -> object:
     """Import definitions of all, or of one virtual host; if one is wrong, none.
+
+    Return what became of the elements where some were not imported, or for a dry run.
 
     Raises:
         HttpError: an element has no equivalent here, and the query does not say ``lenient``.
@@ -43,18 +46,33 @@ async def import_definitions(call: HttpCall) -> object:
         raw, leads = form.files.get(FILE, b""), form.get(REDIRECT)
         if leads and not is_local(leads):
             raise bad_request(f"'{REDIRECT}' is no address of this server")
+    report = await report_of(call, raw)
+    if leads:
+        return Answer(303, headers={"Location": leads})
+    return Answer(200, report) if report["dry_run"] or report["findings"] else no_content()
+
+
+async def report_of(call: HttpCall, raw: bytes) -> JsonObject:
+    """Import a document; return the counts by section and outcome, and what was not imported.
+
+    Raises:
+        HttpError: an element has no equivalent here, and the query does not say ``lenient``.
+    """
     rows = await asyncio.to_thread(lines_of, raw)
-    lenient = is_true(call.query.get(LENIENT))
+    lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
+    where = call.path.get("vhost")
+    known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
     try:
         with absent():
-            await call.ask(
-                "import definitions", rows, vhost=call.path.get("vhost"), known=not lenient
+            findings, done = await call.answer(
+                "import definitions", rows, vhost=where, known=known, dry_run=dry_run
             )
     except OperationRefused as error:
         if error.code != NO_EQUIVALENT:
             raise
         raise bad_request(f"{error.text}; {LENIENT}=true imports the rest") from None
-    return Answer(303, headers={"Location": leads}) if leads else no_content()
+    names = ("counts", "unsaid", "dry_run", "seconds")
+    return {**{name: done[name] for name in names}, "findings": findings}
 
 
 def is_local(address: str) -> bool:
@@ -109,6 +127,7 @@ ROUTES = tuple(
                 "Leave out what has no equivalent here, such as shovels.",
                 "boolean",
             ),
+            Parameter(DRY_RUN, "Change nothing; answer with what would be done.", "boolean"),
         ),
         body={"type": "object"},
         body_max=DEFINITIONS_BYTES_MAX,

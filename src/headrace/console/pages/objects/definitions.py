@@ -6,20 +6,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.writes import definitions as writes
+from headrace.console.http.answers import Answer
 from headrace.console.http.routes import ADMINISTRATOR
-from headrace.console.pages.actions import Action, Field
+from headrace.console.pages.actions import Action, Field, Report
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Link
+from headrace.console.pages.texts import number
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+#: What became of elements, as the broker calls it, in the order in which a report has them.
+OUTCOMES = ("made", "changed", "there", "different", "no equivalent")
 
 
 def command(call: HttpCall, values: Values) -> str:
     """Return the command line that does the same."""
-    options = () if values.get(writes.LENIENT) in (True, "true") else ("--known",)
+    options = [] if values.get(writes.LENIENT) in (True, "true") else ["--known"]
+    options += ["--dry-run"] if values.get(writes.DRY_RUN) in (True, "true") else []
     return line("definitions", "import", *options, "FILE")
+
+
+def report_of(answer: object) -> Report | None:
+    """Return what a page tells of an import; None where every element is as the file says."""
+    if not isinstance(answer, Answer) or answer.status != 200:
+        return None
+    found = answer.value
+    assert isinstance(found, dict)
+    counts = counted(found["counts"])
+    told = f"Dry run: nothing was changed. {counts}" if found["dry_run"] else f"Imported. {counts}"
+    lines = [said(one) for one in found["findings"]]
+    if found["unsaid"]:
+        lines.append(f"… and {number(found['unsaid'])} more")
+    return Report(told, tuple(lines))
+
+
+def counted(sections: JsonObject) -> str:
+    """Return how many elements had each outcome, as a sentence."""
+    sums = {name: sum(one.get(name, 0) for one in sections.values()) for name in OUTCOMES}
+    words = [f"{number(count)} {name}" for name, count in sums.items() if count]
+    return f"Elements: {', '.join(words) or 'none'}."
+
+
+def said(finding: JsonObject) -> str:
+    """Return a line about an element that is not as the file says."""
+    name = f" {finding['name']}" if finding["name"] else ""
+    return f"{finding['path']}{name}: {finding['outcome']}: {finding['text']}"
 
 
 ACTIONS = (
@@ -28,20 +62,26 @@ ACTIONS = (
         "Definitions",
         writes.import_definitions,
         lambda call, values: "/definitions",
-        lambda call, values: "The definitions are imported.",
+        lambda call, values: "The definitions are imported: everything is as the file says.",
         (
             Field(
                 "file",
                 "A file of definitions to import",
                 "file",
-                help="JSON of Headrace or RabbitMQ. What exists and differs stays as it is; "
-                "users, permissions and policies take the value of the file.",
+                help="JSON of Headrace or RabbitMQ. What exists and differs stays as it is, and is "
+                "listed; users, permissions and policies take the value of the file.",
             ),
             Field(
                 writes.LENIENT,
                 "Leave out what has no equivalent here, such as shovels",
                 "flag",
                 help="Without it nothing is imported from a file with such an element.",
+                in_query=True,
+            ),
+            Field(
+                writes.DRY_RUN,
+                "Dry run: show what would be done, and change nothing",
+                "flag",
                 in_query=True,
             ),
         ),
@@ -52,5 +92,6 @@ ACTIONS = (
             Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)
         ],
         body_max=writes.DEFINITIONS_BYTES_MAX,
+        report=report_of,
     ),
 )
