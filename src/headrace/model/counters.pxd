@@ -12,6 +12,7 @@ cdef enum:
 @cython.final
 cdef class Counters:
     cdef public long long now_ms
+    cdef public object clock
     cdef public unsigned long long next_seq
     cdef public long long memory_used
     cdef public long long memory_max

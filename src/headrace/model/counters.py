@@ -14,6 +14,8 @@ from headrace.model.arrival_times import Arrivals
 from headrace.model.tallies import DEATH_FIELDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.model.tallies import ChannelTally
 
 MESSAGE_OVERHEAD = 200  # Bytes of a ready message besides body and headers, rounded up.
@@ -33,11 +35,19 @@ class Waking(Protocol):
         """Deliver to consumers with room."""
 
 
+def no_time() -> float:
+    """Stand for a clock where none is given."""
+    return 0.0
+
+
 class Counters:
     """Counters that every queue reads and writes; one object for a broker."""
 
     def __init__(self, memory_max: int = 1 << 30, now_ms: int = 0) -> None:
         self.now_ms = now_ms  # Wall clock in milliseconds, read once a turn of the event loop.
+        # Seconds of a clock that only goes on, by which long work is cut into steps; given by the
+        # server. Without one a step ends by its count.
+        self.clock: Callable[[], float] = no_time
         self.next_seq = 1  # The seq of the next message; never reused.
         self.memory_used = 0  # Estimated bytes of queued messages.
         # Bytes; above it queues page out, at 1.25 times publishers are blocked.

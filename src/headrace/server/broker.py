@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ class Broker:
         self.read_settings = read_settings
         self.logs = logs
         self.counters = Counters(memory_max=memory_max(settings.memory_max), now_ms=clock_ms())
+        self.counters.clock = time.monotonic
         self.memory_return = MemoryReturn()
         self.scheduler = Scheduler(self.wake_at)
         self.events = Events(self.counters)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import re2
@@ -18,33 +21,35 @@ PAGE_SIZE = 100
 PAGE_SIZE_MAX = 500
 PATTERN_MAX = 1024  # Characters of a regular expression,
 PATTERN_MEMORY = 1 << 20  # and what its automaton may take.
+SLICE_S = 0.005  # Of matching, then other requests are served.
 NUMBER, TEXT, OTHER = 0, 1, 2  # The order of types in a column with several.
 
 Query = Mapping[str, str]
 Columns = dict[str, "Columns"]
+Fits = Callable[[str], bool]  # The test for names.
 
 
-def paged(listed: Listed | Described[Item], query: Query) -> object:
+def paged(listed: Listed | Described[Item], query: Query, fits: Fits | None = None) -> object:
     """Return the rows that a query asks for, with the facts of the page where it asks for one.
+
+    ``fits`` is that of :func:`searched`.
 
     Raises:
         HttpError: a parameter cannot be used.
     """
     if isinstance(listed, Described):
-        return page_of(chosen_items(listed, query), len(listed.items), listed.describe, query)
+        return page_of(chosen_items(listed, query, fits), len(listed.items), listed.describe, query)
     rows = list(listed.rows)
-    if name := query.get("name"):
-        matches = matcher(name, is_true(query.get("use_regex")))
-        rows = [row for row in rows if matches(str(row.get("name", "")))]
+    if fits is not None:
+        rows = [row for row in rows if fits(name_of(row))]
     return page_of(in_order(rows, query, listed.order), len(listed.rows), itself, query)
 
 
-def chosen_items(listed: Described[Item], query: Query) -> list[Item]:
+def chosen_items(listed: Described[Item], query: Query, fits: Fits | None = None) -> list[Item]:
     """Return the items of a long list that a query asks for, in its order."""
     items = list(listed.items)
-    if name := query.get("name"):
-        matches = matcher(name, is_true(query.get("use_regex")))
-        items = [one for one in items if matches(listed.name(one))]
+    if fits is not None:
+        items = [one for one in items if fits(listed.name(one))]
     backwards = is_true(query.get("sort_reverse"))
     if not (column := query.get("sort")):
         return items[::-1] if backwards else items
@@ -116,6 +121,62 @@ def cut(
         "page_count": pages,
     }
     return facts, some
+
+
+def name_of(row: JsonObject) -> str:
+    """Return the name of a row, which a search looks at."""
+    return str(row.get("name", ""))
+
+
+async def searched(
+    listed: Listed | Described[Item], query: Query
+) -> tuple[Listed | Described[Item], Fits | None]:
+    """Return a list, and the test for what a query searches for in it; None for everything.
+
+    Other requests are served meanwhile; what ended by then is not in the list any more.
+
+    Raises:
+        HttpError: the pattern is none of RE2, or too long.
+    """
+    if isinstance(listed, Described):
+        return await searched_items(listed, query)
+    fits = fits_of(query)
+    if fits is None or not is_true(query.get("use_regex")):
+        return listed, fits
+    return listed, (await matching(map(name_of, listed.rows), fits)).__contains__
+
+
+async def searched_items(
+    listed: Described[Item], query: Query
+) -> tuple[Described[Item], Fits | None]:
+    """Return a long list, and the test for what a query searches for; as :func:`searched`."""
+    fits = fits_of(query)
+    if fits is None or not is_true(query.get("use_regex")):
+        return listed, fits
+    items = list(listed.items)
+    marks = [listed.mark(one) for one in items]
+    names = await matching(map(listed.name, items), fits)
+    still = [one for one, mark in zip(items, marks, strict=True) if listed.mark(one) == mark]
+    return replace(listed, items=still), names.__contains__
+
+
+def fits_of(query: Query) -> Fits | None:
+    """Return the test for the names that a query searches for; None without one."""
+    name = query.get("name")
+    return matcher(name, is_true(query.get("use_regex"))) if name else None
+
+
+async def matching(names: Iterable[str], fits: Fits) -> frozenset[str]:
+    """Return the names that fit; others are served after each `SLICE_S`."""
+    found = set()
+    until_s = time.monotonic() + SLICE_S
+    for name in list(names):
+        if fits(name):
+            found.add(name)
+        if time.monotonic() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.monotonic() + SLICE_S
+    return frozenset(found)
 
 
 def matcher(

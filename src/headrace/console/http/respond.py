@@ -11,7 +11,16 @@ from aiohttp.web_response import Response, StreamResponse
 
 from headrace.console.http.answers import Answer, Described, Item, Listed, Streamed, Text
 from headrace.console.http.errors import WORDS, HttpError
-from headrace.console.http.paging import Query, chosen, chosen_items, columns_of, cut, paged
+from headrace.console.http.paging import (
+    Query,
+    chosen,
+    chosen_items,
+    columns_of,
+    cut,
+    paged,
+    searched,
+    searched_items,
+)
 from headrace.console.http.routes import JSON
 
 if TYPE_CHECKING:
@@ -39,7 +48,8 @@ async def respond(found: object, request: BaseRequest) -> StreamResponse:
         return await send_long(found, request)
     else:
         if isinstance(found, Listed | Described):
-            found = paged(found, request.query)
+            found, fits = await searched(found, request.query)
+            found = paged(found, request.query, fits)
         elif isinstance(found, dict):
             found = chosen(found, columns_of(request.query))
         response = Response(body=encoded(found), content_type=JSON)
@@ -62,7 +72,8 @@ async def send_long(listed: Described[Item], request: BaseRequest) -> StreamResp
         HttpError: there is no such page.
     """
     query = request.query
-    facts, items = cut(chosen_items(listed, query), len(listed.items), query)
+    listed, fits = await searched_items(listed, query)
+    facts, items = cut(chosen_items(listed, query, fits), len(listed.items), query)
     columns = columns_of(query)
     marks = [listed.mark(one) for one in items]
     response = StreamResponse()

@@ -12,7 +12,7 @@ from aiohttp.web_response import StreamResponse
 from headrace.console.api.reads.clients import connection_names
 from headrace.console.http.answers import Streamed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.paging import matcher
+from headrace.console.http.paging import matcher, matching
 from headrace.console.metrics import aggregated
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
@@ -66,7 +66,7 @@ async def detailed(call: HttpCall) -> object:
     patterns = query.getall("queue", [])
     if len(patterns) > 1:
         raise bad_request("'queue' is one pattern")
-    fits = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX) if patterns else None
+    pattern = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX) if patterns else None
     await call.state.refresh()
     first = await aggregated.header(call, "detailed")
     if any(name in OF_NODE for name in names):
@@ -75,6 +75,11 @@ async def detailed(call: HttpCall) -> object:
     if any(name.startswith("queue_") for name in names if name not in EMPTY):
         wanted.append(INFO)
     some = set(vhosts) or None
+    fits = None
+    if pattern is not None:
+        queues = call.state.queues.table
+        names = [queues.text("name", slot) for slot in queues.ordered()]
+        fits = (await matching(names, pattern)).__contains__
     found = Objects(call.state, DETAILED, await connection_names(call), some, fits)
     return streamed(first, found.text(wanted))
 

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from headrace.console.http.answers import Described, Item, Listed, Text
 from headrace.console.http.errors import HttpError
-from headrace.console.http.paging import is_true, paged
+from headrace.console.http.paging import is_true, paged, searched
 from headrace.console.http.routes import ALLOWED, MANAGEMENT, VIEWER, Parameter, Route
 from headrace.console.pages.rendering import NUMERIC, page
 from headrace.console.pages.texts import compact, plain
@@ -136,8 +136,8 @@ class ListPage:
             rows = [{**row, "name": joined(row, self.searched)} for row in listed.rows]
             listed = Listed(rows, listed.order)
         if form := call.query.get("format"):
-            return exported(self, listed, call.query, form)
-        return table_page(call, self, listed)
+            return await exported(self, listed, call.query, form)
+        return await table_page(call, self, listed)
 
 
 def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
@@ -145,12 +145,13 @@ def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
     return " ".join(str(row.get(name) or "") for name in fields)
 
 
-def table_page(call: HttpCall, listing: ListPage, listed: Listed | Described[Item]) -> Text:
+async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Described[Item]) -> Text:
     """Return the page of a list."""
     query = {"page": "1", "page_size": str(ROWS), **call.query}
     said = ""
     try:
-        found = paged(listed, query)
+        listed, fits = await searched(listed, query)
+        found = paged(listed, query, fits)
     except HttpError as error:  # A pattern that is none, or a page that is gone.
         said = error.reason
         found = paged(listed, {"page": "1", "page_size": str(ROWS)})
@@ -210,7 +211,7 @@ def address(call: HttpCall, **changed: str) -> str:
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 
-def exported(
+async def exported(
     listing: ListPage, listed: Listed | Described[Item], query: Mapping[str, str], form: str
 ) -> Text:
     """Return all rows that the filter leaves as a file.
@@ -219,7 +220,8 @@ def exported(
         HttpError: the format is none of ours.
     """
     wanted = {name: value for name, value in query.items() if name not in ("page", "columns")}
-    rows = paged(listed, wanted)
+    listed, fits = await searched(listed, wanted)
+    rows = paged(listed, wanted, fits)
     assert isinstance(rows, list)
     name = listing.path.strip("/").replace("/", "-") or "overview"
     return file_of(name, listing.columns, rows, form)

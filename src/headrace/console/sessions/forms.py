@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
-from email.message import Message
+import re
 from urllib.parse import parse_qsl
 
 FIELDS_MAX = 1000
 BOUNDARY_MAX = 70  # Characters: RFC 2046, section 5.1.1.
+HEAD_MAX = 4096  # Bytes of the headers of a part.
+# A parameter of a header: its name, and a value in quotes or without. Each character is looked at
+# once, whatever stands in it: a stranger writes these.
+PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))')
+ESCAPED = re.compile(r"\\(.)")
 MULTIPART = "multipart/form-data"
 URLENCODED = "application/x-www-form-urlencoded"
 
@@ -62,10 +67,8 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
     Raises:
         FormError: it is none.
     """
-    header = Message()
-    header["Content-Type"] = content_type
-    boundary = header.get_param("boundary")
-    if not isinstance(boundary, str) or not 0 < len(boundary) <= BOUNDARY_MAX:
+    boundary = parameters(content_type).get("boundary", "")
+    if not 0 < len(boundary) <= BOUNDARY_MAX:
         raise FormError("the form has no boundary")
     parts = (b"\r\n" + raw).split(b"\r\n--" + boundary.encode("ascii", "replace"))[1:-1]
     if not 0 < len(parts) <= FIELDS_MAX:
@@ -74,6 +77,8 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
     files: dict[str, bytes] = {}
     for part in parts:
         head, found, content = part.partition(b"\r\n\r\n")
+        if len(head) > HEAD_MAX:
+            raise FormError(f"the headers of a part have more than {HEAD_MAX} bytes")
         name, is_file = name_of(head.decode(errors="replace"))
         if not found or name is None:
             raise FormError("a part of the form has no name")
@@ -92,9 +97,14 @@ def name_of(head: str) -> tuple[str | None, bool]:
     for line in head.split("\r\n"):
         field, _, value = line.partition(":")
         if field.strip().lower() == "content-disposition":
-            header = Message()
-            header["Content-Disposition"] = value.strip()
-            name = header.get_param("name", header="Content-Disposition")
-            filename = header.get_param("filename", header="Content-Disposition")
-            return name if isinstance(name, str) else None, filename is not None
+            known = parameters(value)
+            return known.get("name"), not known.keys().isdisjoint(("filename", "filename*"))
     return None, False
+
+
+def parameters(value: str) -> dict[str, str]:
+    """Return the parameters of a header by their names in small letters; the first of a name."""
+    found: dict[str, str] = {}
+    for name, text, word in PARAMETER.findall(value):
+        found.setdefault(name.lower(), ESCAPED.sub(r"\1", text) if text else word.strip())
+    return found

@@ -23,6 +23,7 @@ def compile_search(pattern: str) -> Search:
         raise re2.error(f"longer than {PATTERN_CHARACTERS_MAX} characters")
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = True  # Captures make a search a thousand times as long.
     options.max_mem = PATTERN_BYTES_MAX
     try:
         search: Search = re2.compile(pattern or NOTHING, options).search

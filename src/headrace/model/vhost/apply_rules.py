@@ -2,7 +2,7 @@
 """Applying changed rules to the existing queues and exchanges of a virtual host, slice by slice.
 
 New queues and exchanges follow the new rules at once. There may be very many existing ones, so each
-step handles ``SLICE`` of them and other work goes on in between.
+step handles ``SLICE`` of them at most, for ``SLICE_S``, and other work goes on in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from headrace.model.policy.rules import Rules
     from headrace.model.vhost.queue_registry import QueueRegistry
 
-SLICE = 64  # Exchanges and queues of one step.
+SLICE = 64  # Exchanges and queues of one step,
+SLICE_S = 0.002  # or as many as this time allows: patterns of policies take their time.
 
 
 class RulesChange:
@@ -37,12 +38,18 @@ class RulesChange:
     def step(self) -> bool:
         """Apply the rules to the next queues and exchanges; return True if there may be more."""
         vhost = self.vhost
-        some = list(islice(self._left, SLICE))
-        for one in some:
+        clock = vhost.counters.clock
+        until_s = clock() + SLICE_S
+        count, is_late = 0, False
+        for one in islice(self._left, SLICE):
+            count += 1
             if isinstance(one, Queue):
                 if vhost.queues.get(one.name) is one and not one.deleted:
                     reconfigure(vhost, one, self.before)
             elif vhost.exchanges.get(one.name) is one:
                 configure_exchange(vhost, one)
+            is_late = clock() > until_s
+            if is_late:
+                break
         vhost.counters.generation += 1  # Cached routes may lead elsewhere.
-        return len(some) == SLICE
+        return is_late or count == SLICE

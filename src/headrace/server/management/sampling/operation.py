@@ -107,7 +107,7 @@ def queue_line(
     """Return the line of some queues."""
     fields, names = SHAPES[QUEUE]
     new = [
-        [row.number, *queue_static(queue, vhosts[row.vhost])]
+        [row.number, *queue_static(queue, vhosts[row.vhost], (row.policy, row.operator_policy))]
         for queue, row in found
         if row.told > since and row.vhost in vhosts
     ]

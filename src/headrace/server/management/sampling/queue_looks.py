@@ -69,7 +69,9 @@ class QueueLooks:
             if scan.new:
                 new, scan.new = scan.new, []
                 for queue in new:
-                    queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
+                    if not queue.deleted:
+                        queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
+                    yield  # Finding its policies may take long.
                 before, scan.changed = scan.changed, []
                 scan.look(new, 0, len(new))
                 scan.changed = before + [one for one in new if self.row(one) is not None]
@@ -96,15 +98,14 @@ class QueueLooks:
 
     def _compare_policies(self, vhost: VirtualHost, epoch: int) -> Iterator[None]:
         """Have queues told anew that other policies apply to now."""
-        for at, queue in enumerate(list(vhost.queues.values())):
+        for queue in list(vhost.queues.values()):
             row = self.row(queue)
             policies = ("", "") if row is None else vhost.policies_of(queue)
             if row is not None and policies != (row.policy, row.operator_policy):
                 row.policy, row.operator_policy = policies
                 row.told = row.changed = epoch
                 self._note([queue])
-            if not at % STEP:
-                yield
+            yield  # Finding the policies of a queue may take long.
 
     def gone(self) -> list[QueueRow]:
         """Return the rows of queues that were deleted since this was called last."""

@@ -119,7 +119,7 @@ SHAPES: Mapping[str, Shape] = {
 # --- Queues and exchanges ------------------------------------------------------------------------
 
 
-def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
+def queue_static(queue: Queue, vhost: VirtualHost, policies: tuple[str, str]) -> Static:
     """Return what stays the same of a queue; the names of its policies seldom change."""
     return (
         queue.name,
@@ -132,7 +132,7 @@ def queue_static(queue: Queue, vhost: VirtualHost) -> Static:
         getattr(queue.exclusive_owner, "number", 0),
         bool(queue.single_active),
         vhost.declared_by.get(queue, ""),
-        *vhost.policies_of(queue),
+        *policies,
     )
 
 

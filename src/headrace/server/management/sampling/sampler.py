@@ -160,9 +160,9 @@ class Sampler:
         tracks, policies = self.kinds[EXCHANGE], vhost.rules.policies
         is_anew = self._policies.get(vhost) is not policies
         for at, exchange in enumerate(list(vhost.exchanges.values())):
-            if not at % STEP:
-                yield
             track = tracks.get(exchange)
+            if track is None or is_anew or not at % STEP:  # Its policies may take long.
+                yield
             if track is None:
                 static = rows.exchange_static(exchange, vhost)
                 track = self._new(EXCHANGE, exchange, static, vhost.name)
