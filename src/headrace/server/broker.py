@@ -193,6 +193,7 @@ class Broker:
         self.chores += [
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
+            asyncio.create_task(self.every(TICK_S, self.audit.tell_folded)),
             asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
             asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
             asyncio.create_task(self.loop_delay.watch()),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.security.audit import Audit
 from headrace.model.events import SERVICES
 from headrace.server.observe.audited_events import LEFT_OUT
+from headrace.server.observe.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +44,7 @@ class AuditLog(Audit):
     def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
         self.file: AuditFile | None = None
+        self._strangers = Strangers()
         self.use(file)
 
     def use(self, file: AuditFile | None) -> None:
@@ -105,12 +107,19 @@ class AuditLog(Audit):
         )
 
     def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
-        if self.file is not None:
+        if self.file is not None and self._strangers.admits(what, allowed, facts):
             known = [(name, value) for name, value in facts.items() if value is not None]
             self.file.put(what, allowed, plain_facts(dict(known[:FACTS_MAX])))
 
+    def tell_folded(self, *, now: bool = False) -> None:
+        """Write how often strangers were refused beyond the lines that they have a minute."""
+        for line in self._strangers.due(now=now):
+            if self.file is not None:
+                self.file.put(line.what, False, line.facts)
+
     def close(self) -> None:
         """Write the pending lines, for a moment at most, and close the file."""
+        self.tell_folded(now=True)
         file = self.file
         self.use(None)
         if file is not None:

@@ -129,7 +129,7 @@ async def audit_log(call: HttpCall) -> object:
     Raises:
         HttpError: a parameter is wrong, or the file of ``before`` was renamed.
     """
-    chosen = {name: call.query.get(name) or None for name in CHOSEN}
+    chosen: JsonObject = {name: call.query.get(name) or None for name in CHOSEN}
     if not is_true(call.query.get("use_regex")):
         chosen["text"] = call.query.get("name") or None
     found: list[JsonObject] = []
