@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from headrace.console.run import Console, ConsoleError
+from headrace.console.listening import ConsoleError
+from headrace.console.run import Console
 from headrace.console.sessions import store
 from headrace.console.sessions.authorization import (
     ATTEMPT_S,

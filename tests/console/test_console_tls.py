@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from headrace.console.run import Console, ConsoleError
+from headrace.console.listening import ConsoleError
+from headrace.console.run import Console
 from headrace.console.settings import ConsoleSettings
 from support.console import LocalConsole, basic
 from support.timeouts import PATIENCE_S

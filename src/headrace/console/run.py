@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +18,13 @@ from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
 from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
+from headrace.console.listening import (
+    BACKLOG,
+    ConsoleError,
+    address_of,
+    check_loopback,
+    listen,
+)
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
 from headrace.console.pages import table as pages
 from headrace.console.pages.rendering import error_page
@@ -36,12 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_S = 1.0  # How often silent connections are closed, and the certificate is looked at.
-BACKLOG = 1024
 STOP_S = 2.0  # How long requests may take to end at the end.
-
-
-class ConsoleError(Exception):
-    """The console cannot start; the text says why."""
 
 
 class Console:
@@ -82,12 +84,13 @@ class Console:
                 check_loopback(host)
         scheme = "http" if context is None else "https"
         try:
-            api = await self._listen(
-                (*table.ROUTES, *pages.ROUTES), settings.port, context, error_page
-            )
+            sockets = await self._sockets(settings.http_fds, settings.port)
+            routes = (*table.ROUTES, *pages.ROUTES)
+            api = await self._listen(routes, sockets, context, error_page)
             found = {"http": f"{scheme}://{api}"}
             if settings.metrics_port is not None:
-                metrics = await self._listen(METRICS_ROUTES, settings.metrics_port, context)
+                sockets = await self._sockets(settings.metrics_fds, settings.metrics_port)
+                metrics = await self._listen(METRICS_ROUTES, sockets, context)
                 found["metrics"] = f"{scheme}://{metrics}/metrics"
         except OSError as error:
             await self.stop()
@@ -98,14 +101,20 @@ class Console:
         ]
         return found
 
+    async def _sockets(self, fds: tuple[int, ...], number: int) -> list[socket.socket]:
+        """Return the sockets of a port: those that the parent opened, or new ones."""
+        if fds:
+            return [socket.socket(fileno=fd) for fd in fds]
+        return await listen(self.settings.hosts, number)
+
     async def _listen(
         self,
         routes: tuple[Route, ...],
-        number: int,
+        sockets: list[socket.socket],
         context: ssl.SSLContext | None,
         error_page: Callable[[HttpError], bytes] | None = None,
     ) -> str:
-        """Open one port on every host; return the first address.
+        """Serve a port by its sockets; return the first address.
 
         ``error_page`` makes the HTML of errors; None where there are no pages.
         """
@@ -120,19 +129,13 @@ class Console:
         )
         self._ports.append(port)
         loop = asyncio.get_running_loop()
-        first = ""
         protocol = "http" if error_page is not None else "http/prometheus"
-        for host in self.settings.hosts:
-            server = await loop.create_server(
-                port.server, host, number, ssl=context, backlog=BACKLOG, reuse_address=True
-            )
+        told = protocol if context is None else protocol.replace("http", "https", 1)
+        for sock in sockets:
+            server = await loop.create_server(port.server, sock=sock, ssl=context, backlog=BACKLOG)
             self._listening.append(server)
-            address, number = server.sockets[0].getsockname()[:2]
-            shown = f"[{address}]" if ":" in address else address
-            first = first or f"{shown}:{number}"
-            told = protocol if context is None else protocol.replace("http", "https", 1)
-            self.state.console_listens.append((told, f"{shown}:{number}"))
-        return first
+            self.state.console_listens.append((told, address_of(sock)))
+        return address_of(sockets[0])
 
     async def _look_after(self) -> None:
         while True:
@@ -205,21 +208,6 @@ def certificate_of(settings: ConsoleSettings) -> Certificate | None:
         return Certificate(settings.tls_cert, settings.tls_key)
     except OSError as error:
         raise ConsoleError(f"{settings.tls_cert}: {error}") from error
-
-
-def check_loopback(host: str) -> None:
-    """Refuse an address that others can reach.
-
-    Raises:
-        ConsoleError: it is none of this machine's own.
-    """
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
-            return
-    raise ConsoleError(
-        f"{host} is not a loopback address, and passwords would cross the network in clear: set "
-        "tls_cert and tls_key, or console_plain_ok where a proxy encrypts"
-    )
 
 
 def raise_open_files() -> None:

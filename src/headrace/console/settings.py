@@ -33,6 +33,8 @@ class ConsoleSettings:
     host: str = "127.0.0.1"  # Addresses to listen on, separated by commas.
     port: int = HTTP_PORT
     metrics_port: int | None = METRICS_PORT  # None: no metrics.
+    http_fds: tuple[int, ...] = ()  # Listening sockets of the port; none: it opens its own,
+    metrics_fds: tuple[int, ...] = ()  # and those of the metrics' port.
     names: tuple[str, ...] = ()  # Host names that requests may be for, beside addresses.
     url: str = ""  # The address that browsers have behind a proxy; empty: that of their requests.
     tls_cert: Path | None = None

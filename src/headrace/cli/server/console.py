@@ -90,6 +90,8 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 @click.option(
     "--rabbitmq-version", default=DEFAULTS.rabbitmq_version, show_default=True, hidden=True
 )
+@click.option("--http-fds", default="", hidden=True, help="Listening sockets of the port.")
+@click.option("--metrics-fds", default="", hidden=True, help="Those of the metrics' port.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="End with standard input.")
 def console(
     socket: Path,
@@ -111,6 +113,8 @@ def console(
     oauth_issuer: str,
     oauth_ca: Path | None,
     rabbitmq_version: str,
+    http_fds: str,
+    metrics_fds: str,
     with_parent: bool,
 ) -> None:
     """Serve the HTTP API, metrics and pages of the broker, until SIGTERM or SIGINT.
@@ -121,7 +125,8 @@ def console(
 
     os.nice(NICENESS)
     extras.need("aiohttp", "jinja2")
-    from headrace.console.run import ConsoleError, run
+    from headrace.console.listening import ConsoleError
+    from headrace.console.run import run
     from headrace.console.settings import ConsoleSettings, OAuthClient
 
     logging.basicConfig(level=logging.INFO, format=FORMAT)
@@ -130,6 +135,8 @@ def console(
         host=host,
         port=port,
         metrics_port=None if metrics_port < 0 else metrics_port,
+        http_fds=tuple(int(fd) for fd in http_fds.split(",") if fd),
+        metrics_fds=tuple(int(fd) for fd in metrics_fds.split(",") if fd),
         names=tuple(one.strip() for one in names.split(",") if one.strip()),
         url=url,
         tls_cert=tls_cert,

@@ -4,75 +4,126 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.console.listening import ConsoleError, address_of, check_loopback, listen
+from headrace.console.settings import ConsoleSettings
+
 if TYPE_CHECKING:
+    import socket
+
     from headrace.server.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
 READY = "headrace console ready "
-READY_S = 2.0  # The broker's ready line waits for the console no longer.
 STOP_S = 5.0
 PAUSE_S = 0.5  # Before the first new start; doubled with each that fails,
 PAUSE_S_MAX = 30.0  # up to this.
 
 
 class ConsoleChild:
-    """Runs the console's process."""
+    """Listens on the console's ports, and runs the process that serves them.
 
-    def __init__(self, settings: Settings, socket: Path) -> None:
+    So the addresses are known before the process is ready, and stay when it dies: connections wait
+    until it accepts them. After a process that ended before it was ready they are refused.
+    """
+
+    def __init__(self, settings: Settings, path: Path) -> None:
         self._settings = settings
-        self._socket = socket
-        self._addresses: asyncio.Future[dict[str, str]] | None = None
-        self._ports: dict[str, int] = {}  # Once they are known: a new start keeps them.
+        self._path = path  # Of the management socket.
+        self._is_tls = settings.tls_cert is not None and settings.console_tls
+        self._sockets: dict[str, list[socket.socket]] = {}  # By "http" and "metrics".
+        self._ports = {"http": settings.console_port}  # Free ones that were found are kept.
+        if settings.metrics_port is not None:
+            self._ports["metrics"] = settings.metrics_port
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> dict[str, str]:
-        """Start it; return its addresses, none when they are not known in time."""
-        self._addresses = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._keep())
-        with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self._addresses), READY_S)
-        log.warning("the console is not ready within %.0f s; it is still starting", READY_S)
-        return {}
+        """Start it; return its addresses, none if a port cannot be used now."""
+        listening: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._keep(listening))
+        return await listening
 
     async def stop(self) -> None:
-        """End the process."""
+        """End the process, and close the ports."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+        self._close()
 
-    async def _keep(self) -> None:
+    async def _keep(self, listening: asyncio.Future[dict[str, str]]) -> None:
         pause_s = PAUSE_S
         while True:
             try:
+                await self._listen()
+                if not listening.done():
+                    listening.set_result(self.addresses())
                 if await self._run_once():
                     pause_s = PAUSE_S
-            except (OSError, ValueError) as error:  # No room for a process, or a line that is none.
-                log.error("the console: %s", error)
+                else:
+                    self._close()
+            except (ConsoleError, OSError, ValueError) as error:  # Such as no room for it.
+                log.error("the console: %s", getattr(error, "strerror", None) or error)
+            if not listening.done():
+                listening.set_result({})
             log.error("the console has ended; it is started again in %.1f s", pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
+    async def _listen(self) -> None:
+        """Open the ports, unless they are open.
+
+        Raises:
+            ConsoleError, OSError: a port cannot be used.
+        """
+        if self._sockets:
+            return
+        hosts = ConsoleSettings(socket=self._path, host=self._settings.console_host).hosts
+        if not self._is_tls and not self._settings.console_plain_ok:
+            for host in hosts:
+                check_loopback(host)
+        try:
+            for name, number in self._ports.items():
+                self._sockets[name] = await listen(hosts, number)
+                self._ports[name] = self._sockets[name][0].getsockname()[1]
+        except BaseException:
+            self._close()
+            raise
+
+    def addresses(self) -> dict[str, str]:
+        """Return the address of each open port."""
+        scheme = "https" if self._is_tls else "http"
+        paths = {"metrics": "/metrics"}
+        return {
+            name: f"{scheme}://{address_of(sockets[0])}{paths.get(name, '')}"
+            for name, sockets in self._sockets.items()
+        }
+
+    def _close(self) -> None:
+        for sockets in self._sockets.values():
+            for one in sockets:
+                one.close()
+        self._sockets.clear()
+
     async def _run_once(self) -> bool:
         """Run the process until it ends; return True if it was ready before."""
         process = await asyncio.create_subprocess_exec(
-            *self.command(), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+            *self.command(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[fd for name in self._sockets for fd in self._fds(name)],
         )
         assert process.stdout is not None
         was_ready = False
         try:
             async for line in process.stdout:
-                text = line.decode("utf-8", "replace")
-                if text.startswith(READY):
+                if line.decode("utf-8", "replace").startswith(READY):
                     was_ready = True
-                    self._tell(json.loads(text.removeprefix(READY)))
+                    log.info("the console listens on %s", ", ".join(self.addresses().values()))
             await process.wait()
             return was_ready
         finally:
@@ -84,26 +135,20 @@ class ConsoleChild:
                     process.kill()
                     await process.wait()
 
-    def _tell(self, addresses: dict[str, str]) -> None:
-        for name, url in addresses.items():
-            self._ports[name] = int(url.removesuffix("/metrics").rpartition(":")[2])
-        assert self._addresses is not None
-        if not self._addresses.done():
-            self._addresses.set_result(addresses)
-        else:
-            log.info("the console listens on %s", ", ".join(addresses.values()))
+    def _fds(self, name: str) -> list[int]:
+        return [one.fileno() for one in self._sockets.get(name, ())]
 
     def command(self) -> list[str]:
         """Return the command line of the process."""
         settings = self._settings
-        port = self._ports.get("http", settings.console_port)
-        metrics = -1 if settings.metrics_port is None else settings.metrics_port
         words = [
             *(sys.executable, "-m", "headrace.cli", "console", "--with-parent"),
-            f"--socket={self._socket.absolute()}",
+            f"--socket={self._path.absolute()}",
             f"--console-host={settings.console_host}",
-            f"--console-port={port}",
-            f"--metrics-port={self._ports.get('metrics', metrics)}",
+            f"--console-port={self._ports['http']}",
+            f"--http-fds={','.join(map(str, self._fds('http')))}",
+            f"--metrics-port={self._ports.get('metrics', -1)}",
+            f"--metrics-fds={','.join(map(str, self._fds('metrics')))}",
             f"--console-names={settings.console_names}",
             f"--console-url={settings.console_url}",
             f"--console-history={settings.console_history}",
@@ -122,6 +167,6 @@ class ConsoleChild:
             ]
             if settings.oauth_jwks_ca is not None:
                 words.append(f"--oauth-ca={settings.oauth_jwks_ca}")
-        if settings.tls_cert is not None and settings.console_tls:
+        if self._is_tls:
             words += [f"--tls-cert={settings.tls_cert}", f"--tls-key={settings.tls_key}"]
         return words

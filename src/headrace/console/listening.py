@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listening sockets of the console, opened by its own process or by the broker for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BACKLOG = 1024
+
+
+class ConsoleError(Exception):
+    """The console cannot start; the text says why."""
+
+
+def check_loopback(host: str) -> None:
+    """Refuse an address that others can reach.
+
+    Raises:
+        ConsoleError: it is none of this machine's own.
+    """
+    with contextlib.suppress(ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return
+    raise ConsoleError(
+        f"{host} is not a loopback address, and passwords would cross the network in clear: set "
+        "tls_cert and tls_key, or console_plain_ok where a proxy encrypts"
+    )
+
+
+async def listen(hosts: Sequence[str], number: int) -> list[socket.socket]:
+    """Return sockets that listen on one port of every host; 0 picks a free port of the first.
+
+    Connections wait in the backlog until a process accepts them.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    sockets: list[socket.socket] = []
+    try:
+        for host in hosts:
+            server = await loop.create_server(
+                asyncio.Protocol, host, number, reuse_address=True, start_serving=False
+            )
+            try:
+                sockets += (socket.socket(fileno=os.dup(one.fileno())) for one in server.sockets)
+                number = server.sockets[0].getsockname()[1]
+            finally:
+                server.close()
+        for one in sockets:
+            one.listen(BACKLOG)
+    except BaseException:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
+
+
+def address_of(sock: socket.socket) -> str:
+    """Return the address and port of a listening socket, as a URL has them."""
+    address, number = sock.getsockname()[:2]
+    return f"[{address}]:{number}" if ":" in address else f"{address}:{number}"
