@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -264,6 +265,55 @@ def test_a_console_that_cannot_be_started_is_started_later(tmp_path, monkeypatch
             async with started(child) as addresses:
                 line = await log.wait("the console listens on")
                 assert line.endswith(", ".join(addresses.values()))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("free", range(10))
+def test_too_many_open_files_end_no_keeper(tmp_path, monkeypatch, free: int) -> None:
+    """Whichever of the files that a start needs is the first that cannot be opened."""
+    monkeypatch.setattr(console_child, "PAUSE_S", 0.0)
+    says = f"print({console_child.READY + '{}'!r}, flush=True); import sys; sys.stdin.read()"
+    child = ConsoleChild(settings(), tmp_path / "management.sock")
+    monkeypatch.setattr(child, "command", lambda: [sys.executable, "-c", says])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run() -> None:
+        next_one = os.dup(0)
+        os.close(next_one)
+        with Said() as log:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (next_one + free, hard))
+                async with started(child):
+                    if "listens" not in await log.wait("the console"):
+                        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                        await log.wait("the console listens on")
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_no_error_ends_the_keeper(tmp_path, monkeypatch, error: Exception) -> None:
+    monkeypatch.setattr(console_child, "PAUSE_S", 0.0)
+    says = f"print({console_child.READY + '{}'!r}, flush=True); import sys; sys.stdin.read()"
+    child = ConsoleChild(settings(), tmp_path / "management.sock")
+    answers: list[object] = [error, [sys.executable, "-c", says]]
+
+    def command() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(child, "command", command)
+
+    async def run() -> None:
+        with Said() as log:
+            async with started(child):
+                await log.wait("the console has ended")
+                await log.wait("the console listens on")
 
     asyncio.run(run())
 
