@@ -133,7 +133,8 @@ class Recovery:
         self.reached = read_reached(self.disk, self.directory)
         if self.reached > max(numbers, default=0):
             raise self.missing(self.reached, "the last segment of the log")
-        found, oldest = read_headers(self.disk, self.directory, numbers)
+        kept = self.kept_secret() if SECRET_FILE in names else None
+        found, oldest = read_headers(self.disk, self.directory, numbers, kept)
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))  # It was removed.
             numbers.remove(number)
@@ -248,15 +249,20 @@ class Recovery:
             if head is not None:
                 self.secret = head.secret
                 return
+        kept = self.kept_secret()
+        if kept is not None:
+            self.secret = kept
+            return
+        self.secret = secrets.randbits(63)
         path = os.path.join(self.directory, SECRET_FILE)
-        handle = self.disk.open(path, create=True)
+        write_whole(self.disk, path, self.secret.to_bytes(8, "big"))
+
+    def kept_secret(self) -> int | None:
+        """Return the secret in the file of that name; None if it was not completely written."""
+        handle = self.disk.open(os.path.join(self.directory, SECRET_FILE), create=True)
         try:
             text = self.disk.read(handle, 8, 0)
-            if len(text) == 8:
-                self.secret = int.from_bytes(text, "big")
-                return
-            self.secret = secrets.randbits(63)
-            write_whole(self.disk, path, self.secret.to_bytes(8, "big"))
+            return int.from_bytes(text, "big") if len(text) == 8 else None
         finally:
             self.disk.close(handle)
 

@@ -2,6 +2,7 @@
 """The headers of all segments of a log, read before anything else."""
 
 import os
+from collections import Counter
 
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
@@ -10,13 +11,16 @@ from headrace.store.segment.segment import HEADER, VERSION, Header, file_name, r
 Headers = dict[int, tuple[int, Header | None]]  # By number: size of the file, and header.
 
 
-def read_headers(disk: Disk, directory: str, numbers: list[int]) -> tuple[Headers, int]:
+def read_headers(
+    disk: Disk, directory: str, numbers: list[int], secret: int | None = None
+) -> tuple[Headers, int]:
     """Return the header of each segment, and the number of the oldest needed one.
 
-    A header is None if it is damaged or from an earlier use of the file.
+    A header is None if it is damaged or from an earlier use of the file. ``secret`` is what the
+    file of that name has, if it is there.
 
     Raises:
-        StoreError: a segment has an unknown version.
+        StoreError: a segment has an unknown version, or is of another log.
     """
     found: Headers = {}
     oldest = 0
@@ -38,4 +42,25 @@ def read_headers(disk: Disk, directory: str, numbers: list[int]) -> tuple[Header
                 )
             oldest = max(oldest, head.oldest)
         found[number] = size, head
+    check_secrets(directory, found, secret)
     return found, oldest
+
+
+def check_secrets(directory: str, found: Headers, secret: int | None) -> None:
+    """Refuse a log with a segment of another one: its header would have others removed.
+
+    Raises:
+        StoreError: there is one.
+    """
+    heads = {number: head for number, (_, head) in found.items() if head is not None}
+    paths = {number: os.path.join(directory, file_name(number)) for number in heads}
+    votes = Counter(([] if secret is None else [secret]) + [h.secret for h in heads.values()])
+    chosen = max(votes, key=votes.__getitem__, default=0)  # The first of several.
+    beside = [paths[number] for number, head in heads.items() if head.secret == chosen]
+    for number, head in heads.items():
+        if head.secret != chosen:
+            other = beside[0] if beside else os.path.join(directory, "secret")
+            raise StoreError(
+                f"{paths[number]} is of another log than {other}: put back the right one, as from "
+                "a backup, or make the segment empty to go on without what it held"
+            )
