@@ -4,11 +4,14 @@
 schema                 the version, as text
 lock                   locked while a broker runs, as is the directory; has its process id
 identity               a UUID of the data
+mark                   what the directory knows of its other files (headrace.store.mark)
 secret                 random bytes, from which secrets are derived
 cluster                the id of the cluster, if the directory is a copy of what a cluster has
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
+vhosts/<id>/name       the name of a virtual host
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
 vhosts/<id>/streams/   the logs of its streams, by queue id
+unrecorded/            data of virtual hosts that definitions.db does not have
 """
 
 import contextlib
@@ -20,6 +23,8 @@ from pathlib import Path
 
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
+from headrace.store.mark import NAME as MARK_FILE
+from headrace.store.mark import Mark, read_mark, write_mark
 from headrace.store.replacement import write_whole
 
 log = logging.getLogger(__name__)
@@ -82,9 +87,11 @@ class DataDirectory:
                     + (f" (process {holder})" if holder else "")
                 )
             self.disk.write(self._lock, [f"{os.getpid():<19}\n".encode()], 0)
+            self.mark = read_mark(self.disk, path)
             self._check_schema()
             self._check_cluster(cluster)
             self.identity = self._read_identity()
+            self._check_identity(cluster)
             self.secret = self._read_secret()
         except OSError as error:
             self.close()
@@ -111,6 +118,8 @@ class DataDirectory:
             if text and not text.isdigit():
                 raise StoreError(f"{self.path / 'schema'} is damaged: {text!r} is no version")
             version = int(text) if text else SCHEMA_VERSION
+            if not text and self.mark is not None:
+                version = self.mark.schema
             if version > SCHEMA_VERSION:
                 raise StoreError(
                     f"data directory {self.path} has schema {version}, written by a newer "
@@ -144,7 +153,7 @@ class DataDirectory:
 
     def has_journals(self) -> bool:
         """Return True if a virtual host has been started in it."""
-        return any(self.path.glob("vhosts/*/journal"))
+        return any(self.path.glob("vhosts/*/journal")) or any(self.path.glob("vhosts/*/streams"))
 
     def join(self, cluster: str) -> None:
         """Note that the directory is a cluster's from now on."""
@@ -167,11 +176,33 @@ class DataDirectory:
             except ValueError:
                 if len(text) == IDENTITY_SIZE - 1:
                     raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
-            made = str(uuid.uuid4())  # It was not, or not completely, written.
+            # It was not, or not completely, written.
+            made = str(uuid.uuid4()) if self.mark is None else self.mark.identity
             write_whole(self.disk, str(self.path / "identity"), f"{made}\n".encode())
             return made
         finally:
             self.disk.close(handle)
+
+    def _check_identity(self, cluster: str) -> None:
+        """Refuse the identity of other data."""
+        if self.mark is not None and not cluster and self.identity != self.mark.identity:
+            raise StoreError(
+                f"{self.path / 'identity'} is of other data: put back {self.mark.identity}; to "
+                f"give these data the identity {self.identity}, delete {self.path / MARK_FILE}"
+            )
+
+    def note(self, catalog: str, changes: int) -> None:
+        """Write what is known of ``definitions.db`` and the rest into the mark, if that is news.
+
+        Raises:
+            OSError: it cannot be written; an older copy of the file may go unnoticed then.
+        """
+        homes = self.path.glob("vhosts/*/")
+        numbers = tuple(sorted(int(home.name) for home in homes if home.name.isdigit()))
+        mark = Mark(SCHEMA_VERSION, self.identity, catalog, changes, numbers)
+        if mark != self.mark:
+            write_mark(self.disk, self.path, mark)
+            self.mark = mark
 
     def _read_secret(self) -> bytes:
         """Return the secret of the data, making one for a new directory."""

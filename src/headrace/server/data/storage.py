@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -12,7 +13,6 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from headrace.extras import PackageMissing
@@ -22,7 +22,7 @@ from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT
 from headrace.model.message import KIND_MASK
-from headrace.model.policy.accounts import Account, Permission
+from headrace.model.policy.accounts import Account, AccountError, Permission
 from headrace.model.ports import Store
 from headrace.model.queue import delivery_count
 from headrace.model.queue.recovered import put_back
@@ -31,6 +31,16 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import Definitions, NoDefinitions
 from headrace.server.data.journal_sums import JournalSums
+from headrace.server.data.leftovers import (
+    check_catalog,
+    check_catalog_file,
+    check_journal,
+    highest_stream,
+    is_new,
+    note_owner,
+    remove_tree,
+    settle_leftovers,
+)
 from headrace.store.catalog.definitions import JournalDefinitions
 from headrace.store.catalog.earlier_definitions import EarlierDefinitions
 from headrace.store.catalog.users import UserDirectory
@@ -39,6 +49,8 @@ from headrace.store.errors import StoreError
 from headrace.store.file_bodies.staging import Staging
 from headrace.store.journal.journal import Journal
 from headrace.store.ledger.replicated_disk import ReplicatedDisk
+from headrace.store.mark import NAME as MARK_FILE
+from headrace.store.mark import Owner
 from headrace.store.offload.tier import Tier, open_tier
 from headrace.store.stream.lease_log import DiskLeaseLog
 from headrace.store.stream.log import DiskStreamLog
@@ -100,26 +112,38 @@ class Storage:
         self.vhost_ids: dict[str, int] = {}  # Of virtual hosts with an open store.
         self.tier: Tier | None = None  # With the setting stream_store.
         self.data: DataDirectory | None = None
-        if not settings.memory:
-            self.data = DataDirectory(settings.data, cluster=shared.id if shared else "")
-        try:
+        self.catalog_id = ""  # Of the file of users.
+        with contextlib.ExitStack() as opened:
+            if not settings.memory:
+                self.data = DataDirectory(settings.data, cluster=shared.id if shared else "")
+                opened.callback(self.data.close)
             path = None if self.data is None else self.data.path
             if shared is not None and self.data is not None:
                 shared.prepare(self.data)
             self.identity = str(uuid.uuid4()) if self.data is None else self.data.identity
             self.secret = os.urandom(SECRET_SIZE) if self.data is None else self.data.secret
+            if self.data is not None and shared is None:
+                check_catalog_file(self.data)
             self.users = UserDirectory(path)
+            opened.callback(self.users.close)
             self.users.serve()
             self.earlier = None if path is None else EarlierDefinitions(path)
-            if self.users.is_empty() and (shared is None or shared.is_new):
+            if self.earlier is not None:
+                opened.callback(self.earlier.close)
+            if self.data is not None and shared is None:
+                check_catalog(self.data, self.users)
+            is_first = self.data is None or is_new(self.data)
+            if self.users.is_empty() and is_first and (shared is None or shared.is_new):
                 self.make_first_user()
             if shared is not None and self.data is not None:
                 shared.share(self.data, self.users)
-            self.remove_leftovers()
-        except BaseException:
             if self.data is not None:
-                self.data.close()
-            raise
+                shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
+                settle_leftovers(self.data, self.users, is_shared=shared is not None)
+                self.catalog_id = self.users.lineage()[0]
+                self.users.written = self.note_catalog
+                self.note_catalog()
+            opened.pop_all()
 
     def open_tier(self, post: Post) -> None:
         """Open the object store for segments of streams; ``post`` calls on the loop's thread.
@@ -156,25 +180,14 @@ class Storage:
             if settings.default_vhost:
                 self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
 
-    def remove_leftovers(self) -> None:
-        """Delete the files of virtual hosts that were deleted while no broker ran."""
+    def note_catalog(self) -> None:
+        """Note how often ``definitions.db`` was changed, so that a start knows an older copy."""
         if self.data is None:
             return
-        shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
-        ids = {str(number) for number in self.users.snapshot().vhosts.values()}
-        vhosts = self.data.path / "vhosts"
-        if vhosts.is_dir():
-            for directory in vhosts.iterdir():
-                if directory.name not in ids:
-                    self.remove_tree(directory)
-
-    def remove_tree(self, directory: Path) -> None:
-        """Delete a directory with its contents."""
-        log.warning("deleting %s: its virtual host was deleted", directory)
         try:
-            shutil.rmtree(directory)
-        except OSError as error:
-            log.error("cannot delete %s: %s", directory, error)
+            self.data.note(*self.users.lineage())
+        except (AccountError, OSError) as error:  # It is written with the next change.
+            log.warning("cannot write %s: %s", self.data.path / MARK_FILE, error)
 
     def open_store(self, vhost: str, vhost_id: int, disk: Disk | None = None) -> Store:
         """Open and read the store of a virtual host, on a disk of its own in a cluster.
@@ -184,6 +197,8 @@ class Storage:
         """
         store: Store = Store()
         if self.data is not None:
+            if disk is None:
+                check_journal(self.data, vhost, vhost_id)
             store = Journal(
                 str(self.data.vhost(vhost_id) / "journal"),
                 disk=disk,
@@ -193,9 +208,13 @@ class Storage:
             )
         store.read()
         self.definitions[vhost] = NoDefinitions()
+        if self.data is not None:
+            note_owner(self.data, vhost_id, Owner(vhost, self.catalog_id))
         if isinstance(store, Journal) and self.earlier is not None:
             earlier = self.earlier.load(vhost)
-            self.definitions[vhost] = JournalDefinitions(store, earlier, self.earlier.ids_used())
+            assert self.data is not None
+            used = max(self.earlier.ids_used(), highest_stream(self.data.vhost(vhost_id)))
+            self.definitions[vhost] = JournalDefinitions(store, earlier, used)
         self.stores[vhost] = store
         self.vhost_ids[vhost] = vhost_id
         return store
@@ -251,7 +270,7 @@ class Storage:
         number = self.vhost_ids.pop(vhost)
         del self.definitions[vhost]
         if self.data is not None:
-            self.remove_tree(self.data.vhost(number))
+            remove_tree(self.data.vhost(number))
 
     def close_store(self, vhost: str) -> None:
         """Write the pending records of a virtual host, and close its files."""
@@ -416,6 +435,7 @@ class Storage:
         if self.tier is not None:
             self.tier.close()
         self.users_thread.shutdown(cancel_futures=True)  # A running call ends first.
+        self.note_catalog()
         self.users.close()
         if self.data is not None:
             self.data.close()

@@ -58,6 +58,8 @@ def read(users: UserDirectory) -> UsersRead:
         snapshot = users.snapshot() if users.changed() else None
     except AccountError as error:
         return UsersRead(trouble=str(error))
+    if snapshot is not None:
+        users.written()
     try:
         return UsersRead(snapshot, users.acts.take())
     except sqlite3.Error as error:

@@ -8,6 +8,9 @@ Version 1: exchanges, queues, bindings, users, vhosts, permissions. Version 2: p
 keys, topic permissions, users who declared queues, change notes. Version 3: exchanges, queues and
 bindings are in the journals; their tables are dropped once the journals have them
 (:mod:`headrace.store.catalog.earlier_definitions`).
+
+The file has an id and counts its changes, so that the data directory knows its own and an older
+copy of it (:mod:`headrace.store.mark`).
 """
 
 import contextlib
@@ -65,6 +68,10 @@ CREATE TABLE IF NOT EXISTS parameters (
     value TEXT NOT NULL,
     PRIMARY KEY (vhost, component, name)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lineage (
+    id TEXT NOT NULL,
+    changes INTEGER NOT NULL
+) STRICT;
 CREATE TABLE IF NOT EXISTS acts (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at_ms INTEGER NOT NULL,
@@ -73,6 +80,17 @@ CREATE TABLE IF NOT EXISTS acts (
     what TEXT NOT NULL,
     reason TEXT NOT NULL
 ) STRICT;
+"""
+
+#: Each change of these counts in ``lineage``, by whatever version of whatever command.
+COUNTED = ("users", "vhosts", "permissions", "scram_keys", "topic_permissions", "parameters")
+COUNT = """
+CREATE TRIGGER IF NOT EXISTS {table}_{kind} AFTER {kind} ON {table}
+BEGIN UPDATE lineage SET changes = changes + 1; END
+"""
+BEGIN_LINEAGE = """
+INSERT INTO lineage (id, changes)
+SELECT lower(hex(randomblob(16))), 0 WHERE NOT EXISTS (SELECT 1 FROM lineage)
 """
 
 
@@ -181,5 +199,9 @@ def _migrate(db: sqlite3.Connection) -> int:
             return version
         for statement in TABLES.split(";"):
             db.execute(statement)
+        db.execute(BEGIN_LINEAGE)
+        for table in COUNTED:
+            for kind in ("INSERT", "UPDATE", "DELETE"):
+                db.execute(COUNT.format(table=table, kind=kind))
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     return SCHEMA_VERSION

@@ -112,6 +112,7 @@ class UserDirectory:
         self._permissions = _Table(_permission)
         self._topics = _Table(_topic_permission)
         self._version = self._data_version()
+        self.written: Callable[[], None] = lambda: None  # Called with each snapshot of a change.
 
     def replicate(self, replica: CatalogReplica) -> None:
         """Make the users those of a cluster, from now on; the first broker's are the cluster's.
@@ -227,6 +228,30 @@ class UserDirectory:
         """Return True if there are no users and virtual hosts: a new data directory."""
         query = "SELECT NOT EXISTS (SELECT 1 FROM users) AND NOT EXISTS (SELECT 1 FROM vhosts)"
         return bool(self._db.execute(query).fetchone()[0])
+
+    def lineage(self) -> tuple[str, int]:
+        """Return the id of the file, and how often it was changed; ("", 0) if it has no id.
+
+        Raises:
+            AccountError: the file is locked, or cannot be read.
+        """
+        with self._errors():
+            tables = "SELECT 1 FROM sqlite_master WHERE name = 'lineage'"  # A cluster may lack it.
+            row = None
+            if self._db.execute(tables).fetchone():
+                row = self._db.execute("SELECT id, changes FROM lineage").fetchone()
+        return ("", 0) if row is None else (str(row[0]), int(row[1]))
+
+    def last_vhost_id(self) -> int:
+        """Return the highest number that a virtual host ever had; 0 if there was none.
+
+        Raises:
+            AccountError: the file is locked, or cannot be read.
+        """
+        with self._errors():
+            query = "SELECT seq FROM sqlite_sequence WHERE name = 'vhosts'"
+            row = self._db.execute(query).fetchone()
+        return 0 if row is None else int(row[0])
 
     def add_user(self, account: Account) -> None:
         """Add a user; AccountError if the name exists."""

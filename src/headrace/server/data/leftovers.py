@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data without a record, and records without data, at the start of a broker.
+
+Only what ``definitions.db`` is known to have deleted is deleted: it is the file of these data, no
+older copy, and had given the number to another virtual host before. Other data is set aside under a
+name, or the start is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+from headrace.store.catalog.database import FILE_NAME
+from headrace.store.errors import StoreError
+from headrace.store.mark import NAME as MARK_FILE
+from headrace.store.mark import OWNER, Owner, read_owner, write_owner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.store.catalog.users import UserDirectory
+    from headrace.store.data_directory import DataDirectory
+
+log = logging.getLogger(__name__)
+
+#: Not in ``vhosts``, where earlier versions delete what they do not know.
+ASIDE = "unrecorded"
+
+
+def is_new(data: DataDirectory) -> bool:
+    """Return True if the data directory never had a user: no broker has started on it."""
+    return data.mark is None and not data.has_journals()
+
+
+def check_catalog_file(data: DataDirectory) -> None:
+    """Refuse a start without ``definitions.db``, before a new one is made.
+
+    Raises:
+        StoreError: the data directory had it.
+    """
+    path = data.path / FILE_NAME
+    if path.exists() and path.stat().st_size:
+        return
+    what = "is empty" if path.exists() else "is missing"
+    if data.mark is not None:
+        raise StoreError(_refusal(data, what))
+    if data.has_journals():
+        raise StoreError(_nameless(data, what))
+
+
+def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
+    """Refuse another ``definitions.db`` than that of these data, and an older copy of it.
+
+    Raises:
+        StoreError: it is one.
+    """
+    catalog, changes = users.lineage()
+    mark = data.mark
+    if mark is None:
+        if users.is_empty() and data.has_journals():
+            raise StoreError(_nameless(data, "has no users and virtual hosts"))
+    elif mark.catalog and catalog != mark.catalog:  # A cluster's may have no id.
+        raise StoreError(_refusal(data, "is not the file of these data"))
+    elif changes < mark.changes:
+        what = f"is an older copy, {mark.changes - changes} changes behind"
+        raise StoreError(_refusal(data, what))
+
+
+def _refusal(data: DataDirectory, what: str) -> str:
+    return (
+        f"{data.path / FILE_NAME} {what}: put back the newest copy. To start with what is there, "
+        f"delete {data.path / MARK_FILE}; users, permissions and policies are then those of that "
+        "file, and virtual hosts that it lacks are set aside"
+    )
+
+
+def _nameless(data: DataDirectory, what: str) -> str:
+    return (
+        f"{data.path / FILE_NAME} {what}, and {data.path / 'vhosts'} has data: put it back. To "
+        f"start without it, add users and virtual hosts: headrace user add NAME --data {data.path},"
+        f" headrace vhost add NAME --data {data.path}"
+    )
+
+
+def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bool) -> None:
+    """Delete the data of deleted virtual hosts, and set aside what is not recorded.
+
+    ``is_shared``: the users are those of a cluster, whose record is the only one.
+
+    Raises:
+        StoreError: the data of a virtual host is recorded for another, or cannot be moved.
+    """
+    home = data.path / "vhosts"
+    names = {number: name for name, number in users.snapshot().vhosts.items()}
+    if data.mark is not None and not is_shared:
+        for number in data.mark.vhosts:
+            if number in names and not data.vhost(number).exists():
+                raise StoreError(
+                    f"vhost '{names[number]}': {data.vhost(number)} is missing: put it back, or "
+                    "make an empty directory of that name to go on without what it held"
+                )
+    try:
+        for directory in _sorted(home):
+            if directory.name.isdigit():
+                _settle(data, users, directory, names, is_shared=is_shared)
+        if not is_shared:
+            for directory in _sorted(data.path / ASIDE):
+                _bring_back(data, directory, names)
+    except OSError as error:
+        raise StoreError(f"{home}: {error.strerror or error}") from error
+
+
+def _sorted(home: Path) -> list[Path]:
+    return sorted(place for place in home.iterdir() if place.is_dir()) if home.is_dir() else []
+
+
+def _settle(
+    data: DataDirectory,
+    users: UserDirectory,
+    directory: Path,
+    names: dict[int, str],
+    *,
+    is_shared: bool,
+) -> None:
+    number = int(directory.name)
+    owner = read_owner(data.disk, directory)
+    is_accepted = data.mark is None and not is_shared  # By an operator, or of an earlier version.
+    if number in names:
+        if owner is None or owner.vhost == names[number] or is_shared:
+            return
+        if not is_accepted:
+            raise StoreError(
+                f"{directory / OWNER} says vhost '{owner.vhost}', and {data.path / FILE_NAME} says "
+                f"vhost '{names[number]}': put back the right directory or the right {FILE_NAME}"
+            )
+        _set_aside(data, directory, owner)
+        return
+    catalog, _ = users.lineage()
+    is_ours = is_shared or (not is_accepted and owner is not None and owner.catalog == catalog)
+    if not any(directory.iterdir()) or (is_ours and number <= users.last_vhost_id()):
+        remove_tree(directory)
+    else:
+        _set_aside(data, directory, owner)
+
+
+def _set_aside(data: DataDirectory, directory: Path, owner: Owner | None) -> None:
+    """Move a directory that no record names, so that no other virtual host gets it."""
+    home = data.path / ASIDE
+    data.disk.make_directory(str(home))
+    aside = home / directory.name
+    count = 1
+    while aside.exists():
+        count += 1
+        aside = home / f"{directory.name}-{count}"
+    _move(data, directory, aside)
+    first = "" if owner else f"write its name into {aside / OWNER}, "
+    log.error(
+        "%s has the data of %s, which %s does not record: it is set aside as %s. To bring it back, "
+        "stop the broker, %srun headrace vhost add %s --data %s, and start it",
+        *(directory, f"vhost '{owner.vhost}'" if owner else "a virtual host"),
+        *(FILE_NAME, aside, first, repr(owner.vhost) if owner else "NAME", data.path),
+    )
+
+
+def _bring_back(data: DataDirectory, directory: Path, names: dict[int, str]) -> None:
+    """Give what was set aside to its virtual host, if that is recorded again and has no data."""
+    owner = read_owner(data.disk, directory)
+    numbers = [number for number, name in names.items() if owner and owner.vhost == name]
+    for number in numbers:
+        place = data.vhost(number)
+        if place.exists() and any(place.iterdir()):
+            log.warning("%s stays: vhost '%s' has data of its own", directory, names[number])
+            continue
+        if place.exists():
+            place.rmdir()
+        data.disk.make_directory(str(place.parent))
+        _move(data, directory, place)
+        log.warning("%s is the data of vhost '%s' again: %s", directory, names[number], place)
+
+
+def _move(data: DataDirectory, source: Path, target: Path) -> None:
+    data.disk.rename(str(source), str(target))
+    data.disk.sync_directory(str(target.parent))
+    data.disk.sync_directory(str(source.parent))
+
+
+def remove_tree(directory: Path) -> None:
+    """Delete the data of a virtual host that was deleted."""
+    log.warning("deleting %s: its virtual host was deleted", directory)
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        log.error("cannot delete %s: %s", directory, error)
+
+
+def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
+    """Refuse a virtual host that had a journal, and lacks its directory.
+
+    Raises:
+        StoreError: it is missing.
+    """
+    home = data.vhost(number)
+    journal = home / "journal"
+    if (home / OWNER).exists() and not journal.is_dir():
+        raise StoreError(
+            f"vhost '{vhost}': {journal} is missing: put it back, or make an empty directory of "
+            "that name to go on without what it held"
+        )
+
+
+def note_owner(data: DataDirectory, number: int, owner: Owner) -> None:
+    """Write down whose data a directory has."""
+    home = data.vhost(number)
+    try:
+        if read_owner(data.disk, home) != owner:
+            write_owner(data.disk, home, owner)
+    except OSError as error:  # Without it the directory is set aside where it would be deleted.
+        log.warning("cannot write %s: %s", home / OWNER, error)
+
+
+def highest_stream(home: Path) -> int:
+    """Return the highest queue id of the directories of streams: no new queue may get it."""
+    streams = home / "streams"
+    names = (place.name for place in streams.iterdir()) if streams.is_dir() else ()
+    return max((int(name) for name in names if name.isdigit()), default=0)

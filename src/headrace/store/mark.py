@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file ``mark`` of a data directory: what it knows of its other files.
+
+A start compares them. An older copy of ``definitions.db`` would bring back users that were deleted,
+and a new one would look like a new data directory. A missing ``identity`` or ``schema`` is written
+again from the mark. The file is a JSON object; an operator deletes it to have other files accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from headrace.store.replacement import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.store.disk import Disk
+
+log = logging.getLogger(__name__)
+
+NAME = "mark"
+OWNER = "name"  # In the directory of a virtual host.
+BYTES_MAX = 1 << 20  # Of either file.
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The contents of the file."""
+
+    schema: int  # The version of the data directory.
+    identity: str  # Of the data.
+    catalog: str  # Id of ``definitions.db``.
+    changes: int  # How often that had been changed, at least.
+    vhosts: tuple[int, ...] = ()  # The numbers of virtual hosts that had a directory.
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The virtual host that a directory of data belongs to."""
+
+    vhost: str
+    catalog: str = ""  # Id of the ``definitions.db`` that recorded it; empty: unknown.
+
+
+def read_mark(disk: Disk, path: Path) -> Mark | None:
+    """Return the mark of a data directory; None if it has none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    octets = _read(disk, path, NAME)
+    if not octets:
+        return None
+    try:
+        found = json.loads(octets)
+        return Mark(
+            int(found["schema"]),
+            str(found["identity"]),
+            str(found["catalog"]),
+            int(found["changes"]),
+            tuple(int(number) for number in found.get("vhosts", ())),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        log.warning("%s is damaged, and is written anew", path / NAME)
+        return None
+
+
+def write_mark(disk: Disk, path: Path, mark: Mark) -> None:
+    """Write the mark of a data directory durably.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_whole(disk, str(path / NAME), json.dumps(asdict(mark)).encode() + b"\n")
+
+
+def read_owner(disk: Disk, directory: Path) -> Owner | None:
+    """Return the virtual host of a directory of data; None if unknown.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    text = _read(disk, directory, OWNER).decode("utf-8", "replace").strip("\n")
+    if not text:
+        return None
+    name, separator, catalog = text.rpartition("\n")
+    return Owner(name, catalog) if separator else Owner(text)
+
+
+def write_owner(disk: Disk, directory: Path, owner: Owner) -> None:
+    """Write the virtual host of a directory of data durably.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_whole(disk, str(directory / OWNER), f"{owner.vhost}\n{owner.catalog}\n".encode())
+
+
+def _read(disk: Disk, directory: Path, name: str) -> bytes:
+    if name not in disk.names(str(directory)):
+        return b""
+    handle = disk.open(os.path.join(directory, name))
+    try:
+        return bytes(disk.read(handle, BYTES_MAX, 0))
+    finally:
+        disk.close(handle)
