@@ -129,7 +129,6 @@ Each class is the base of one that a program sees.
                 "flow",
                 "flush",
                 "stop",
-                "cancel",
             ),
         ),
         Twin(

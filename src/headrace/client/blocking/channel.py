@@ -53,12 +53,19 @@ class Delivery(_consumer.Delivered):
 
     @contextmanager
     def process(self, *, requeue: bool = False) -> Iterator[Self]:
-        """Ack at the end of the block; reject when an exception leaves it, and raise that."""
+        """Ack at the end of the block; reject when an error leaves it, and raise that.
+
+        KeyboardInterrupt and SystemExit say nothing about the message: it is requeued.
+        """
         try:
             yield self
-        except BaseException:
+        except Exception:
             if not self.settled:
                 self.reject(requeue=requeue)
+            raise
+        except BaseException:
+            if not self.settled:
+                self.reject(requeue=True)
             raise
         if not self.settled:
             self.ack()
@@ -91,7 +98,7 @@ class Consumer:
         self._here: deque[_consumer.Delivery] = deque()
 
     def __enter__(self) -> Self:
-        LOOP.run(self._source.__aenter__())
+        LOOP.run(self._source.__aenter__(), unwanted=_consumer.Consumer.abandon)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -122,14 +129,14 @@ class Consumer:
 
     def cancel(self) -> None:
         """Stop consuming; messages that were not handed out are requeued. Iteration ends."""
-        unwanted = list(self._here)
-        self._here.clear()
 
         async def cancel() -> None:
+            unwanted = list(self._here)
+            self._here.clear()
             self._source.channel.put_back(unwanted)
             await self._source.cancel()
 
-        LOOP.run(cancel())
+        LOOP.run(cancel(), lasting=True)
 
     def _next(self, timeout_s: float | None) -> Delivery:
         while True:
@@ -138,18 +145,20 @@ class Consumer:
                 # Of a lost connection: it comes again. Without acks it would not.
                 if source.is_current() or source.settled:
                     return cast("Delivery", source)
-            taken = LOOP.run(self._take(timeout_s))
-            if not taken:
+            if not LOOP.run(self._take(timeout_s)):
                 raise StopIteration
-            self._here.extend(taken)
 
-    async def _take(self, timeout_s: float | None) -> list[_consumer.Delivery]:
-        """Take deliveries; an empty list is the end: StopAsyncIteration cannot cross threads."""
+    async def _take(self, timeout_s: float | None) -> bool:
+        """Take deliveries to `_here`; return False at the end.
+
+        They are there even if the thread that wanted them was interrupted.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._source.take(_TAKE)
-        except StopAsyncIteration:
-            return []
+                self._here.extend(await self._source.take(_TAKE))
+            return True
+        except StopAsyncIteration:  # Which cannot cross threads.
+            return False
         except TimeoutError:
             raise TimeoutError(f"no message within {timeout_s} s") from None
 
@@ -180,7 +189,8 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        LOOP.run(self._source.__aexit__(kind, error, traceback), self._timeout_s)
+        ending = self._source.__aexit__(kind, error, traceback)
+        LOOP.run(ending, self._timeout_s, lasting=True)
 
 
 class Channel(ChannelCalls, Closing):
@@ -282,10 +292,18 @@ class Channel(ChannelCalls, Closing):
     def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
         """Fetch one message; return None when the queue is empty.
 
-        The message must be settled unless `no_ack` is set. Raises NotFound when the queue does not
+        The message must be settled unless `no_ack` is set. If the call is interrupted or takes too
+        long, a message that arrives afterwards is requeued. Raises NotFound when the queue does not
         exist.
         """
-        source = self._run(self._source.get(queue, no_ack=no_ack))
+        channel = self._source
+
+        def put_back(delivery: _consumer.Delivery | None) -> None:
+            if delivery is not None:
+                channel.put_back([delivery])
+
+        getting = channel.get(queue, no_ack=no_ack)
+        source = LOOP.run(getting, self._timeout_s, self._line, unwanted=put_back)
         return cast("Delivery | None", source)
 
     def consume(

@@ -7,8 +7,8 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.client.blocking.waiting import outcome
 from headrace.client.errors import UsageError
@@ -52,25 +52,60 @@ class Loop:
         work: Coroutine[object, None, Result],
         timeout_s: float | None = None,
         line: Line | None = None,
+        *,
+        lasting: bool = False,
+        unwanted: Callable[[Result], object] | None = None,
     ) -> Result:
-        """Run `work` on the loop, after everything in `line`, and wait for its outcome."""
+        """Run `work` on the loop, after everything in `line`, and wait for its outcome.
+
+        Work that is `lasting` goes on when this thread is interrupted; other work is cancelled.
+        `unwanted` gets a result that this thread was interrupted before it had; it is called on the
+        loop's thread.
+        """
         loop = self.get()
         try:
             self.check()
         except UsageError:
             work.close()
             raise
-        bounded = _bounded(work, timeout_s, line)
+        handing = _Handing(unwanted)
+        bounded = _bounded(work, timeout_s, line, handing)
         try:
             future = asyncio.run_coroutine_threadsafe(bounded, loop)
             try:
                 return outcome(future)
             finally:
-                future.cancel()  # If this thread was interrupted while it waited.
+                if not lasting:
+                    future.cancel()  # If this thread was interrupted while it waited.
         except BaseException:
-            # Once a cancelled task has run, what it had not begun can be thrown away.
-            loop.call_soon_threadsafe(loop.call_soon, _discard, bounded, work)
+            loop.call_soon_threadsafe(handing.interrupted)
+            if not lasting:
+                # Once a cancelled task has run, what it had not begun can be thrown away.
+                loop.call_soon_threadsafe(loop.call_soon, _discard, bounded, work)
             raise
+
+
+class _Handing(Generic[Result]):
+    """The result of a call on its way to a thread. Used on the loop's thread."""
+
+    def __init__(self, unwanted: Callable[[Result], object] | None) -> None:
+        self._unwanted = unwanted
+        self._results: list[Result] = []
+        self._is_interrupted = False
+
+    def made(self, result: Result) -> None:
+        """The call has a result."""
+        self._results.append(result)
+        if self._is_interrupted:
+            self.interrupted()
+
+    def interrupted(self) -> None:
+        """The thread does not get a result."""
+        self._is_interrupted = True
+        results, self._results = self._results, []
+        if self._unwanted is not None:
+            for result in results:
+                self._unwanted(result)
 
 
 def _discard(*unfinished: Coroutine[object, None, object]) -> None:
@@ -80,14 +115,19 @@ def _discard(*unfinished: Coroutine[object, None, object]) -> None:
 
 
 async def _bounded(
-    work: Coroutine[object, None, Result], timeout_s: float | None, line: Line | None
+    work: Coroutine[object, None, Result],
+    timeout_s: float | None,
+    line: Line | None,
+    handing: _Handing[Result],
 ) -> Result:
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
             if line is not None:
                 await line.emptied()
-            return await work
+            result = await work
+            handing.made(result)
+            return result
     except TimeoutError:
         if limit.expired():
             raise TimeoutError(f"no answer within {timeout_s} s") from None
@@ -151,18 +191,20 @@ class Handover:
         """Begin with none."""
         self._lock = threading.Lock()
         self._waiting: list[tuple[Line, Publication | Settlement]] = []
+        self._due = False  # Whether the loop was asked to take them.
 
     def add(self, line: Line, errand: Publication | Settlement) -> None:
         """Send it soon, after everything added before."""
         with self._lock:
             self._waiting.append((line, errand))
-            is_first = len(self._waiting) == 1
-        if is_first:
-            LOOP.get().call_soon_threadsafe(self._hand_over)
+            if not self._due:  # Also after a thread that was interrupted before it asked.
+                LOOP.get().call_soon_threadsafe(self._hand_over)
+                self._due = True
 
     def _hand_over(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
+            self._due = False
         for line, errand in waiting:
             line.take(errand)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +25,7 @@ class Subscription(SubscriptionCalls):
     def __init__(self, source: _subscription.Subscription, timeout_s: float | None) -> None:
         self._source = source
         self._timeout_s = timeout_s
+        self._here: deque[Transfer] = deque()  # Taken from the loop by an interrupted thread.
 
     def __enter__(self) -> Self:
         return self
@@ -34,21 +36,40 @@ class Subscription(SubscriptionCalls):
     def __iter__(self) -> Iterator[Transfer]:
         while True:
             try:
-                yield LOOP.run(self._source.receive())
+                yield self.receive()
             except UsageError:
                 return  # It was cancelled by this program.
 
     def receive(self, timeout_s: float | None = None) -> Transfer:
         """Wait for the next message; TimeoutError after `timeout_s` seconds."""
-        return LOOP.run(self._source.receive(timeout_s))
+        if not self._here:
+            LOOP.run(self._take(timeout_s))
+        return self._here.popleft()
 
     def receive_nowait(self) -> Transfer | None:
         """Return the next message that has arrived, or None."""
 
-        async def receive() -> Transfer | None:
-            return self._source.receive_nowait()
+        async def take() -> None:
+            transfer = self._source.receive_nowait()
+            if transfer is not None:
+                self._here.append(transfer)
 
-        return LOOP.run(receive())
+        if not self._here:
+            LOOP.run(take())
+        return self._here.popleft() if self._here else None
+
+    def cancel(self) -> None:
+        """Cancel the subscription. Messages that arrived and were not taken are released."""
+
+        async def cancel() -> None:
+            self._source.put_back(self._here)
+            self._here.clear()
+            await self._source.cancel()
+
+        LOOP.run(cancel(), self._timeout_s, lasting=True)
+
+    async def _take(self, timeout_s: float | None) -> None:
+        self._here.append(await self._source.receive(timeout_s))
 
 
 class Session(SessionCalls, Closing):

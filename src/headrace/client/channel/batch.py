@@ -67,6 +67,7 @@ class Transaction:
     def __init__(self, channel: Publishing) -> None:
         self.returned: list[Returned] = []
         self.broken: ClientError | None = None  # Why it can no longer be committed.
+        self.over: asyncio.Event | None = None  # Set once it has ended; None before its end begins.
         self._channel = channel
 
     async def __aenter__(self) -> Self:

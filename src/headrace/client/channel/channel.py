@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.channel.arrivals import Arrivals
@@ -152,16 +153,24 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
     async def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
         """Fetch one message; return None when the queue is empty.
 
-        The message must be settled unless `no_ack` is set. Raises NotFound when the queue does not
-        exist.
+        The message must be settled unless `no_ack` is set. If the call is cancelled, a message that
+        arrives afterwards is requeued. Raises NotFound when the queue does not exist.
         """
         link = await self._ready()
         request = BasicGet(ticket=self.ticket, queue=self._name(queue), no_ack=no_ack)
         call = self._calls.ask(link, request, BasicGetOk, BasicGetEmpty)
+        epoch = self._epoch
+
+        def put_back(answer: Answer) -> None:
+            method, header, body = answer
+            if isinstance(method, BasicGetOk):
+                self.put_back([read_delivery(self, epoch, method, header, body, no_ack)])
+
+        call.unwanted = put_back
         method, header, body = await self._calls.answer(call)
         if not isinstance(method, BasicGetOk):
             return None
-        return read_delivery(self, self._epoch, method, header, body, no_ack)
+        return read_delivery(self, epoch, method, header, body, no_ack)
 
     def consume(
         self,
@@ -313,6 +322,12 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 delivery.settled = True
                 reject = BasicReject(delivery_tag=delivery.delivery_tag, requeue=True)
                 self._link.send(self.number, reject)
+
+    def give_back(self, delivery: Delivered) -> None:
+        """Requeue a delivery that the program has in hand, unless it is settled."""
+        if not delivery.settled:
+            with suppress(ClientError):  # It is requeued with its channel.
+                self.settle_now(delivery, ack=False, multiple=False, requeue=True)
 
     async def attach(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -62,12 +62,19 @@ class Delivery(Delivered):
 
     @asynccontextmanager
     async def process(self, *, requeue: bool = False) -> AsyncIterator[Self]:
-        """Ack at the end of the block; reject when an exception leaves it, and raise that."""
+        """Ack at the end of the block; reject when an error leaves it, and raise that.
+
+        Cancellation and KeyboardInterrupt say nothing about the message: it is requeued.
+        """
         try:
             yield self
-        except BaseException:
+        except Exception:
             if not self.settled:
-                await self.reject(requeue=requeue)
+                with suppress(ClientError):  # The error of the block is the one to raise.
+                    await self.reject(requeue=requeue)
+            raise
+        except BaseException:
+            self.channel.give_back(self)
             raise
         if not self.settled:
             await self.ack()
@@ -224,9 +231,13 @@ class Consumer:
         done = self._stop()
         if done is not None:
             try:
-                await done
+                await asyncio.shield(done)  # Deliveries arrive until it is done, even if we leave.
             except ClientError:
                 pass  # No consumer outlives its channel or its connection.
+
+    def abandon(self) -> None:
+        """Stop consuming as `cancel` does, without waiting for the broker."""
+        self._stop()
 
     def _stop(self) -> asyncio.Future[Answer] | None:
         if self._stopped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,8 @@ class PendingCall:
 
     replies: tuple[type[MethodBase], ...]
     future: asyncio.Future[Answer]
+    # Takes an answer whose waiter was cancelled.
+    unwanted: Callable[[Answer], None] | None = None
 
 
 class Calls:
@@ -61,6 +64,11 @@ class Calls:
         self._backpressure.wait_begins()
         try:
             return await call.future
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn of the loop.
+            if not call.future.cancelled() and call.future.exception() is None:
+                _abandon(call, call.future.result())
+            raise
         finally:
             self._backpressure.wait_ends()
 
@@ -79,7 +87,9 @@ class Calls:
             names = " or ".join(kind.NAME for kind in call.replies)
             raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} instead of {names}")
         self._waiting.popleft()
-        if not call.future.done():  # Else the caller has given up.
+        if call.future.done():
+            _abandon(call, (method, header, body))
+        else:
             call.future.set_result((method, header, body))
 
     def fail(self, error: ClientError) -> None:
@@ -89,3 +99,9 @@ class Calls:
             if not call.future.done():
                 call.future.set_exception(fresh(error))
                 call.future.exception()  # Read it, so that asyncio does not log an unawaited error.
+
+
+def _abandon(call: PendingCall, answer: Answer) -> None:
+    """Take an answer whose waiter was cancelled."""
+    if call.unwanted is not None:
+        call.unwanted(answer)

@@ -194,6 +194,8 @@ class Publishing(Linked):
 
     async def begin(self, transaction: Transaction) -> None:
         """Begin a transaction; UsageError when one is under way."""
+        while self._transaction is not None and self._transaction.over is not None:
+            await self._transaction.over.wait()  # A thread was interrupted at the end of that one.
         link = await self._ready()
         if self._transaction is not None:
             raise UsageError("a transaction is under way on this channel; they do not nest")
@@ -210,6 +212,7 @@ class Publishing(Linked):
 
     async def end(self, transaction: Transaction, *, commit: bool) -> None:
         """Commit or roll back a transaction."""
+        transaction.over = asyncio.Event()
         try:
             if not commit:
                 if transaction.broken is None and self._link is not None:
@@ -220,6 +223,7 @@ class Publishing(Linked):
             self._decide(commit=True)
         finally:
             self._transaction = None
+            transaction.over.set()
             self._decide(commit=False)
         if transaction.returned:
             raise transaction.returned[0]

@@ -171,9 +171,19 @@ class Commands(AsyncClosing, SessionCalls):
         self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
     ) -> Struct | None:
         """Send a command, wait for its completion, and return its result, if it has one."""
-        number = self.send(command, sync=True, headers=headers, body=body)
-        value: Struct | None = await self._wait(self._expect(number, command.RESULT is not None))
+        value: Struct | None = await self._wait(self.begin(command, headers=headers, body=body))
         return value
+
+    def begin(
+        self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
+    ) -> asyncio.Future[Struct | None]:
+        """Send a command, and return a future of its completion, with its result if it has one."""
+        number = self.send(command, sync=True, headers=headers, body=body)
+        return self._expect(number, command.RESULT is not None)
+
+    async def wait_for(self, future: asyncio.Future[_T]) -> _T:
+        """Wait for a future that stays as it is when the wait is cancelled."""
+        return await self._wait(asyncio.shield(future))
 
     async def sync(self) -> None:
         """Wait until the broker has completed every command sent so far."""

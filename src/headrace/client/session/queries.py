@@ -157,7 +157,10 @@ class SessionCalls(ABC):
             raise UsageError(f"{self!r} was not selected for {kind}")
 
     async def _result(self, command: Command, kind: type[Result]) -> Result:
-        value = await self.call(command)
+        return self.as_result(await self.call(command), type(command), kind)
+
+    def as_result(self, value: Struct | None, command: type[Command], kind: type[Result]) -> Result:
+        """Return the result of a command; ConnectionLost when it is of another kind."""
         if not isinstance(value, kind):
             raise ConnectionLost(f"{command.NAME} resulted in {value!r}")
         return value

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -160,18 +161,24 @@ class Session(Commands):
         subscription = Subscription(self, queue, destination)
         self._subscriptions[destination] = subscription
         self._modes[destination] = (acquire, accept)
-        await self.call(
-            MessageSubscribe(
-                queue=queue,
-                destination=destination,
-                accept_mode=AcceptMode.EXPLICIT if accept else AcceptMode.NONE,
-                acquire_mode=AcquireMode.PRE_ACQUIRED if acquire else AcquireMode.NOT_ACQUIRED,
-                exclusive=exclusive,
-                arguments=None if arguments is None else dict(arguments),
+        try:
+            await self.call(
+                MessageSubscribe(
+                    queue=queue,
+                    destination=destination,
+                    accept_mode=AcceptMode.EXPLICIT if accept else AcceptMode.NONE,
+                    acquire_mode=AcquireMode.PRE_ACQUIRED if acquire else AcquireMode.NOT_ACQUIRED,
+                    exclusive=exclusive,
+                    arguments=None if arguments is None else dict(arguments),
+                )
             )
-        )
-        if window:
-            await subscription.set_flow_mode(FlowMode.WINDOW)
+            if window:
+                await subscription.set_flow_mode(FlowMode.WINDOW)
+        except BaseException as error:
+            self.dropped(subscription)
+            if isinstance(error, asyncio.CancelledError):
+                subscription.abandon()
+            raise
         return subscription
 
     async def accept(self, *transfers: Transfer) -> None:
@@ -192,13 +199,27 @@ class Session(Commands):
 
     async def release(self, *transfers: Transfer, set_redelivered: bool = False) -> None:
         """Release messages: they are requeued, and marked redelivered with `set_redelivered`."""
+        await self._wait(self.begin_release(*transfers, set_redelivered=set_redelivered))
+
+    def begin_release(
+        self, *transfers: Transfer, set_redelivered: bool = False
+    ) -> asyncio.Future[Struct | None]:
+        """Release messages, and return a future of the command's completion."""
         numbers = self._own(transfers)
         self._complete(numbers)
-        await self.call(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
+        return self.begin(MessageRelease(transfers=numbers, set_redelivered=set_redelivered))
 
     async def acquire(self, *transfers: Transfer) -> list[Transfer]:
-        """Acquire browsed messages; return those that were still available."""
-        result = await self._result(MessageAcquire(transfers=self._own(transfers)), Acquired)
+        """Acquire browsed messages; return those that were still available.
+
+        If the call is cancelled, messages that are acquired afterwards are released.
+        """
+        acquiring = self.begin(MessageAcquire(transfers=self._own(transfers)))
+        try:
+            result = self.as_result(await self.wait_for(acquiring), MessageAcquire, Acquired)
+        except asyncio.CancelledError:
+            acquiring.add_done_callback(self._release_acquired)
+            raise
         had = result.transfers or SequenceSet()
         taken = [transfer for transfer in transfers if transfer.number in had]
         for transfer in taken:
@@ -279,8 +300,9 @@ class Session(Commands):
 
     def dropped(self, subscription: Subscription) -> None:
         """A subscription was cancelled."""
-        self._subscriptions.pop(subscription.destination, None)
-        self._modes.pop(subscription.destination, None)
+        if self._subscriptions.get(subscription.destination) is subscription:
+            del self._subscriptions[subscription.destination]
+            self._modes.pop(subscription.destination, None)
 
     # --- Inside -------------------------------------------------------------------------------
 
@@ -296,6 +318,15 @@ class Session(Commands):
     def _acquired(self, transfers: Iterable[Transfer]) -> None:
         if not all(transfer.acquired for transfer in transfers):
             raise UsageError("a message that was only looked at must be acquired first")
+
+    def _release_acquired(self, acquiring: asyncio.Future[Struct | None]) -> None:
+        """Release what a cancelled call has acquired."""
+        if acquiring.cancelled() or acquiring.exception() is not None:
+            return
+        result = acquiring.result()
+        if isinstance(result, Acquired) and result.transfers:
+            with suppress(ClientError):  # They are released with the session.
+                self.send(MessageRelease(transfers=result.transfers))
 
     def _complete(self, transfers: SequenceSet) -> None:
         for low, high in transfers:

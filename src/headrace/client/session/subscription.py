@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -55,6 +56,7 @@ class Subscription:
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
         self._cancelled = False
+        self._releasing: asyncio.Future[Struct | None] | None = None
 
     def __aiter__(self) -> AsyncIterator[Transfer]:
         return self
@@ -125,18 +127,44 @@ class Subscription:
 
     async def cancel(self) -> None:
         """Cancel the subscription. Messages that arrived and were not taken are released."""
+        cancelling = self._begin_cancel()
+        if cancelling is not None:
+            await self.session.wait_for(cancelling)
+            if self._releasing is not None:
+                await self.session.wait_for(self._releasing)
+
+    def abandon(self) -> None:
+        """Cancel the subscription as `cancel` does, without waiting for the broker."""
+        with suppress(ClientError):  # It ends with the session.
+            self._begin_cancel()
+
+    def put_back(self, transfers: Iterable[Transfer]) -> None:
+        """Take back transfers that were handed out last, and that the program did not get."""
+        for transfer in reversed(list(transfers)):
+            self._buffer.appendleft(transfer)
+            self.session.backpressure.hold(len(transfer.body))
+
+    def _begin_cancel(self) -> asyncio.Future[Struct | None] | None:
         if self._cancelled or self._error is not None:
-            return
+            return None
         self._cancelled = True
-        await self.session.call(MessageCancel(destination=self.destination))
+        cancelling = self.session.begin(MessageCancel(destination=self.destination))
+        cancelling.add_done_callback(self._after_cancel)
+        return cancelling
+
+    def _after_cancel(self, cancelling: asyncio.Future[Struct | None]) -> None:
+        """The broker sends no more: release what the program has not taken."""
+        self._changed.set()
+        if cancelling.cancelled() or cancelling.exception() is not None:
+            return
         self.session.dropped(self)
         unwanted = [each for each in self._buffer if each.acquired]
         for each in self._buffer:
             self.session.backpressure.release(len(each.body))
         self._buffer.clear()
-        self._changed.set()
         if unwanted:
-            await self.session.release(*unwanted)
+            with suppress(ClientError):  # They are released with the session.
+                self._releasing = self.session.begin_release(*unwanted)
 
     # --- For the session ----------------------------------------------------------------------
 

@@ -1,0 +1,550 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a message is after a block or a wait of a client ended before its time.
+
+Each context manager and each wait, by the way it ends: an error of the program, a cancelled task,
+Ctrl-C, `asyncio.timeout` around it, the end of the interpreter, a generator that is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import wait
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.client import Channel, blocking, connect
+from headrace.client.blocking import loop_thread
+from headrace.protocol.codec_0_10 import QueueDeclare
+from support.timeouts import PATIENCE_S
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from headrace.client import Session
+    from headrace.client.channel.consumer import Delivery
+
+Name = Callable[[str], str]
+
+READY, DEAD, GONE, UNACKED = "ready", "dead letter", "gone", "unacked"
+
+# How a block ends: what leaves it.
+ENDS: dict[str, type[BaseException] | None] = {
+    "error": ZeroDivisionError,
+    "cancellation": asyncio.CancelledError,
+    "timeout": TimeoutError,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "GeneratorExit": GeneratorExit,
+    "none": None,
+}
+RAISED = [end for end in ENDS if end not in ("cancellation", "timeout")]
+
+
+# --- Blocks of asyncio ----------------------------------------------------------------------------
+
+
+async def leave(end: str, block: AbstractAsyncContextManager[object]) -> None:
+    """Enter the block and leave it that way."""
+    entered = asyncio.Event()
+
+    async def inside(limit: asyncio.Timeout | None = None) -> None:
+        async with block:
+            entered.set()
+            if limit is not None:
+                limit.reschedule(asyncio.get_running_loop().time())
+            error = ENDS[end]
+            if end in RAISED:
+                if error is not None:
+                    raise error
+                return
+            await asyncio.get_running_loop().create_future()
+
+    match end:
+        case "none":
+            await inside()
+        case "cancellation":
+            task = asyncio.create_task(inside())
+            await entered.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        case "timeout":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S) as limit:
+                    await inside(limit)
+        case _:
+            with pytest.raises(ENDS[end] or ()):
+                await inside()
+
+
+class After(AbstractAsyncContextManager[None]):
+    """A block that does something at its beginning."""
+
+    def __init__(
+        self,
+        block: AbstractAsyncContextManager[Any],
+        first: Callable[[Any], Awaitable[object]],
+    ) -> None:
+        self._block = block
+        self._first = first
+
+    async def __aenter__(self) -> None:
+        await self._first(await self._block.__aenter__())
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._block.__aexit__(*error)  # type: ignore[arg-type]
+
+
+async def with_dead_letters(channel: Channel, name: Name) -> tuple[str, str]:
+    """A queue with one message, and the queue of its dead letters."""
+    queue, dead = name("q"), name("dead")
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    await channel.declare_queue(dead, durable=False)
+    await channel.declare_queue(queue, durable=False, arguments=arguments)
+    await channel.publish("a", queue)
+    return queue, dead
+
+
+async def place(channel: Channel, queue: str, dead: str) -> str:
+    """Where the one message is, once the broker has seen all that the channel sent."""
+    await channel.qos(0)  # Behind an answer that is still on its way, and what is sent for it.
+    if (await channel.declare_queue(queue, passive=True)).message_count:
+        return READY
+    return DEAD if (await channel.declare_queue(dead, passive=True)).message_count else UNACKED
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("error", DEAD),
+        ("cancellation", READY),
+        ("timeout", READY),
+        ("KeyboardInterrupt", READY),
+        ("SystemExit", READY),
+        ("GeneratorExit", READY),
+    ],
+)
+async def test_a_message_that_is_processed(
+    url: str, name: Name, version: str, end: str, expected: str
+) -> None:
+    async with connect(f"{url}?version={version}") as connection:
+        async with connection.channel() as channel:
+            queue, dead = await with_dead_letters(channel, name)
+            delivery = await channel.get(queue)
+            assert delivery is not None
+            await leave(end, delivery.process())
+            assert await place(channel, queue, dead) == expected
+
+
+async def test_a_processed_message_of_a_closed_channel_raises_the_error_of_the_block(
+    url: str, name: Name
+) -> None:
+    async with connect(url) as connection:
+        for error in (ZeroDivisionError, KeyboardInterrupt):
+            channel = await connection.channel()
+            queue, _ = await with_dead_letters(channel, name)
+            delivery = await channel.get(queue)
+            assert delivery is not None
+            with pytest.raises(error):  # noqa: PT012
+                async with delivery.process():
+                    await channel.close()
+                    raise error
+            async with connection.channel() as other:
+                assert await other.delete_queue(queue) == 1
+
+
+async def test_a_worker_that_fails_leaves_the_messages_of_the_others(url: str, name: Name) -> None:
+    """In a TaskGroup the failure of one cancels all others."""
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, dead = await with_dead_letters(channel, name)
+        await channel.publish_many(["b", "c"], queue)
+        deliveries = [await channel.get(queue) for _ in range(3)]
+        at_work = asyncio.Barrier(3)
+
+        async def work(delivery: Delivery | None) -> None:
+            assert delivery is not None
+            async with delivery.process():
+                await at_work.wait()
+                if delivery.text() == "b":
+                    raise ZeroDivisionError
+                await asyncio.get_running_loop().create_future()
+
+        with pytest.raises(ExceptionGroup):  # noqa: PT012
+            async with asyncio.TaskGroup() as group:
+                for delivery in deliveries:
+                    group.create_task(work(delivery))
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 2
+        assert (await channel.declare_queue(dead, passive=True)).message_count == 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_blocks_that_hold_messages(url: str, name: Name, end: str) -> None:
+    """Messages that were not handed out return at once, one in hand with its channel."""
+    async with connect(url) as connection, connection.channel() as observer:
+        queue, dead = await with_dead_letters(observer, name)
+        await observer.publish_many(["b", "c"], queue)
+        async with connection.channel() as channel:
+            block = After(channel.consume(queue), lambda consumer: consumer.receive())
+            await leave(end, block)
+            assert (await channel.declare_queue(queue, passive=True)).message_count == 2
+        assert (await observer.declare_queue(queue, passive=True)).message_count == 3
+
+        async def get(opened: Any) -> None:
+            own = opened if isinstance(opened, Channel) else await opened.channel()
+            assert await own.get(queue) is not None
+
+        for opening in (connection.channel(), connect(url)):
+            await leave(end, After(opening, get))
+            assert (await observer.declare_queue(queue, passive=True)).message_count == 3
+        assert (await observer.declare_queue(dead, passive=True)).message_count == 0
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_transactions(url: str, name: Name, end: str) -> None:
+    """Whatever leaves the block rolls back; the next transaction of the channel works."""
+    async with connect(url) as connection, connection.channel() as observer:
+        queue, _ = await with_dead_letters(observer, name)
+        async with connection.channel() as channel:
+            publish = lambda _: channel.publish("b", queue)  # noqa: E731
+            await leave(end, After(channel.transaction(), publish))
+            count = 2 if end == "none" else 1
+            assert (await observer.declare_queue(queue, passive=True)).message_count == count
+            async with channel.transaction():
+                await channel.publish("c", queue)
+            assert (await observer.declare_queue(queue, passive=True)).message_count == count + 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_subscriptions_of_sessions(url: str, name: Name, end: str) -> None:
+    """Transfers that were not taken return at once, one in hand with its session."""
+    queue = name("q")
+    async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
+        await observer.call(QueueDeclare(queue=queue))
+        for body in "abc":
+            await observer.transfer(body, queue)
+        async with connection.session() as session:
+            subscription = await session.subscribe(queue)
+
+            await subscription.flow(2)
+            await leave(end, After(subscription, lambda _: subscription.receive()))
+            assert await ready(observer, queue) == 2
+        assert await ready(observer, queue) == 3
+
+
+async def ready(session: Session, queue: str) -> int:
+    """The number of ready messages in the queue."""
+    state = await session.query_queue(queue)
+    assert state is not None
+    return state.message_count or 0
+
+
+# --- Waits of asyncio -----------------------------------------------------------------------------
+
+
+async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that has sent its request and waits for the answer."""
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+@pytest.mark.parametrize("is_answered", [False, True], ids=["waiting", "answered"])
+async def test_get(
+    url: str, name: Name, version: str, is_answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that nobody waits for any more is requeued."""
+    async with connect(f"{url}?version={version}") as connection:
+        async with connection.channel() as channel:
+            queue, dead = await with_dead_letters(channel, name)
+            task = asyncio.create_task(channel.get(queue))
+            if is_answered:  # In the turn of the loop in which it is cancelled.
+                replied = channel._calls.replied
+
+                def then_cancel(*answer: Any) -> None:
+                    replied(*answer)
+                    task.cancel()
+
+                monkeypatch.setattr(channel._calls, "replied", then_cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                monkeypatch.undo()
+            else:
+                await cancel_once_asked(task)
+            assert await place(channel, queue, dead) == READY
+            delivery = await channel.get(queue)
+            assert delivery is not None
+            assert await delivery.ack()
+
+
+async def test_consuming(url: str, name: Name) -> None:
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, dead = await with_dead_letters(channel, name)
+        starting = channel.consume(queue)
+        await cancel_once_asked(asyncio.create_task(starting.__aenter__()))
+        assert await place(channel, queue, dead) == READY
+        async with channel.consume(queue) as consumer:
+            assert await (await consumer.receive()).ack()
+            await cancel_once_asked(asyncio.create_task(consumer.receive()))
+            await channel.publish("b", queue)
+            assert (await consumer.receive()).text() == "b"
+
+
+async def test_cancelling_a_consumer(url: str, name: Name) -> None:
+    """Deliveries that arrive after the wait was given up are requeued; the connection lives."""
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, _ = await with_dead_letters(channel, name)
+        async with connection.channel() as publisher:
+            consumer = channel.consume(queue, prefetch=0)
+            await (await consumer.receive()).ack()
+            for body in range(200):
+                await publisher.publish_soon(f"{body}", queue)
+            await cancel_once_asked(asyncio.create_task(consumer.cancel()))
+            await publisher.publish("last", queue)
+        await channel.qos(0)
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 201
+        assert connection.is_ready
+
+
+async def test_publishes(url: str, name: Name) -> None:
+    """A publish that was sent is in the queue, whoever waits; a commit that was sent is done."""
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, _ = await with_dead_letters(channel, name)
+        await cancel_once_asked(asyncio.create_task(channel.publish("b", queue)))
+        await channel.publish("c", queue)
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 3
+        async with connection.channel() as transactional:
+            transaction = await transactional.transaction().__aenter__()
+            await transactional.publish("d", queue)
+            committing = transaction.__aexit__(None, None, None)
+            await cancel_once_asked(asyncio.create_task(committing))
+            async with transactional.transaction():
+                await transactional.publish("e", queue)
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 5
+
+
+async def test_sessions(url: str, name: Name) -> None:
+    queue = name("q")
+    async with connect(f"{url}?version=0-10") as connection:
+        async with connection.session() as session, connection.session() as observer:
+            await session.call(QueueDeclare(queue=queue))
+            await cancel_once_asked(asyncio.create_task(session.transfer("a", queue)))
+            await session.transfer("b", queue)
+            assert await ready(observer, queue) == 2
+            browser = await session.subscribe(queue, acquire=False)
+            await browser.flow(2)
+            await browser.flush()
+            seen = [await browser.receive(), await browser.receive()]
+            await cancel_once_asked(asyncio.create_task(session.acquire(*seen)))
+            await session.sync()
+            await session.sync()
+            assert await ready(observer, queue) == 2
+            destination = name("d")
+            subscribing = session.subscribe(queue, destination)
+            await cancel_once_asked(asyncio.create_task(subscribing))
+            subscription = await session.subscribe(queue, destination)
+            await cancel_once_asked(asyncio.create_task(subscription.receive()))
+            await subscription.flow(2)
+            await subscription.flush()
+            assert await ready(observer, queue) == 0
+            await cancel_once_asked(asyncio.create_task(subscription.cancel()))
+            await session.sync()
+            await session.sync()
+            assert await ready(observer, queue) == 2
+
+
+# --- The blocking client --------------------------------------------------------------------------
+
+
+def blocking_place(channel: blocking.Channel, queue: str, dead: str) -> str:
+    """Where the one message is, once the broker has seen all that the channel sent."""
+    channel.qos(0)
+    if channel.declare_queue(queue, passive=True).message_count:
+        return READY
+    return DEAD if channel.declare_queue(dead, passive=True).message_count else UNACKED
+
+
+@pytest.fixture
+def opened(url: str, name: Name) -> Iterator[tuple[blocking.Channel, str, str]]:
+    """A channel, a queue with one message, and the queue of its dead letters."""
+    queue, dead = name("q"), name("dead")
+    arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    with blocking.connect(url, timeout_s=PATIENCE_S) as connection:
+        with connection.channel() as channel:
+            channel.declare_queue(dead, durable=False)
+            channel.declare_queue(queue, durable=False, arguments=arguments)
+            channel.publish("a", queue)
+            yield channel, queue, dead
+
+
+def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:
+    """Enter the block and leave it that way."""
+    error = ENDS[end]
+    if error is None:
+        with block:
+            return
+    with pytest.raises(error), block:
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("error", DEAD),
+        ("timeout", DEAD),  # An error of the block: nothing here times out from outside.
+        ("cancellation", READY),
+        ("KeyboardInterrupt", READY),
+        ("SystemExit", READY),
+        ("GeneratorExit", READY),
+    ],
+)
+def test_a_message_that_is_processed_without_asyncio(
+    opened: tuple[blocking.Channel, str, str], end: str, expected: str
+) -> None:
+    channel, queue, dead = opened
+    delivery = channel.get(queue)
+    assert delivery is not None
+    leave_blocking(end, delivery.process())
+    assert blocking_place(channel, queue, dead) == expected
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_blocks_without_asyncio(
+    url: str, opened: tuple[blocking.Channel, str, str], end: str
+) -> None:
+    channel, queue, _ = opened
+    channel.publish_many(["b", "c"], queue)
+
+    @contextmanager
+    def receiving() -> Iterator[None]:
+        with channel.consume(queue) as consumer:
+            consumer.receive()
+            yield
+
+    @contextmanager
+    def of_a_connection() -> Iterator[None]:
+        with blocking.connect(url) as connection, connection.channel() as other:
+            assert other.get(queue) is not None
+            yield
+
+    @contextmanager
+    def publishing() -> Iterator[None]:
+        with blocking.connect(url) as connection, connection.channel() as other:
+            with other.transaction():
+                other.publish("d", queue)
+                yield
+
+    leave_blocking(end, receiving())
+    assert channel.declare_queue(queue, passive=True).message_count == 2
+    channel.recover()
+    leave_blocking(end, of_a_connection())
+    assert channel.declare_queue(queue, passive=True).message_count == 3
+    leave_blocking(end, publishing())
+    count = 4 if end == "none" else 3
+    assert channel.declare_queue(queue, passive=True).message_count == count
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_subscriptions_without_asyncio(url: str, name: Name, end: str) -> None:
+    queue = name("q")
+    with blocking.connect(f"{url}?version=0-10") as connection, connection.session() as session:
+        session.call(QueueDeclare(queue=queue))
+        for body in "abc":
+            session.transfer(body, queue)
+        subscription = session.subscribe(queue)
+        subscription.flow(2)
+        subscription.receive()
+        leave_blocking(end, subscription)
+        state = session.query_queue(queue)
+        assert state is not None
+        assert state.message_count == 2
+
+
+@contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
+    """Ctrl-C reaches the waiting thread: at once, or when its answer has come."""
+
+    def outcome(future: Future[Any]) -> None:
+        if when == "answered":
+            wait([future])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
+        patch.setattr(loop_thread, "outcome", outcome)
+        yield
+
+
+@pytest.mark.parametrize("when", ["waiting", "answered"])
+def test_interrupted_waits(
+    url: str,
+    name: Name,
+    opened: tuple[blocking.Channel, str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+) -> None:
+    channel, queue, dead = opened
+    with interrupted(monkeypatch, when):
+        channel.get(queue)
+    assert blocking_place(channel, queue, dead) == READY
+    starting = channel.consume(queue)
+    with interrupted(monkeypatch, when):
+        starting.__enter__()
+    assert blocking_place(channel, queue, dead) == READY
+    with channel.consume(queue) as consumer:
+        with interrupted(monkeypatch, when):
+            consumer.receive()
+        assert consumer.receive().ack()
+    channel.publish("b", queue)
+    consumer = channel.consume(queue).__enter__()
+    with interrupted(monkeypatch, when):
+        consumer.receive()
+    with interrupted(monkeypatch, when):
+        consumer.__exit__()
+    channel.qos(0)
+    assert blocking_place(channel, queue, dead) == READY
+    with blocking.connect(url) as connection, connection.channel() as other:
+        transaction = other.transaction().__enter__()
+        other.publish("c", queue)
+        with interrupted(monkeypatch, when):
+            transaction.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        with other.transaction():
+            other.publish("d", queue)
+    assert channel.declare_queue(queue, passive=True).message_count == 2
+    with blocking.connect(f"{url}?version=0-10") as connection, connection.session() as session:
+        subscription = session.subscribe(queue)
+        subscription.flow(2)
+        subscription.flush()
+        with interrupted(monkeypatch, when):
+            subscription.receive()
+        assert subscription.receive(PATIENCE_S).text() == "b"
+        with interrupted(monkeypatch, when):
+            subscription.cancel()
+        session.sync()
+        assert channel.declare_queue(queue, passive=True).message_count == 1
+
+
+def test_a_thread_interrupted_in_a_handover_does_not_stop_the_next(
+    opened: tuple[blocking.Channel, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, queue, _ = opened
+    loop = loop_thread.LOOP.get()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    class Interrupting:
+        call_soon_threadsafe = staticmethod(interrupt)
+
+    delivery = channel.get(queue)
+    assert delivery is not None
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
+        patch.setattr(loop_thread.LOOP, "get", Interrupting)
+        delivery.ack()
+    assert loop_thread.LOOP.get() is loop
+    channel.publish("b", queue)
+    assert channel.declare_queue(queue, passive=True).message_count == 1
