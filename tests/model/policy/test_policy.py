@@ -35,7 +35,7 @@ from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.apply_rules import SLICE
-from headrace.model.vhost.effective_arguments import QUORUM_DELIVERY_LIMIT
+from headrace.model.vhost.effective_arguments import QUORUM_DELIVERY_LIMIT, effective
 from headrace.model.vhost.virtual_host import VirtualHost
 
 
@@ -376,3 +376,71 @@ def test_rules_are_applied_to_many_queues_a_little_at_a_time() -> None:
     while vhost.scheduler.next_ms:
         vhost.scheduler.run(vhost.scheduler.next_ms)
     assert set(lengths()) == {-1}
+
+
+SMALLER, ARGUMENT, POLICY = "the smaller", "the argument", "the policy"
+WEAKER: dict[str, tuple[Any, Any]] = {  # A stricter and a laxer value, or two different ones.
+    "overflow": ("drop-head", "reject-publish"),
+    "dead-letter-exchange": ("x", "y"),
+    "dead-letter-routing-key": ("k", "l"),
+    "dead-letter-strategy": ("at-most-once", "at-least-once"),
+    "delayed-retry-type": ("failed", "all"),
+    "max-age": ("1h", "7D"),
+    "local-max-age": ("1h", "7D"),
+}
+BY_ARGUMENT = {
+    "dead-letter-exchange",
+    "dead-letter-routing-key",
+    "dead-letter-strategy",
+    "delayed-retry-type",
+    "delayed-retry-min",
+    "delayed-retry-max",
+    "delayed-retry-multiplier",
+    "qpid.alert_repeat_gap",
+}
+ANSWERS = [  # What counts of a policy and a queue's own argument, as in docs/guides/policies.md.
+    *[
+        (key, kind, ARGUMENT if key in BY_ARGUMENT else SMALLER)
+        for key, known in KEYS.items()
+        for kind in sorted(known.kinds - {"stream", EXCHANGE})
+        if key != "overflow"
+    ],
+    ("overflow", "classic", ARGUMENT),
+    ("overflow", "quorum", POLICY),
+    ("max-age", "stream", POLICY),
+    ("max-length-bytes", "stream", POLICY),
+    ("stream-max-segment-size-bytes", "stream", POLICY),
+    ("local-max-age", "stream", POLICY),
+    ("local-max-length-bytes", "stream", POLICY),
+]
+
+
+def test_the_table_of_answers_has_every_key_and_kind() -> None:
+    assert sorted((key, kind) for key, kind, _ in ANSWERS) == sorted(
+        (key, kind) for key, known in KEYS.items() for kind in known.kinds - {EXCHANGE}
+    )
+
+
+@pytest.mark.parametrize("said_by", ["policies", "operator"])
+@pytest.mark.parametrize(("key", "kind", "answer"), ANSWERS)
+def test_a_policy_and_an_argument(key: str, kind: str, answer: str, said_by: str) -> None:
+    """Either says the smaller of two values, or one of two; streams follow their policy."""
+    smaller, larger = WEAKER.get(key, (70, 700))
+    argument = KEYS[key].argument
+    for own, policy in ((smaller, larger), (larger, smaller)):
+        rule = {"pattern": "", "definition": {key: policy}}
+        rules = Rules(Policies(**{said_by: {"p": rule}}))
+        own_arguments = {"x-queue-type": kind, argument: own}
+        queue = Queue("q", store=Store(), counters=Counters(now_ms=0), arguments=own_arguments)
+        wanted = {SMALLER: smaller, ARGUMENT: own, POLICY: policy}[answer]
+        assert effective(rules, queue)[argument] == wanted
+
+
+def test_a_policy_that_goes_leaves_a_stream_its_arguments() -> None:
+    vhost = made(policies=Policies({"p": say("", max_age="7D", max_length_bytes=50_000_000)}))
+    own = {"x-queue-type": "stream", "x-max-age": "1h", "x-max-length-bytes": 1_000_000}
+    stream = vhost.declare_queue("s", arguments=own, durable=True)
+    assert isinstance(stream, Stream)
+    assert (stream.log.max_age_ms, stream.log.max_length_bytes) == (7 * 86_400_000, 50_000_000)
+    vhost.set_rules(Rules())
+    assert (stream.log.max_age_ms, stream.log.max_length_bytes) == (3_600_000, 1_000_000)

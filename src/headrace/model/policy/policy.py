@@ -9,7 +9,7 @@ Of the policies that match an object, the one with the highest priority applies;
 priorities, the first by name. One operator policy, found in the same way, applies with it. Where
 both set the same key, the smaller of two limits counts, and otherwise the operator policy. Together
 they complete the object's own arguments: the smaller of two limits counts, and otherwise the
-argument.
+argument. For streams, and the overflow of quorum queues, the policies count: see `KEYS`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class PolicyKey(NamedTuple):
     argument: str
     kinds: frozenset[str]  # Kinds of object it applies to.
     limit: bool = False  # True if the smaller value counts.
+    overrides: frozenset[str] = frozenset()  # Kinds whose own argument gives way to a policy.
 
 
 _MESSAGES = frozenset({CLASSIC, QUORUM})
@@ -63,8 +64,8 @@ KEYS: dict[str, PolicyKey] = {
     "message-ttl": PolicyKey("x-message-ttl", _MESSAGES, True),
     "expires": PolicyKey("x-expires", _MESSAGES, True),
     "max-length": PolicyKey("x-max-length", _MESSAGES, True),
-    "max-length-bytes": PolicyKey("x-max-length-bytes", QUEUES, True),
-    "overflow": PolicyKey("x-overflow", _MESSAGES),
+    "max-length-bytes": PolicyKey("x-max-length-bytes", QUEUES, True, _STREAMS),
+    "overflow": PolicyKey("x-overflow", _MESSAGES, False, frozenset({QUORUM})),
     "dead-letter-exchange": PolicyKey("x-dead-letter-exchange", _MESSAGES),
     "dead-letter-routing-key": PolicyKey("x-dead-letter-routing-key", _MESSAGES),
     "dead-letter-strategy": PolicyKey("x-dead-letter-strategy", _MESSAGES),
@@ -82,10 +83,12 @@ KEYS: dict[str, PolicyKey] = {
     "qpid.alert_size": PolicyKey("qpid.alert_size", _MESSAGES, True),
     "qpid.alert_repeat_gap": PolicyKey("qpid.alert_repeat_gap", _MESSAGES),
     "qpid-maximum-message-age": PolicyKey("x-qpid-maximum-message-age", _MESSAGES, True),
-    "max-age": PolicyKey("x-max-age", _STREAMS, True),
-    "stream-max-segment-size-bytes": PolicyKey("x-stream-max-segment-size-bytes", _STREAMS),
-    "local-max-length-bytes": PolicyKey("x-local-max-length-bytes", _STREAMS, True),
-    "local-max-age": PolicyKey("x-local-max-age", _STREAMS, True),
+    "max-age": PolicyKey("x-max-age", _STREAMS, True, _STREAMS),
+    "stream-max-segment-size-bytes": PolicyKey(
+        "x-stream-max-segment-size-bytes", _STREAMS, False, _STREAMS
+    ),
+    "local-max-length-bytes": PolicyKey("x-local-max-length-bytes", _STREAMS, True, _STREAMS),
+    "local-max-age": PolicyKey("x-local-max-age", _STREAMS, True, _STREAMS),
     "alternate-exchange": PolicyKey("alternate-exchange", frozenset({EXCHANGE})),
 }
 
@@ -252,6 +255,16 @@ def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict
     return found
 
 
+def completed(
+    kind: str, settings: Mapping[str, object], arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the arguments of an object of this kind with what policies set for it."""
+    found = merged(settings, arguments)
+    for argument in _OVERRIDDEN.get(kind, frozenset()) & settings.keys():
+        found[argument] = settings[argument]
+    return found
+
+
 class Policies:
     """The policies and operator policies of one virtual host."""
 
@@ -288,6 +301,10 @@ class Policies:
 
 
 _KINDS_OF = {known.argument: known.kinds for known in KEYS.values()}
+_OVERRIDDEN = {
+    kind: frozenset(known.argument for known in KEYS.values() if kind in known.overrides)
+    for kind in QUEUES
+}
 
 
 def _ordered(values: Mapping[str, object], what: str) -> tuple[Policy, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import queue_type
 from headrace.model.events import SERVICES
-from headrace.model.policy.policy import EXCHANGE, QUORUM, STREAM, Policies, merged
+from headrace.model.policy.policy import EXCHANGE, QUORUM, STREAM, Policies, completed
 from headrace.model.queue import flow_control
 from headrace.model.queue_kinds.apply_arguments import apply_arguments
 from headrace.model.stream.stream import TRIM_MIN_MS, Stream
@@ -51,8 +51,9 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
     """Return the effective arguments of a queue; its own mapping if nothing is added.
 
     A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
-    the arguments, then the operator policy, then the policy. Only an operator policy says how its
-    own length is enforced.
+    the arguments, then the operator policy, then the policy. For streams, and for the overflow of
+    quorum queues, policies come before the arguments. Only an operator policy says how its own
+    length is enforced.
     """
     arguments = queue.arguments
     if queue.is_hidden or is_own(queue.name):
@@ -63,7 +64,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
         said.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
     if not said:
         return arguments
-    found = merged(said, arguments)
+    found = completed(kind, said, arguments)
     overflow = imposed_overflow(rules.policies, kind, queue.name, found.get("x-overflow"))
     if overflow is not None:
         found["x-overflow"] = overflow
