@@ -162,6 +162,9 @@ PACK = {
     "octet": "pack_octet",
     "content": "pack_content",
 }
+# Of content properties, which may hold any bytes.
+READ_PROPERTY = {**READ, "shortstr": "read_text"}
+PACK_PROPERTY = {**PACK, "shortstr": "pack_text"}
 
 
 def is_fixed(group: list[Field]) -> bool:
@@ -324,7 +327,7 @@ def properties_functions(row: ContentClass) -> str:
     ]
     for place, entry in enumerate(row.properties):
         lines.append(f"    if flags & 0x{1 << (15 - place):04X}:")
-        lines.append(f"        p.{attribute(entry.name)}, at = {READ[entry.type]}(d, at)")
+        lines.append(f"        p.{attribute(entry.name)}, at = {READ_PROPERTY[entry.type]}(d, at)")
     lines += ["    if at != len(d):", "        raise MalformedError(TRAILING)", "    return p\n\n"]
     own = "p" if row.properties else "_"
     lines += [f"def _encode_{row.name}_properties({own}: {name}) -> tuple[int, list[bytes]]:"]
@@ -333,7 +336,7 @@ def properties_functions(row: ContentClass) -> str:
         own = f"p.{attribute(entry.name)}"
         lines.append(f"    if {own} is not None:")
         lines.append(f"        flags |= 0x{1 << (15 - place):04X}")
-        lines.append(f"        parts.append({PACK[entry.type]}({own}))")
+        lines.append(f"        parts.append({PACK_PROPERTY[entry.type]}({own}))")
     lines.append("    return flags, parts")
     return "\n".join(lines)
 
@@ -370,7 +373,14 @@ from headrace.protocol.plan_0_x import Content as Content
 from headrace.protocol.plan_0_x import MethodBase as MethodBase
 from headrace.protocol.plan_0_x import PropertiesBase as PropertiesBase
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, MethodId, Version
-from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
+from headrace.wire.buffer import (
+    pack_longstr,
+    pack_shortstr,
+    pack_text,
+    read_longstr,
+    read_shortstr,
+    read_text,
+)
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import EPOCH, Value, decode_table, encode_table
 '''

@@ -46,6 +46,11 @@ FLAGS = {
     field.name.replace("-", "_"): 1 << (15 - place)
     for place, field in enumerate(CONTENT_CLASSES[0].properties)
 }
+SHORT_STRINGS = {
+    field.name.replace("-", "_")
+    for field in CONTENT_CLASSES[0].properties
+    if field.type == "shortstr"
+}
 
 
 def encoded(properties: BasicProperties, body_size: int = 0) -> bytes:
@@ -144,12 +149,23 @@ def test_a_header_cut_off_anywhere_is_malformed(properties: BasicProperties) -> 
         b"\x00\x3c\x00\x00" + bytes(8) + b"\x00\x02",  # The flag of no property.
         b"\x00\x3c\x00\x01" + bytes(8) + b"\x00\x00",  # Weight.
         b"\x00\x3d\x00\x00" + bytes(8) + b"\x00\x00",  # No class of that id.
-        b"\x00\x3c\x00\x00" + bytes(8) + b"\x01\x00\x02\xc3\x28",  # Not UTF-8.
     ],
 )
 def test_reserved_values_are_malformed(payload: bytes) -> None:
     assert scanned(payload) is None
     agree(payload)
+
+
+@pytest.mark.parametrize("text", [b"\xc3\x28", b"\xff" * 255, bytes(range(128, 144))])
+@pytest.mark.parametrize("name", [name for name in FLAGS if name in SHORT_STRINGS])
+def test_a_short_string_of_a_content_holds_any_bytes(name: str, text: bytes) -> None:
+    flags = FLAGS[name].to_bytes(2, "big")
+    payload = b"\x00\x3c\x00\x00" + bytes(8) + flags + bytes((len(text),)) + text
+    assert scanned(payload) is not None
+    agree(payload)
+    properties = decoded(payload)
+    assert getattr(properties, name) == text.decode("utf-8", "surrogateescape")
+    assert encoded(properties) == payload
 
 
 @given(PROPERTIES)

@@ -29,7 +29,14 @@ from headrace.protocol.plan_0_x import Content as Content
 from headrace.protocol.plan_0_x import MethodBase as MethodBase
 from headrace.protocol.plan_0_x import PropertiesBase as PropertiesBase
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, MethodId, Version
-from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
+from headrace.wire.buffer import (
+    pack_longstr,
+    pack_shortstr,
+    pack_text,
+    read_longstr,
+    read_shortstr,
+    read_text,
+)
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import EPOCH, Value, decode_table, encode_table
 
@@ -3386,9 +3393,9 @@ def _decode_basic_properties(d: bytes, at: int, flags: int) -> BasicProperties:
         raise MalformedError("a property flag is set that class basic lacks")
     p = BasicProperties()
     if flags & 0x8000:
-        p.content_type, at = read_shortstr(d, at)
+        p.content_type, at = read_text(d, at)
     if flags & 0x4000:
-        p.content_encoding, at = read_shortstr(d, at)
+        p.content_encoding, at = read_text(d, at)
     if flags & 0x2000:
         p.headers, at = decode_table(d, at)
     if flags & 0x1000:
@@ -3396,23 +3403,23 @@ def _decode_basic_properties(d: bytes, at: int, flags: int) -> BasicProperties:
     if flags & 0x0800:
         p.priority, at = read_octet(d, at)
     if flags & 0x0400:
-        p.correlation_id, at = read_shortstr(d, at)
+        p.correlation_id, at = read_text(d, at)
     if flags & 0x0200:
-        p.reply_to, at = read_shortstr(d, at)
+        p.reply_to, at = read_text(d, at)
     if flags & 0x0100:
-        p.expiration, at = read_shortstr(d, at)
+        p.expiration, at = read_text(d, at)
     if flags & 0x0080:
-        p.message_id, at = read_shortstr(d, at)
+        p.message_id, at = read_text(d, at)
     if flags & 0x0040:
         p.timestamp, at = read_timestamp(d, at)
     if flags & 0x0020:
-        p.type, at = read_shortstr(d, at)
+        p.type, at = read_text(d, at)
     if flags & 0x0010:
-        p.user_id, at = read_shortstr(d, at)
+        p.user_id, at = read_text(d, at)
     if flags & 0x0008:
-        p.app_id, at = read_shortstr(d, at)
+        p.app_id, at = read_text(d, at)
     if flags & 0x0004:
-        p.cluster_id, at = read_shortstr(d, at)
+        p.cluster_id, at = read_text(d, at)
     if at != len(d):
         raise MalformedError(TRAILING)
     return p
@@ -3423,10 +3430,10 @@ def _encode_basic_properties(p: BasicProperties) -> tuple[int, list[bytes]]:
     parts: list[bytes] = []
     if p.content_type is not None:
         flags |= 0x8000
-        parts.append(pack_shortstr(p.content_type))
+        parts.append(pack_text(p.content_type))
     if p.content_encoding is not None:
         flags |= 0x4000
-        parts.append(pack_shortstr(p.content_encoding))
+        parts.append(pack_text(p.content_encoding))
     if p.headers is not None:
         flags |= 0x2000
         parts.append(encode_table(p.headers))
@@ -3438,31 +3445,31 @@ def _encode_basic_properties(p: BasicProperties) -> tuple[int, list[bytes]]:
         parts.append(pack_octet(p.priority))
     if p.correlation_id is not None:
         flags |= 0x0400
-        parts.append(pack_shortstr(p.correlation_id))
+        parts.append(pack_text(p.correlation_id))
     if p.reply_to is not None:
         flags |= 0x0200
-        parts.append(pack_shortstr(p.reply_to))
+        parts.append(pack_text(p.reply_to))
     if p.expiration is not None:
         flags |= 0x0100
-        parts.append(pack_shortstr(p.expiration))
+        parts.append(pack_text(p.expiration))
     if p.message_id is not None:
         flags |= 0x0080
-        parts.append(pack_shortstr(p.message_id))
+        parts.append(pack_text(p.message_id))
     if p.timestamp is not None:
         flags |= 0x0040
         parts.append(pack_timestamp(p.timestamp))
     if p.type is not None:
         flags |= 0x0020
-        parts.append(pack_shortstr(p.type))
+        parts.append(pack_text(p.type))
     if p.user_id is not None:
         flags |= 0x0010
-        parts.append(pack_shortstr(p.user_id))
+        parts.append(pack_text(p.user_id))
     if p.app_id is not None:
         flags |= 0x0008
-        parts.append(pack_shortstr(p.app_id))
+        parts.append(pack_text(p.app_id))
     if p.cluster_id is not None:
         flags |= 0x0004
-        parts.append(pack_shortstr(p.cluster_id))
+        parts.append(pack_text(p.cluster_id))
     return flags, parts
 
 

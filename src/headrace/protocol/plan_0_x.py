@@ -23,7 +23,14 @@ from headrace.spec.methods import dialect
 from headrace.spec.properties import content_classes
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import VERSIONS_0_X
-from headrace.wire.buffer import pack_longstr, pack_shortstr, read_longstr, read_shortstr
+from headrace.wire.buffer import (
+    pack_longstr,
+    pack_shortstr,
+    pack_text,
+    read_longstr,
+    read_shortstr,
+    read_text,
+)
 from headrace.wire.errors import MalformedError
 from headrace.wire.table import decode_table, decode_timestamp, encode_table, encode_timestamp
 
@@ -128,6 +135,9 @@ PACKERS: dict[str, Packer] = {
     "timestamp": pack_timestamp,
     "content": pack_content,
 }
+# Of content properties, which may hold any bytes.
+PROPERTY_READERS: dict[str, Reader] = {**READERS, "shortstr": read_text}
+PROPERTY_PACKERS: dict[str, Packer] = {**PACKERS, "shortstr": pack_text}
 
 
 # -- Rows ------------------------------------------------------------------------------------------
@@ -275,8 +285,8 @@ class PropertiesPlan:
             (
                 1 << (FLAG_BITS - 1 - place),
                 attribute(entry.name),
-                READERS[entry.type],
-                PACKERS[entry.type],
+                PROPERTY_READERS[entry.type],
+                PROPERTY_PACKERS[entry.type],
             )
             for place, entry in enumerate(row.properties)
         ]

@@ -21,6 +21,19 @@ def read_shortstr(data: bytes, at: int) -> tuple[str, int]:
         raise MalformedError("a short string is not UTF-8") from None
 
 
+def read_text(data: bytes, at: int) -> tuple[str, int]:
+    """Return the short string of a content's property at `at`, and the position after it.
+
+    Bytes that are no UTF-8 become lone surrogates, of which :func:`pack_text` makes them again.
+    """
+    if at >= len(data):
+        raise MalformedError("a short string is cut off")
+    end = at + 1 + data[at]
+    if end > len(data):
+        raise MalformedError("a short string is cut off")
+    return data[at + 1 : end].decode("utf-8", "surrogateescape"), end
+
+
 def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
     """Return the long string at `at`, and the position after it."""
     start = at + 4
@@ -34,7 +47,15 @@ def read_longstr(data: bytes, at: int) -> tuple[bytes, int]:
 
 def pack_shortstr(text: str) -> bytes:
     """Return `text` as a short string; ValueError if it is too long."""
-    raw = text.encode()
+    return _pack(text.encode())
+
+
+def pack_text(text: str) -> bytes:
+    """Return the text of a content's property as a short string; ValueError if it is too long."""
+    return _pack(text.encode("utf-8", "surrogateescape"))
+
+
+def _pack(raw: bytes) -> bytes:
     if len(raw) > SHORTSTR_BYTES_MAX:
         raise ValueError(f"a short string holds {SHORTSTR_BYTES_MAX} bytes, not {len(raw)}")
     return bytes((len(raw),)) + raw

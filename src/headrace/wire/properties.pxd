@@ -2,7 +2,7 @@
 cimport cython
 
 from headrace.wire.memory cimport copy, cut, get16, get32, get64, put16, put32, same
-from headrace.wire.table cimport check_table, check_utf8, value_end
+from headrace.wire.table cimport check_table, value_end
 from headrace.wire.property_bits cimport (
     HAS_APP_ID, HAS_CLUSTER_ID, HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_CORRELATION_ID,
     HAS_DELIVERY_MODE, HAS_EXPIRATION, HAS_HEADERS, HAS_MESSAGE_ID, HAS_PRIORITY, HAS_REPLY_TO,

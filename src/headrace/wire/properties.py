@@ -10,7 +10,8 @@
     +----------+--------+-----------+-------+------------------------------------------+
 
 Positions below are those of the payload of the header frame. What `scan_basic` accepts,
-`decode_content_header` decodes, and the other way round.
+`decode_content_header` decodes, and the other way round. A property that is a short string may hold
+any bytes, such as a binary UUID: contents are relayed as they are. Names in tables are UTF-8.
 """
 
 import cython
@@ -35,7 +36,7 @@ if not cython.compiled:
         HAS_TYPE,
         HAS_USER_ID,
     )
-    from headrace.wire.table import check_table, check_utf8, value_end
+    from headrace.wire.table import check_table, value_end
 
 
 CLASS_BASIC = 60
@@ -114,11 +115,11 @@ class BasicScan:
 
 
 def _check_shortstr(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the size of the short string at `at`; -1 if it is truncated or not UTF-8."""
+    """Return the size of the short string at `at`; -1 if it is truncated."""
     if at >= end:
         return -1
     size = d[at]
-    if size > end - at - 1 or not check_utf8(d, at + 1, at + 1 + size):
+    if size > end - at - 1:
         return -1
     return size
 

@@ -180,7 +180,7 @@ class Arrivals(Gatherer):
 
 def text(d: bytes | bytearray, at: int, size: int) -> str | None:
     """A property that is a short string; None when it is absent."""
-    return None if at < 0 else cut(d, at, at + size).decode()
+    return None if at < 0 else cut(d, at, at + size).decode("utf-8", "surrogateescape")
 
 
 def body_of(d: bytes | bytearray, at: int, end: int, size: int) -> bytes:

@@ -13,7 +13,7 @@ import cython
 
 from headrace.client.message import Message, encode_header, octets_of
 from headrace.protocol.codec_0_x import BasicPublish
-from headrace.wire.buffer import pack_shortstr
+from headrace.wire.buffer import pack_shortstr, pack_text
 from headrace.wire.table import encode_table
 
 if not cython.compiled:
@@ -179,7 +179,7 @@ def header_of(message: Message) -> bytes:
 
 def short(text: str) -> bytes:
     """Return a short string; ValueError when it is too long."""
-    raw = text.encode()
+    raw = text.encode("utf-8", "surrogateescape")
     if len(raw) > SHORT_MAX:
-        return pack_shortstr(text)
+        return pack_text(text)
     return len(raw).to_bytes(1, "big") + raw

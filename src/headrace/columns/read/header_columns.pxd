@@ -75,6 +75,9 @@ cdef class Columns:
     cpdef bint add(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except -1
     @cython.locals(flags=cython.uint, at=Py_ssize_t)
     cdef _add_rare(self, Py_ssize_t row, const unsigned char* d, BasicScan scan)
+    cdef _add_text(
+        self, Texts column, Py_ssize_t row, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
+    )
     @cython.locals(
         start=Py_ssize_t, nested=bint, first=Py_ssize_t, key_at=Py_ssize_t, value_at=Py_ssize_t,
         tag=cython.uint,

@@ -172,10 +172,10 @@ class Columns:
         flags = scan.flags
         if flags & 0x8000:
             at = scan.content_type_at
-            self.content_type.put(row, d, at, at + scan.content_type_len)
+            self._add_text(self.content_type, row, d, at, at + scan.content_type_len)
         if flags & 0x4000:
             at = scan.content_encoding_at
-            self.content_encoding.put(row, d, at, at + scan.content_encoding_len)
+            self._add_text(self.content_encoding, row, d, at, at + scan.content_encoding_len)
         if flags & 0x2000:
             self._add_headers(d, scan.headers_at, scan.headers_end)
         store32(self.header_ends, 4 * row + 4, self.header_count)
@@ -195,28 +195,35 @@ class Columns:
         flags = scan.flags
         if flags & 0x0400:
             at = scan.correlation_id_at
-            self.correlation_id.put(row, d, at, at + scan.correlation_id_len)
+            self._add_text(self.correlation_id, row, d, at, at + scan.correlation_id_len)
         if flags & 0x0200:
             at = scan.reply_to_at
-            self.reply_to.put(row, d, at, at + scan.reply_to_len)
+            self._add_text(self.reply_to, row, d, at, at + scan.reply_to_len)
         if flags & 0x0100:
             at = scan.expiration_at
-            self.expiration.put(row, d, at, at + scan.expiration_len)
+            self._add_text(self.expiration, row, d, at, at + scan.expiration_len)
         if flags & 0x0080:
             at = scan.message_id_at
-            self.message_id.put(row, d, at, at + scan.message_id_len)
+            self._add_text(self.message_id, row, d, at, at + scan.message_id_len)
         if flags & 0x0020:
             at = scan.type_at
-            self.type.put(row, d, at, at + scan.type_len)
+            self._add_text(self.type, row, d, at, at + scan.type_len)
         if flags & 0x0010:
             at = scan.user_id_at
-            self.user_id.put(row, d, at, at + scan.user_id_len)
+            self._add_text(self.user_id, row, d, at, at + scan.user_id_len)
         if flags & 0x0008:
             at = scan.app_id_at
-            self.app_id.put(row, d, at, at + scan.app_id_len)
+            self._add_text(self.app_id, row, d, at, at + scan.app_id_len)
         if flags & 0x0004:
             at = scan.cluster_id_at
-            self.cluster_id.put(row, d, at, at + scan.cluster_id_len)
+            self._add_text(self.cluster_id, row, d, at, at + scan.cluster_id_len)
+
+    def _add_text(self, column: Texts, row: int, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """Set a property; bytes that are no UTF-8 become U+FFFD."""
+        if check_utf8(d, lo, hi):
+            column.put(row, d, lo, hi)
+        else:
+            column.put_bytes(row, cut(d, lo, hi).decode("utf-8", "replace").encode())
 
     def _add_headers(self, d: bytes | bytearray, at: int, end: int) -> None:
         """Take the entries of the table d[at..end], which has been checked."""

@@ -11,6 +11,7 @@ import cython
 
 from headrace.gateway.conversion.neutral import (
     CARRIER_0_10,
+    TEXT_MAX,
     TTL_MS_MAX,
     Properties,
     is_text,
@@ -289,8 +290,8 @@ def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | 
 
 
 def _short(parts: list[bytes], bit: int, text: bytes, what: str) -> int:
-    """Append a short string; return its flag."""
-    if not is_text(text):
+    """Append a short string, which may hold any bytes; return its flag."""
+    if len(text) > TEXT_MAX:
         raise CannotConvert(f"the {what} is no short string")
     parts.append(bytes((len(text),)))
     parts.append(text)

@@ -26,7 +26,7 @@ from headrace.gateway.conversion.neutral import (
     Properties,
     is_text,
     octets_of_text,
-    reply_to_of_text,
+    reply_to_of,
     set_expiration,
     uuid_of_text,
 )
@@ -36,6 +36,7 @@ from headrace.gateway.conversion.neutral_values import (
     MAP,
     STR16,
     UINT8,
+    VBIN16,
     VBIN32,
     VOID,
     CannotConvert,
@@ -329,7 +330,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
             headers = restored(headers, originals, in_0_10=True)
     present = find(headers, JMS_TYPE)
     if b"type" in carried:
-        p.type = _of(carried, b"type", STR16)
+        p.type = _text_of(carried, b"type")
     elif present is not None and _is_type(present):
         p.type = present[1]
         headers = [entry for entry in headers if entry[0] != JMS_TYPE]
@@ -352,25 +353,34 @@ def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
     priority = _of(carried, b"priority", UINT8)
     if priority is not None and p.priority == PRIORITY_MAX:
         p.priority = priority[0]
-    text = _of(carried, b"correlation-id", STR16)
+    text = _text_of(carried, b"correlation-id")
     if text is not None and p.correlation_id == octets_of_text(text):
         p.correlation_id_text = text
-    text = _of(carried, b"app-id", STR16)
+    text = _text_of(carried, b"app-id")
     if text is not None and p.app_id == octets_of_text(text):
         p.app_id_text = text
-    text = _of(carried, b"reply-to", STR16)
-    if text is not None and (p.reply_exchange, p.reply_key) == reply_to_of_text(text):
+    text = _text_of(carried, b"reply-to")
+    if text is not None and (p.reply_exchange, p.reply_key) == reply_to_of(text):
         p.reply_text = text
-    text = _of(carried, b"message-id", STR16)
+    text = _text_of(carried, b"message-id")
     if text is not None and p.message_uuid == uuid_of_text(text):
         p.message_id_text = text
-    text = _of(carried, b"expiration", STR16)
+    text = _text_of(carried, b"expiration")
     if text is not None:
         said = Properties()
         set_expiration(said, text)
         if (said.ttl_ms, said.expiration) == (p.ttl_ms, p.expiration):
             p.expiration_text = text
-    p.cluster_id = _of(carried, b"cluster-id", STR16)
+    p.cluster_id = _text_of(carried, b"cluster-id")
+    if p.content_type is None:
+        p.content_type = _of(carried, b"content-type", VBIN16)
+    if p.content_encoding is None:
+        p.content_encoding = _of(carried, b"content-encoding", VBIN16)
+
+
+def _text_of(carried: dict[bytes, Value], name: bytes) -> bytes | None:
+    """Return a property of 0-x that was carried."""
+    return _of(carried, name, VBIN16) or _of(carried, name, STR16)
 
 
 def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
@@ -420,7 +430,7 @@ def _write_delivery(
         flags |= DELIVERY_HAS_TTL
         parts.append(p.ttl_ms.to_bytes(8, "big"))
     if p.expiration_text is not None:
-        carried.append((b"expiration", (STR16, p.expiration_text)))
+        carried.append((b"expiration", _carried(p.expiration_text)))
     if p.timestamp_s is not None:
         flags |= DELIVERY_HAS_TIMESTAMP
         parts.append(p.timestamp_s.to_bytes(8, "big"))
@@ -444,21 +454,25 @@ def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> 
         flags |= MESSAGE_HAS_MESSAGE_ID
         parts.append(p.message_uuid)
     if p.message_id_text is not None:
-        carried.append((b"message-id", (STR16, p.message_id_text)))
+        carried.append((b"message-id", _carried(p.message_id_text)))
     if p.correlation_id is not None:
         flags |= MESSAGE_HAS_CORRELATION_ID
         parts.append(vbin16(p.correlation_id))
         if p.correlation_id_text is not None:
-            carried.append((b"correlation-id", (STR16, p.correlation_id_text)))
+            carried.append((b"correlation-id", _carried(p.correlation_id_text)))
     if p.reply_exchange is not None or p.reply_key is not None:
         flags |= MESSAGE_HAS_REPLY_TO
         parts.append(_reply_to(p))
     if p.reply_text is not None:
-        carried.append((b"reply-to", (STR16, p.reply_text)))
-    if p.content_type is not None:
+        carried.append((b"reply-to", _carried(p.reply_text)))
+    if p.content_type is not None and not is_text(p.content_type):
+        carried.append((b"content-type", _carried(p.content_type)))
+    elif p.content_type is not None:
         flags |= MESSAGE_HAS_CONTENT_TYPE
         parts.append(bytes((len(p.content_type),)) + p.content_type)
-    if p.content_encoding is not None:
+    if p.content_encoding is not None and not is_text(p.content_encoding):
+        carried.append((b"content-encoding", _carried(p.content_encoding)))
+    elif p.content_encoding is not None:
         flags |= MESSAGE_HAS_CONTENT_ENCODING
         parts.append(bytes((len(p.content_encoding),)) + p.content_encoding)
     if p.user_id is not None:
@@ -468,7 +482,7 @@ def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> 
         flags |= MESSAGE_HAS_APP_ID
         parts.append(vbin16(p.app_id))
         if p.app_id_text is not None:
-            carried.append((b"app-id", (STR16, p.app_id_text)))
+            carried.append((b"app-id", _carried(p.app_id_text)))
     headers = _headers(p, carried)
     if headers is not None:
         flags |= MESSAGE_HAS_APPLICATION_HEADERS
@@ -481,14 +495,16 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
     """Return the application headers, without their size, with what is carried in them."""
     headers = p.headers
     if p.cluster_id is not None:
-        carried.append((b"cluster-id", (STR16, p.cluster_id)))
+        carried.append((b"cluster-id", _carried(p.cluster_id)))
     added: list[Entry] = []
     present = find(headers, JMS_TYPE)
     if present is not None:
         if p.type is not None:
-            carried.append((b"type", (STR16, p.type)))
+            carried.append((b"type", _carried(p.type)))
         elif _is_type(present):
             carried.append((b"type", (VOID, b"")))  # It is a header only.
+    elif p.type is not None and not is_text(p.type):
+        carried.append((b"type", _carried(p.type)))
     elif p.type is not None:
         added.append((JMS_TYPE, (STR16, p.type)))
         if headers is not None and not headers:
@@ -504,6 +520,11 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
     if headers is None and not added:
         return None
     return map_of_entries([*(headers or ()), *added])
+
+
+def _carried(text: bytes) -> Value:
+    """Return a property of 0-x as it is carried: a text, or bytes that are no UTF-8."""
+    return (STR16 if is_text(text) else VBIN16), text
 
 
 def _is_type(value: Value) -> bool:

@@ -182,5 +182,7 @@ def _copies(headers: object) -> Sequence[str]:
 
 
 def _plain(value: object) -> object:
-    """Return a property as the table of a trace has it: moments as seconds."""
+    """Return a property as the table of a trace has it: moments as seconds, any text as bytes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
     return int(value.timestamp()) if isinstance(value, datetime) else value

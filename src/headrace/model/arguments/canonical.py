@@ -20,7 +20,7 @@ def canonical(value: object) -> object:
     if isinstance(value, bool):
         return ("b", value)
     if isinstance(value, str):
-        return value.encode()
+        return value.encode("utf-8", "surrogateescape")  # A property may hold any bytes.
     if isinstance(value, datetime):
         return ("n", int(value.timestamp()))
     if isinstance(value, bytes) or value is None:

@@ -20,9 +20,19 @@ def as_json(value: object) -> Json:
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str):
+        return printable(value)
+    if value is None or isinstance(value, int | float | bool):
         return value
     return str(value)
+
+
+def printable(text: str) -> str:
+    """Return a property's text with an escape of Python for each byte that was no UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # Surrogates that no bytes made.
+        return text
 
 
 def table_as_json(table: Mapping[str, object]) -> dict[str, Json]:
