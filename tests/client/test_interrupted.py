@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,6 @@ from headrace.protocol.codec_0_10 import QueueDeclare
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from headrace.client import Session
     from headrace.client.channel.consumer import Delivery
 
@@ -469,13 +466,14 @@ def test_subscriptions_without_asyncio(url: str, name: Name, end: str) -> None:
 def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
     """Ctrl-C reaches the waiting thread: at once, or when its answer has come."""
 
-    def outcome(future: Future[Any]) -> None:
-        if when == "answered":
-            wait([future])
-        raise KeyboardInterrupt
+    class Call(loop_thread._Call[Any]):
+        def outcome(self) -> None:
+            if when == "answered":
+                super().outcome()
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
-        patch.setattr(loop_thread, "outcome", outcome)
+        patch.setattr(loop_thread, "_Call", Call)
         yield
 
 

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A signal ends a wait, also one that came between the program's last step and the wait."""
+"""A signal ends a wait, at whatever step it comes, and what was waited for is there afterwards."""
 
 from __future__ import annotations
 
 import _thread
 import contextlib
+import itertools
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.client import blocking
+from headrace.client.blocking import loop_thread, waiting
 from headrace.client.blocking.loop_thread import LOOP
-from headrace.client.blocking.waiting import wait_for
+from headrace.client.blocking.waiting import Wakening
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import until
+from support.interrupts import Interrupted
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from headrace.client.channel.consumer import Delivery
 
 MAIN = threading.main_thread()
 
@@ -30,7 +36,7 @@ def unnoticed_interrupt() -> Iterator[None]:
 
     def waits() -> bool:
         assert MAIN.ident is not None
-        return sys._current_frames()[MAIN.ident].f_code is threading.Condition.wait.__code__
+        return sys._current_frames()[MAIN.ident].f_code is Wakening.wait.__code__
 
     begun = threading.Event()
 
@@ -63,10 +69,77 @@ def test_a_consumer_that_waits_for_a_message() -> None:
             assert next(consumer).body == b"after"
 
 
-def test_a_wait_for_a_condition() -> None:
-    condition = threading.Condition()
-    with condition, unnoticed_interrupt():
-        wait_for(condition, lambda: False, None)
+def test_a_wait_without_end() -> None:
+    with unnoticed_interrupt():
+        Wakening().wait(lambda: False)
+
+
+def is_waiting(step: Interrupted) -> bool:
+    return step.where.startswith("wait") and "acquire" in step.where
+
+
+# A coroutine that exists when the call begins, and does not when it has begun.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <coroutine object")
+@pytest.mark.parametrize("call", ["consume", "publish"])
+def test_an_interrupt_at_each_step(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "SIGNAL_S", 0.001)
+    with (
+        LocalBroker() as broker,
+        blocking.connect(broker.url) as connection,
+        connection.channel() as channel,
+    ):
+        channel.declare_queue("q")
+        channel.publish(b"first", "q")
+        with channel.consume("q") as consumer:
+            next(consumer).ack()
+            for number in itertools.count():
+                with pytest.raises(KeyboardInterrupt), Interrupted(number) as step:
+                    next(consumer) if call == "consume" else channel.publish(b"may be lost", "q")
+                wanted = str(number).encode()
+                channel.publish(wanted, "q")
+                while (delivery := consumer.receive(PATIENCE_S)).body == b"may be lost":
+                    delivery.ack()
+                assert delivery.body == wanted, step.where
+                delivery.ack()
+                if is_waiting(step):
+                    break
+
+
+def test_a_message_that_comes_with_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: type[Any] = loop_thread._Call
+    taken, asked = threading.Event(), threading.Event()
+    with (
+        LocalBroker() as broker,
+        blocking.connect(broker.url) as connection,
+        connection.channel() as channel,
+    ):
+        channel.declare_queue("q")
+        channel.publish(b"only one", "q")
+        with channel.consume("q") as consumer, monkeypatch.context() as patched:
+            source = consumer._source
+
+            async def take(most: int) -> list[Delivery]:
+                deliveries = await type(source).take(source, most)
+                taken.set()
+                assert asked.wait(PATIENCE_S)
+                return deliveries
+
+            def interrupted(_: object) -> None:
+                assert taken.wait(PATIENCE_S)
+                raise KeyboardInterrupt
+
+            def asks_again(
+                call: object, wait: Callable[[object], object] = calls.outcome
+            ) -> object:
+                asked.set()
+                return wait(call)
+
+            patched.setattr(source, "take", take)
+            patched.setattr(calls, "outcome", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(consumer)
+            patched.setattr(calls, "outcome", asks_again)
+            assert consumer.receive(PATIENCE_S).body == b"only one"
 
 
 def test_errors_of_the_work_are_its_own() -> None:
@@ -77,8 +150,6 @@ def test_errors_of_the_work_are_its_own() -> None:
         LOOP.run(late())
 
 
-def test_a_timeout_ends_a_wait_for_a_condition() -> None:
-    condition = threading.Condition()
-    with condition:
-        assert not wait_for(condition, lambda: False, 0.01)
-        assert wait_for(condition, lambda: True, 0)
+def test_a_timeout_ends_a_wait() -> None:
+    assert not Wakening().wait(lambda: False, 0.01)
+    assert Wakening().wait(lambda: True, 0)

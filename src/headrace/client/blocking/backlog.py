@@ -12,13 +12,16 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.client.blocking.waiting import wait_for
+from headrace.client.blocking.waiting import Wakening
 from headrace.client.channel.outgoing import Publication
 from headrace.client.errors import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.client.channel.channel import Channel
     from headrace.client.channel.consumer import Delivered
 
@@ -83,31 +86,20 @@ class Backlog:
         self._max = unconfirmed_max
         self._octets_max = octets_max
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
-        self._known = threading.Condition(self._lock)
-        self._for_room = self._for_outcomes = 0  # Threads that wait.
+        self._for_room: list[Wakening] = []  # Of threads that wait.
+        self._for_outcomes: list[Wakening] = []
         self._count = self._octets = 0
         self._settled = self._settled_octets = 0  # Of which no thread was told yet.
 
     def add(self, octets: int, timeout_s: float | None) -> None:
         """Count a publish in; wait while there are too many, or too many bytes."""
-        with self._lock:
-            if self._count and (
-                self._count >= self._max or self._octets + octets > self._octets_max
-            ):
-                self._wait_for_room(octets, timeout_s)
-            self._count += 1
-            self._octets += octets
+        if not self._count_in(octets):
+            counted_in = partial(self._count_in, octets)
+            self._wait(self._for_room, counted_in, timeout_s)
 
     def wait_for(self, confirmation: Confirmation, timeout_s: float | None) -> None:
         """Wait until an outcome is known."""
-        with self._lock:
-            self._for_outcomes += 1
-            try:
-                if not wait_for(self._known, confirmation.done, timeout_s):
-                    raise TimeoutError(f"no answer within {timeout_s} s")
-            finally:
-                self._for_outcomes -= 1
+        self._wait(self._for_outcomes, confirmation.done, timeout_s)
 
     def settled(self, octets: int) -> None:
         """Count a publish out; threads are notified once in the next turn of the loop."""
@@ -121,28 +113,41 @@ class Backlog:
             self._count -= self._settled
             self._octets -= self._settled_octets
             self._settled = self._settled_octets = 0
-            if self._for_outcomes:
-                self._known.notify_all()
-            if self._for_room and self._is_low():
-                self._room.notify_all()
+            is_low = self._is_low()
+        _wake(self._for_outcomes)
+        if is_low:
+            _wake(self._for_room)
 
     def _is_low(self) -> bool:
         return (
             self._count <= self._max * ROOM_AGAIN and self._octets <= self._octets_max * ROOM_AGAIN
         )
 
-    def _wait_for_room(self, octets: int, timeout_s: float | None) -> None:
-        def has_room() -> bool:
-            return not self._count or (
-                self._count < self._max and self._octets + octets <= self._octets_max
-            )
+    def _count_in(self, octets: int) -> bool:
+        with self._lock:
+            if self._count and (
+                self._count >= self._max or self._octets + octets > self._octets_max
+            ):
+                return False
+            self._count += 1
+            self._octets += octets
+            return True
 
-        self._for_room += 1
+    def _wait(
+        self, waiting: list[Wakening], met: Callable[[], bool], timeout_s: float | None
+    ) -> None:
+        wakening = Wakening()
+        waiting.append(wakening)
         try:
-            if not wait_for(self._room, has_room, timeout_s):
+            if not wakening.wait(met, timeout_s):
                 raise TimeoutError(f"no answer within {timeout_s} s")
         finally:
-            self._for_room -= 1
+            waiting.remove(wakening)
+
+
+def _wake(waiting: list[Wakening]) -> None:
+    for wakening in waiting.copy():
+        wakening.give()
 
 
 class Line:

@@ -154,8 +154,9 @@ class Consumer:
         They are there even if the thread that wanted them was interrupted.
         """
         try:
-            async with asyncio.timeout(timeout_s):
-                self._here.extend(await self._source.take(_TAKE))
+            if not self._here:  # A call whose thread was interrupted may have filled it just now.
+                async with asyncio.timeout(timeout_s):
+                    self._here.extend(await self._source.take(_TAKE))
             return True
         except StopAsyncIteration:  # Which cannot cross threads.
             return False

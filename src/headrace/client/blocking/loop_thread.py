@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.client.blocking.waiting import outcome
+from headrace.client.blocking.waiting import Wakening
 from headrace.client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,76 +62,111 @@ class Loop:
         `unwanted` gets a result that this thread was interrupted before it had; it is called on the
         loop's thread.
         """
-        loop = self.get()
         try:
             self.check()
-        except UsageError:
+            loop = self.get()
+            call = _Call(loop, work, timeout_s, line, lasting=lasting, unwanted=unwanted)
+        except BaseException:
             work.close()
             raise
-        handing = _Handing(unwanted)
-        bounded = _bounded(work, timeout_s, line, handing)
         try:
-            future = asyncio.run_coroutine_threadsafe(bounded, loop)
-            try:
-                return outcome(future)
-            finally:
-                if not lasting:
-                    future.cancel()  # If this thread was interrupted while it waited.
+            loop.call_soon_threadsafe(call.begin)
+            return call.outcome()
         except BaseException:
-            loop.call_soon_threadsafe(handing.interrupted)
-            if not lasting:
-                # Once a cancelled task has run, what it had not begun can be thrown away.
-                loop.call_soon_threadsafe(loop.call_soon, _discard, bounded, work)
+            loop.call_soon_threadsafe(call.leave)
             raise
 
 
-class _Handing(Generic[Result]):
-    """The result of a call on its way to a thread. Used on the loop's thread."""
+class _Call(Generic[Result]):
+    """Work for the loop, and its result on the way to the thread that waits for it.
 
-    def __init__(self, unwanted: Callable[[Result], object] | None) -> None:
+    The thread may be interrupted at any step, also when it has just handed over the work. So it
+    never asks whether the loop has it: `leave` finds out on the loop's thread.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[object, None, Result],
+        timeout_s: float | None,
+        line: Line | None,
+        *,
+        lasting: bool,
+        unwanted: Callable[[Result], object] | None,
+    ) -> None:
+        self._loop = loop
+        self._work = work
+        self._timeout_s = timeout_s
+        self._line = line
+        self._lasting = lasting
         self._unwanted = unwanted
-        self._results: list[Result] = []
-        self._is_interrupted = False
+        self._begun = self._left = False
+        self._task: asyncio.Task[Result] | None = None
+        self._results: list[Result] = []  # That the thread does not have.
+        self._is_over = False
+        self._over = Wakening()
 
-    def made(self, result: Result) -> None:
-        """The call has a result."""
-        self._results.append(result)
-        if self._is_interrupted:
-            self.interrupted()
+    def outcome(self) -> Result:
+        """Wait for the end of the work; return its result or raise its error."""
+        self._over.wait(lambda: self._is_over)
+        task, self._task = self._task, None
+        assert task is not None
+        try:
+            return task.result()
+        except asyncio.CancelledError:  # It means tasks, of which this thread has none.
+            raise CancelledError from None
+        finally:
+            del task  # Its error refers to this frame.
 
-    def interrupted(self) -> None:
-        """The thread does not get a result."""
-        self._is_interrupted = True
+    # --- On the loop's thread -----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the work, unless the thread has left before it."""
+        if not self._begun:
+            self._begun = True
+            self._task = self._loop.create_task(self._bounded())
+            self._task.add_done_callback(self._ended)
+
+    def leave(self) -> None:
+        """The thread was interrupted and does not get the result."""
+        self._left = True
+        if self._lasting:
+            self.begin()
+        elif self._task is not None:
+            self._task.cancel()
+        elif not self._begun:
+            self._begun = True
+            self._work.close()
+        self._dispose()
+
+    async def _bounded(self) -> Result:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                if self._line is not None:
+                    await self._line.emptied()
+                result = await self._work
+                self._results.append(result)
+                return result
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"no answer within {self._timeout_s} s") from None
+            raise
+
+    def _ended(self, task: asyncio.Task[Result]) -> None:
+        self._work.close()  # If it was cancelled before it began.
+        if not task.cancelled():
+            task.exception()  # Read it, so that asyncio does not log it when the thread has left.
+        if self._left:
+            self._dispose()
+        self._is_over = True
+        self._over.give()
+
+    def _dispose(self) -> None:
         results, self._results = self._results, []
         if self._unwanted is not None:
             for result in results:
                 self._unwanted(result)
-
-
-def _discard(*unfinished: Coroutine[object, None, object]) -> None:
-    for coroutine in unfinished:
-        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-            coroutine.close()
-
-
-async def _bounded(
-    work: Coroutine[object, None, Result],
-    timeout_s: float | None,
-    line: Line | None,
-    handing: _Handing[Result],
-) -> Result:
-    limit = asyncio.timeout(timeout_s)
-    try:
-        async with limit:
-            if line is not None:
-                await line.emptied()
-            result = await work
-            handing.made(result)
-            return result
-    except TimeoutError:
-        if limit.expired():
-            raise TimeoutError(f"no answer within {timeout_s} s") from None
-        raise
 
 
 LOOP = Loop()

@@ -50,7 +50,7 @@ class Subscription(SubscriptionCalls):
         """Return the next message that has arrived, or None."""
 
         async def take() -> None:
-            transfer = self._source.receive_nowait()
+            transfer = None if self._here else self._source.receive_nowait()
             if transfer is not None:
                 self._here.append(transfer)
 
@@ -69,7 +69,8 @@ class Subscription(SubscriptionCalls):
         LOOP.run(cancel(), self._timeout_s, lasting=True)
 
     async def _take(self, timeout_s: float | None) -> None:
-        self._here.append(await self._source.receive(timeout_s))
+        if not self._here:  # A call whose thread was interrupted may have filled it just now.
+            self._here.append(await self._source.receive(timeout_s))
 
 
 class Session(SessionCalls, Closing):

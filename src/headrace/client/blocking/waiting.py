@@ -4,41 +4,42 @@
 Python notices a signal between two steps of a program, or when it wakes one that waits. One that
 comes between the last step and the wait does neither: Ctrl-C would be without effect until the wait
 ends. So no wait is longer than SIGNAL_S, and long ones are made of many.
+
+A thread waits for a lock, which acquires in one step. Conditions take several, and so do the
+events, queues and futures that are made of them: a thread that is interrupted between these keeps
+their lock, and the thread that it waits for then waits as well, forever.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
-    from concurrent.futures import Future
 
 SIGNAL_S: Final = 0.5  # The longest that such a signal waits.
 
-Result = TypeVar("Result")
 
+class Wakening:
+    """What wakes one thread that waits for it."""
 
-def outcome(future: Future[Result]) -> Result:
-    """Wait for a future; return its result or raise its error."""
-    while not future.done():
-        try:
-            return future.result(SIGNAL_S)
-        except TimeoutError:  # Of the wait, or of the work.
-            pass
-    return future.result()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
+    def give(self) -> None:
+        """Wake the thread, now or when it waits next. Called by one thread alone."""
+        if self._lock.locked():
+            self._lock.release()
 
-def wait_for(
-    condition: threading.Condition, met: Callable[[], bool], timeout_s: float | None
-) -> bool:
-    """Wait on a condition that is held, until `met` or the timeout; return what `met` says."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while not met():
-        left = SIGNAL_S if deadline is None else min(SIGNAL_S, deadline - time.monotonic())
-        if left <= 0:
-            return False
-        condition.wait(left)
-    return True
+    def wait(self, met: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until `met`, which a wakening follows, or the timeout; return what `met` says."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not met():
+            left = SIGNAL_S if deadline is None else min(SIGNAL_S, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._lock.acquire(timeout=left)
+        return True
