@@ -561,30 +561,34 @@ def test_virtual_hosts_share_nothing(tmp_path: Path, name: str) -> None:
         on_data(tmp_path / "broker" / "data", *words)
     broker.start()
 
+    connections = ExitStack()
+
     def channel_of(vhost: str) -> BlockingChannel:
         parameters = pika.URLParameters(broker.url)
         parameters.virtual_host = vhost
-        return BlockingConnection(parameters).channel()
+        return connections.enter_context(BlockingConnection(parameters)).channel()
 
-    first, second = channel_of("/"), channel_of("other")
-    first.queue_declare(name, durable=True)
-    second.queue_declare(name, durable=False, exclusive=True)  # Neither same nor locked.
-    first.exchange_declare(name, "fanout", durable=True)
-    first.queue_bind(name, name)
-    for channel in (first, second):
-        channel.confirm_delivery()
-    first.basic_publish(name, "", b"first", pika.BasicProperties(delivery_mode=2))
-    second.basic_publish("", name, b"second")
-    assert first.basic_get(name, auto_ack=True)[2] == b"first"
-    assert second.basic_get(name, auto_ack=True)[2] == b"second"
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as raised:
-        second.exchange_declare(name, passive=True)
-    assert raised.value.reply_text == f"NOT_FOUND - no exchange '{name}' in vhost 'other'"
-    first.basic_publish("", name, b"kept", pika.BasicProperties(delivery_mode=2))
+    with connections:
+        first, second = channel_of("/"), channel_of("other")
+        first.queue_declare(name, durable=True)
+        second.queue_declare(name, durable=False, exclusive=True)  # Neither same nor locked.
+        first.exchange_declare(name, "fanout", durable=True)
+        first.queue_bind(name, name)
+        for channel in (first, second):
+            channel.confirm_delivery()
+        first.basic_publish(name, "", b"first", pika.BasicProperties(delivery_mode=2))
+        second.basic_publish("", name, b"second")
+        assert first.basic_get(name, auto_ack=True)[2] == b"first"
+        assert second.basic_get(name, auto_ack=True)[2] == b"second"
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as raised:
+            second.exchange_declare(name, passive=True)
+        assert raised.value.reply_text == f"NOT_FOUND - no exchange '{name}' in vhost 'other'"
+        first.basic_publish("", name, b"kept", pika.BasicProperties(delivery_mode=2))
     broker.restart(signal.SIGKILL)
-    assert channel_of("/").basic_get(name, auto_ack=True)[2] == b"kept"
-    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
-        channel_of("other").queue_declare(name, passive=True)
+    with connections:
+        assert channel_of("/").basic_get(name, auto_ack=True)[2] == b"kept"
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+            channel_of("other").queue_declare(name, passive=True)
     check_end(broker)
 
 

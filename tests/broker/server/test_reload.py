@@ -384,12 +384,10 @@ def test_ports_move_under_who_is_connected(desk: Desk, free_port: FreePort, tmp_
     trust = ssl.create_default_context(cafile=certificates.ca)
 
     def speaks(port: int, context: ssl.SSLContext | None) -> bool:
-        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain:
-            one = (
-                plain
-                if context is None
-                else context.wrap_socket(plain, server_hostname="localhost")
-            )
+        with contextlib.ExitStack() as stack:
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+            if context is not None:
+                one = stack.enter_context(context.wrap_socket(one, server_hostname="localhost"))
             one.sendall(b"AMQP\x00\x00\x09\x01")
             return one.recv(7)[:1] == b"\x01"
 

@@ -39,6 +39,7 @@ from headrace.protocol.v0_10.events import (
 )
 from headrace.protocol.v0_10.session.session import Session
 from headrace.protocol.v0_x.handshake import Role
+from support.clients import raw_client
 from support.timeouts import PATIENCE_S
 
 UNLIMITED = 0xFFFFFFFF
@@ -82,6 +83,7 @@ class Talk:
         opened: bool = True,
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        raw_client.opened.append(self.socket)
         self.machine = Connection(Role.CLIENT)
         self.login = f"\0{user}\0{password}".encode()
         self.vhost = vhost
