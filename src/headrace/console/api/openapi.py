@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 #: What paths do otherwise than RabbitMQ's, by method and path. ``part`` serves what clients need;
 #: ``no`` answers so that clients go on.
 DIFFERENCES: dict[str, str] = {
-    "GET /api/nodes/{node}/memory": "part: messages, and all else",
-    "GET /api/nodes/{node}/memory/relative": "part: messages, and all else",
+    "GET /api/nodes/{node}/memory": "part: messages, and all else; other parts are 0",
+    "GET /api/nodes/{node}/memory/relative": "part: messages, and all else; other parts are 0",
+    "GET /api/auth/attempts/{node}": "part: 0-8, 0-9 and 0-9-1 are `amqp091`, 0-10 is `amqp`",
+    "GET /api/auth/attempts/{node}/source": "part: likewise",
     "GET /api/channels": "part: no uncommitted messages",
     "GET /api/connections": "part: frames are not counted",
     "GET /api/connections/{name}": "part: frames are not counted",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.node import MEMORY_PARTS
+
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
@@ -51,7 +53,9 @@ LISTENER = record(node=TEXT, protocol=TEXT, port=SHORT, ip_address=TEXT)
 DEAD_LETTERED = record(expired=WHOLE, rejected=WHOLE, maxlen=WHOLE, delivery_limit=WHOLE)
 OVERVIEW = record(
     cluster_name=TEXT,
+    cluster_tags=OBJECT,
     node=TEXT,
+    node_tags=OBJECT,
     erlang_version=TEXT,
     erlang_full_version=TEXT,
     rabbitmq_version=TEXT,
@@ -105,6 +109,21 @@ NODE = record(
     connection_created=WHOLE,
     queue_created=WHOLE,
     queue_deleted=WHOLE,
+)
+MEMORY = record(
+    memory=record(
+        **dict.fromkeys(MEMORY_PARTS, WHOLE),
+        strategy=TEXT,
+        total=record(rss=WHOLE, allocated=WHOLE, erlang=WHOLE),
+    )
+)
+ATTEMPTS = record(
+    protocol=TEXT,
+    remote_address=TEXT,
+    username=TEXT,
+    auth_attempts=WHOLE,
+    auth_attempts_failed=WHOLE,
+    auth_attempts_succeeded=WHOLE,
 )
 QUEUE = record(
     name=TEXT,
@@ -241,6 +260,9 @@ SCHEMAS: dict[str, JsonObject] = {
     "/api/cluster-name": NAMED,
     "/api/nodes": rows(NODE),
     "/api/nodes/{node}": NODE,
+    "/api/nodes/{node}/memory": MEMORY,
+    "/api/auth/attempts/{node}": rows(ATTEMPTS),
+    "/api/auth/attempts/{node}/source": rows(ATTEMPTS),
     "/api/queues": rows(QUEUE),
     "/api/queues/detailed": rows(QUEUE),
     "/api/queues/{vhost}": rows(QUEUE),

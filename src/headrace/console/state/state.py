@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 FEW = 2000  # So many objects are sampled for each request; more of them every five seconds.
 LATE_S = 3.0 * SAMPLE_S  # A sample as old as that is of no use: the broker does not answer.
 STATUS_S = 1.0  # How old the status may be.
-CLUSTER_NAME = "cluster_name"  # The global parameter that has it.
+CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # The global parameters of these.
 
 
 class Short:
@@ -143,8 +143,21 @@ class State:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        rows = await self._named.rows()
-        return next((str(row["value"]) for row in rows if row["name"] == CLUSTER_NAME), "")
+        found = await self._global_parameter(CLUSTER_NAME)
+        return "" if found is None else str(found)
+
+    async def cluster_tags(self) -> JsonObject:
+        """Return the tags that an operator gave the cluster. As old as the status.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        found = await self._global_parameter(CLUSTER_TAGS)
+        return found if isinstance(found, dict) else {}  # A parameter may have any value.
+
+    async def _global_parameter(self, name: str) -> object:
+        """Return the value of a parameter of the whole broker; None where it is not set."""
+        return next((row["value"] for row in await self._named.rows() if row["name"] == name), None)
 
     async def policies(self) -> list[JsonObject]:
         """Return the policies of all virtual hosts, as old as a sample at most.

@@ -23,6 +23,16 @@ EXCHANGE_TYPES = (
     "x-random",
     "x-recent-history",
 )
+#: The parts of memory that RabbitMQ tells. Clients with strict decoders need every one: those of
+#: Erlang are 0 here.
+MEMORY_PARTS = (
+    *("connection_readers", "connection_writers", "connection_channels", "connection_other"),
+    *("queue_procs", "quorum_queue_procs", "quorum_queue_dlx_procs", "stream_queue_procs"),
+    *("stream_queue_replica_reader_procs", "stream_queue_coordinator_procs", "plugins"),
+    *("metadata_store", "other_proc", "metrics", "mgmt_db", "mnesia", "quorum_ets"),
+    *("metadata_store_ets", "other_ets", "binary", "msg_index", "code", "atom", "other_system"),
+    *("allocated_unused", "reserved_unallocated"),
+)
 
 
 def exchange_types() -> list[JsonObject]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
 from headrace.console.api.common.node import (
+    MEMORY_PARTS,
     check_node,
     cluster_name,
     exchange_types,
@@ -133,7 +134,8 @@ async def memory(call: HttpCall) -> JsonObject:
     machine = await asyncio.to_thread(Machine, status)
     resident, counted = machine.resident, status["memory_used"]
     total = {"rss": resident, "allocated": resident, "erlang": resident}
-    parts = {"queue_procs": counted, "other_proc": max(0, resident - counted)}
+    parts = dict.fromkeys(MEMORY_PARTS, 0)
+    parts.update(queue_procs=counted, other_proc=max(0, resident - counted))
     return {"memory": {**parts, "strategy": "rss", "total": total}}
 
 
@@ -142,7 +144,7 @@ async def relative_memory(call: HttpCall) -> object:
     check_node(call)
     parts = (await memory(call))["memory"]
     total = max(1, parts["total"]["rss"])
-    share = {name: 100 * parts[name] // total for name in ("queue_procs", "other_proc")}
+    share = {name: 100 * parts[name] // total for name in MEMORY_PARTS}
     return {"memory": {**share, "total": 100}}
 
 

@@ -33,8 +33,9 @@ FLAGS = {
     "virtual_host_metadata": "Metadata of virtual hosts",
 }
 
-#: RabbitMQ's names of protocols.
-PROTOCOLS = {"0-8": "amqp08", "0-9": "amqp09", "0-9-1": "amqp091", "0-10": "amqp010"}
+#: RabbitMQ's names of protocols, which clients with strict decoders know. It does not tell 0-8 and
+#: 0-9 from 0-9-1, and does not speak 0-10.
+PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
 
 
 async def empty(call: HttpCall) -> object:
@@ -77,20 +78,23 @@ async def attempts_by_source(call: HttpCall) -> object:
 async def logins(call: HttpCall) -> list[JsonObject]:
     """Return the logins as RabbitMQ describes them."""
     check_node(call)
-    found = []
+    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
     for one in await call.state.logins.all():
-        succeeded, failed = one.number("succeeded"), one.number("failed")
-        found.append(
-            {
-                "remote_address": one.text("host"),
-                "username": one.text("user"),
-                "protocol": PROTOCOLS.get(one.text("protocol"), one.text("protocol")),
-                "auth_attempts": succeeded + failed,
-                "auth_attempts_failed": failed,
-                "auth_attempts_succeeded": succeeded,
-            }
-        )
-    return found
+        protocol = PROTOCOLS.get(one.text("protocol"), one.text("protocol"))
+        source = one.text("host"), one.text("user"), protocol
+        succeeded, failed = sums.get(source, (0, 0))
+        sums[source] = succeeded + one.number("succeeded"), failed + one.number("failed")
+    return [
+        {
+            "remote_address": host,
+            "username": user,
+            "protocol": protocol,
+            "auth_attempts": succeeded + failed,
+            "auth_attempts_failed": failed,
+            "auth_attempts_succeeded": succeeded,
+        }
+        for (host, user, protocol), (succeeded, failed) in sums.items()
+    ]
 
 
 async def top(call: HttpCall) -> object:

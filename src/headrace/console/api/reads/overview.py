@@ -44,9 +44,9 @@ async def show(call: HttpCall) -> object:
     return {
         **versions(call.settings),
         "cluster_name": await cluster_name(call),
-        "cluster_tags": [],
+        "cluster_tags": await call.state.cluster_tags(),
         "node": node_name(),
-        "node_tags": [],
+        "node_tags": {},
         "is_op_policy_updating_enabled": True,
         "enable_queue_totals": False,
         "disable_stats": False,
