@@ -7,7 +7,8 @@ from __future__ import annotations
 class OperationRefused(Exception):
     """The broker refused an operation.
 
-    ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal.
+    ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal; ``busy``
+    when the console did not ask, as too many wait.
     """
 
     def __init__(self, code: str, text: str) -> None:

@@ -8,6 +8,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.connection import SocketConnection
+from headrace.console.broker.login_lines import LoginLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-CONNECTIONS_MAX = 16  # Of the 64 operators that the broker serves at a time.
+# Of the 64 operators that the broker serves at a time: some for logins, which it may delay,
+LOGINS_MAX = 32
+CONNECTIONS_MAX = 16  # and some for all else.
+LOGIN = "login"
 
 
 class BrokerLink:
@@ -25,6 +29,9 @@ class BrokerLink:
         self.path = path
         self._free: list[SocketConnection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._login_places = asyncio.Semaphore(LOGINS_MAX)
+        self.login_lines = LoginLines()
+        self._shared: dict[str, asyncio.Task[JsonObject]] = {}
 
     async def ask(
         self,
@@ -40,11 +47,29 @@ class BrokerLink:
             OperationRefused: the broker refused it.
             BrokerGone: the broker does not answer.
         """
+        return await self._asked(do, fields, ticket, rows)
+
+    async def _asked(
+        self,
+        do: str,
+        fields: JsonObject,
+        ticket: str | None = None,
+        rows: list[JsonObject] | None = None,
+    ) -> JsonObject:
         done: JsonObject = {}
         async with contextlib.aclosing(self._lines(do, ticket, rows, fields)) as lines:
             async for line in lines:
                 done = line.get("done", done)
         return done
+
+    async def shared(self, do: str, **fields: object) -> JsonObject:
+        """As :meth:`ask`, with one request for all who ask the same meanwhile."""
+        key = f"{do} {fields}"
+        asking = self._shared.get(key)
+        if asking is None:
+            asking = self._shared[key] = asyncio.create_task(self._asked(do, fields))
+            asking.add_done_callback(lambda _: self._shared.pop(key))
+        return await asyncio.shield(asking)
 
     async def items(
         self, do: str, *, ticket: str | None = None, **fields: object
@@ -96,7 +121,7 @@ class BrokerLink:
         request = {"do": do, **{name: one for name, one in fields.items() if one is not None}}
         if ticket is not None:
             request["as"] = ticket
-        async with self._places:
+        async with self._login_places if do == LOGIN else self._places:
             connection = self._take() or await SocketConnection.open(self.path)
             try:
                 async with contextlib.aclosing(connection.exchange(request, rows)) as lines:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.broker.connection import OTHER_VERSION
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.broker.link import LOGIN
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
@@ -58,11 +59,14 @@ async def log_in(
 
     Raises:
         LoginFailed: the broker does not let the user in.
+        OperationRefused: too many logins of that address wait.
         BrokerGone: the broker does not answer.
     """
+    host = peer.rpartition(":")[0]
     secret: JsonObject = {"token": token} if token else {"username": username, "password": password}
     try:
-        done = await link.ask("login", protocol="http", peer=peer, encrypted=encrypted, **secret)
+        async with link.login_lines.turn(host, username):
+            done = await link.ask(LOGIN, protocol="http", peer=peer, encrypted=encrypted, **secret)
     except OperationRefused as error:
         if error.code in ("refused", "bad-request"):
             raise LoginFailed(is_known="none of the tags" in error.text) from None

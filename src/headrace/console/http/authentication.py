@@ -51,6 +51,11 @@ class Authentication:
         self._remembered: OrderedDict[bytes, Remembered] = OrderedDict()
         self._asking: dict[bytes, asyncio.Lock] = {}
 
+    def remembers(self, request: BaseRequest) -> bool:
+        """Return True if the user of a request has logged in from that address before."""
+        header = request.headers.get("Authorization")
+        return header is not None and key_of(request, header) in self._remembered
+
     async def identify(self, request: BaseRequest) -> Identity:
         """Return the user of a request.
 
@@ -65,8 +70,7 @@ class Authentication:
         if credentials is None:
             raise wrong()
         peer, encrypted = peer_of(request), request.secure
-        host = peer.rpartition(":")[0]
-        key = hashlib.sha256(f"{host}\0{encrypted}\0{header}".encode()).digest()
+        key = key_of(request, header)
         lock = self._asking.setdefault(key, asyncio.Lock())
         try:
             async with lock:  # Many requests with one password are one login.
@@ -118,6 +122,12 @@ class Authentication:
         while len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
         return identity
+
+
+def key_of(request: BaseRequest, header: str) -> bytes:
+    """Return what a user is remembered by: the address and the credentials."""
+    host = peer_of(request).rpartition(":")[0]
+    return hashlib.sha256(f"{host}\0{request.secure}\0{header}".encode()).digest()
 
 
 def wrong() -> HttpError:

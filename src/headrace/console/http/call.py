@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +14,7 @@ from headrace.console.sessions.forms import FormError, parse
 from headrace.exact_json import RepeatedName, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from aiohttp.web_request import BaseRequest
 
@@ -46,7 +47,9 @@ class HttpCall:
         settings: ConsoleSettings,
         sessions: Sessions,
         session: Session | None = None,
+        reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
+        """``reading`` is entered while the request waits for its body."""
         self.request = request
         self.route = route
         self.path = path
@@ -57,6 +60,7 @@ class HttpCall:
         self.sessions = sessions
         self.session = session  # That of a browser; None for Basic and Bearer.
         self._identity = identity
+        self._reading = reading
         self._body: bytes | None = None
         self._form: Form | None = None
 
@@ -173,10 +177,11 @@ class HttpCall:
         found = bytearray()
         try:
             async with asyncio.timeout(BODY_S):
-                async for piece in self.request.content.iter_any():
-                    found += piece
-                    if len(found) > most:
-                        self._too_long()
+                with self._reading():
+                    async for piece in self.request.content.iter_any():
+                        found += piece
+                        if len(found) > most:
+                            self._too_long()
         except TimeoutError:
             raise HttpError(
                 408, f"the body takes longer than {BODY_S:.0f} s", closes=True

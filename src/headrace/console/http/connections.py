@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of HTTP clients: how many there are, and how long they may say nothing."""
+"""Connections of HTTP clients: how many there are, and how long one may wait for its client."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,13 @@ from headrace.console.http.limits import (
     FIELD_BYTES_MAX,
     FIELDS_MAX,
     WAIT_S,
+    WRITE_S,
 )
 from headrace.console.http.respond import error_body
 from headrace.console.sessions.origin import OuterRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection, Iterator
 
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http_parser import RawRequestMessage
@@ -48,7 +50,7 @@ class SecuredRequest(OuterRequest):
 class HttpConnection(RequestHandler):
     """The connection of one client."""
 
-    __slots__ = ("_owner", "_tell_gone")
+    __slots__ = ("_owner", "_tell_gone", "is_served")
 
     def __init__(self, owner: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -65,6 +67,7 @@ class HttpConnection(RequestHandler):
         )
         self._owner = owner
         self._tell_gone: Callable[[], None] | None = None
+        self.is_served = False  # A handler has its request.
 
     def when_gone(self, tell: Callable[[], None]) -> None:
         """Call ``tell`` when the client disconnects: the answer may have nothing to write."""
@@ -73,6 +76,14 @@ class HttpConnection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._owner.wait(self)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._owner.stall(self)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._owner.go_on(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._owner.forget(self)
@@ -112,7 +123,11 @@ class HttpServer(Server):
         """``outer`` is the address that browsers have behind a proxy; empty without one."""
         super().__init__(handle, request_factory=self._secured)
         self._outer = outer
-        self._waiting: dict[HttpConnection, float] = {}  # Since when, longest first.
+        self.clock: Callable[[], float] = self._loop.time
+        # Those that wait for their clients, since when, longest first: for the header of a request,
+        self._waiting: dict[HttpConnection, float] = {}
+        # and for a stranger's body, or for a client that does not read its answer.
+        self._stalled: dict[HttpConnection, float] = {}
         self._leaving: set[HttpConnection] = set()  # Hung up, and not gone yet.
 
     def __call__(self) -> HttpConnection:
@@ -132,30 +147,70 @@ class HttpServer(Server):
 
     def wait(self, connection: HttpConnection) -> None:
         """Note that a connection has no whole request from now on; make room for it."""
+        connection.is_served = False
         self._waiting.pop(connection, None)
-        self._waiting[connection] = self._loop.time()
+        if connection.transport is None or connection in self._stalled:
+            return  # It has ended, or its answer is not sent yet.
+        self._waiting[connection] = self.clock()
         if len(self.connections) - len(self._leaving) > CONNECTIONS_MAX:
-            self._dismiss(next(iter(self._waiting)))
+            heads = [next(iter(some.items())) for some in (self._waiting, self._stalled) if some]
+            self._dismiss(min(heads, key=lambda head: head[1])[0])
 
     def serve(self, connection: HttpConnection) -> None:
         """Note that a connection's request is served."""
+        connection.is_served = True
         self._waiting.pop(connection, None)
+
+    def stall(self, connection: HttpConnection) -> None:
+        """Note that a connection's request waits for its client from now on."""
+        if connection not in self._leaving:
+            self._waiting.pop(connection, None)
+            self._stalled[connection] = self.clock()
+
+    def go_on(self, connection: HttpConnection) -> None:
+        """Note that a connection's request waits no longer for its client."""
+        if self._stalled.pop(connection, None) is not None and not connection.is_served:
+            self.wait(connection)
+
+    @contextlib.contextmanager
+    def reading(self, connection: HttpConnection) -> Iterator[None]:
+        """Have the request of the block wait for its client: it sends a body."""
+        self.stall(connection)
+        try:
+            yield
+        finally:
+            self.go_on(connection)
+
+    def give_up(self, some: Collection[HttpConnection]) -> HttpConnection | None:
+        """End the one that waits for its client longest, and return it; None for none."""
+        for connection in self._stalled:
+            if connection in some:
+                self._dismiss(connection)
+                return connection
+        return None
 
     def forget(self, connection: HttpConnection) -> None:
         """Note that a connection has ended."""
         self._waiting.pop(connection, None)
+        self._stalled.pop(connection, None)
         self._leaving.discard(connection)
 
     def close_silent(self) -> None:
-        """Close the connections that have waited for too long."""
-        limit = self._loop.time() - WAIT_S
+        """Close the connections that have waited for their clients for too long."""
+        now = self.clock()
         for connection, since in list(self._waiting.items()):
-            if since > limit:
-                return
+            if since > now - WAIT_S:
+                break
             self._dismiss(connection)
+        for connection, since in list(self._stalled.items()):
+            if since > now - WRITE_S:
+                break
+            if connection.writing_paused:  # A body has a limit of its own, with an answer.
+                self._dismiss(connection)
 
     def _dismiss(self, connection: HttpConnection) -> None:
         """Close a connection that waits; the loop tells of its end only later."""
         self._waiting.pop(connection, None)
+        self._stalled.pop(connection, None)
         self._leaving.add(connection)
         connection.hang_up()

@@ -38,6 +38,7 @@ STATUSES = {
     "conflict": 400,
     "limit": 400,
     "internal": 500,
+    "busy": 429,
 }
 
 

@@ -69,6 +69,7 @@ class Route:
     aliases: tuple[str, ...] = ()
     payloads: bool = False  # It shows messages, which viewers do not see.
     page: bool = False  # For a person with a browser: HTML, and a session instead of a password.
+    is_free: bool = False  # Cheap, and needed when all else is too much: its requests do not count.
 
     def allows(self, tags: Iterable[str]) -> bool:
         """Return True if a user with these tags may ask for it.

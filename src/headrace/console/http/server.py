@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One port of the console: checks every request in the same order, then runs its route's handler.
 
-The order: host, size of the header, route, origin, login, rights, token, number of requests. The
+The order: host, size of the header, route, origin, number of requests, login, rights, token. The
 body is read last, by the handler that needs it, or for the token of a form.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -22,8 +24,10 @@ from headrace.console.http.hosts import AllowedHosts, name_of
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
     REQUESTS_OF_PEER_MAX,
+    REQUESTS_OF_STRANGERS_MAX,
     REQUESTS_OF_USER_MAX,
     Running,
+    network_of,
 )
 from headrace.console.http.respond import of_error, respond
 from headrace.console.http.routes import (
@@ -93,9 +97,10 @@ class Port:
         self._error_page = error_page
         outer = (name_of(settings.url.partition("://")[2]),) if settings.url else ()
         self._hosts = AllowedHosts((*settings.names, *settings.hosts, *outer))
-        self._of_peer = Running(REQUESTS_OF_PEER_MAX)
-        self._of_user = Running(REQUESTS_OF_USER_MAX)
         self.server = HttpServer(self.handle, settings.url)
+        self._of_peer: Running[HttpConnection] = Running(REQUESTS_OF_PEER_MAX)
+        self._of_user: Running[HttpConnection] = Running(REQUESTS_OF_USER_MAX)
+        self._of_strangers = Running(REQUESTS_OF_STRANGERS_MAX, self.server.give_up)
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
         """Answer a request, whatever happens."""
@@ -103,8 +108,7 @@ class Port:
         assert isinstance(connection, HttpConnection)
         self.server.serve(connection)
         try:
-            with self._of_peer.one(request.remote or ""):
-                return await self._answer(request)
+            return await self._answer(request, connection)
         except HttpError as error:
             return self._told(request, error)
         except OperationRefused as error:
@@ -143,7 +147,7 @@ class Port:
         call.act_as(await self._authentication.identify(call.request))
         return await call.route.handler(call)
 
-    async def _answer(self, request: BaseRequest) -> StreamResponse:
+    async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
         if not self._hosts.allow(request.headers.get("Host")):
             reason = "the Host header names no host of this server; console_names allows others"
             raise HttpError(421, reason)
@@ -156,30 +160,41 @@ class Port:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
             if path.startswith("/api"):  # Who has not logged in is not told what there is.
-                await self._identify(request, None)
+                await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and request.headers.get("Sec-Fetch-Site") in FOREIGN:
             raise HttpError(403, "a page of another site may not change anything here")
         identity: Identity | None = None
         session: Session | None = None
-        if route.tag != NOBODY:
-            identity, session = await self._identify(request, route)
-            if not route.allows(identity.tags):
-                raise HttpError(401, LACKS[route.tag])
-        call = HttpCall(
-            request,
-            route=route,
-            path=parameters,
-            identity=identity,
-            link=self._link,
-            state=self._state,
-            settings=self._settings,
-            sessions=self._sessions,
-            session=session,
-        )
-        if session is not None and request.method not in SAFE:
-            await check_own(call, session)
-        with self._of_user.one("" if identity is None else identity.name):
+        place = network_of(request.remote or "")
+        with contextlib.ExitStack() as counted:
+            if not route.is_free:
+                counted.enter_context(self._of_peer.one(place, connection))
+            if route.tag != NOBODY:
+                identity, session = await self._identify(request, route, connection)
+                if not route.allows(identity.tags):
+                    raise HttpError(401, LACKS[route.tag])
+            if not route.is_free:
+                if identity is None:
+                    counted.enter_context(self._of_strangers.one(place, connection))
+                else:
+                    counted.enter_context(self._of_user.one(identity.name, connection))
+            call = HttpCall(
+                request,
+                route=route,
+                path=parameters,
+                identity=identity,
+                link=self._link,
+                state=self._state,
+                settings=self._settings,
+                sessions=self._sessions,
+                session=session,
+                reading=functools.partial(self.server.reading, connection)
+                if identity is None
+                else contextlib.nullcontext,
+            )
+            if session is not None and request.method not in SAFE:
+                await check_own(call, session)
             try:
                 return await respond(await self._run(call), request)
             finally:
@@ -187,7 +202,7 @@ class Port:
                     self._state.forget()
 
     async def _identify(
-        self, request: BaseRequest, route: Route | None
+        self, request: BaseRequest, route: Route | None, connection: HttpConnection
     ) -> tuple[Identity, Session | None]:
         """Return the user of a request, and the session where it is a browser's.
 
@@ -197,7 +212,10 @@ class Port:
         is_page = route is not None and route.page
         mark = cookie_of(request)
         if not is_page and (mark is None or "Authorization" in request.headers):
-            return await self._authentication.identify(request), None
+            if self._authentication.remembers(request):
+                return await self._authentication.identify(request), None
+            with self._of_strangers.one(network_of(request.remote or ""), connection):
+                return await self._authentication.identify(request), None
         session = await self._sessions.find(mark)
         if session is None:
             raise logged_out(request, route)

@@ -68,5 +68,14 @@ async def show(call: HttpCall) -> object:
 
 
 ROUTES = (
-    Route("GET", "/assets/{name}", show, NOBODY, "", "A script or style of the pages.", page=True),
+    Route(
+        "GET",
+        "/assets/{name}",
+        show,
+        NOBODY,
+        "",
+        "A script or style of the pages.",
+        page=True,
+        is_free=True,
+    ),
 )

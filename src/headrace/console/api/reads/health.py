@@ -131,13 +131,13 @@ async def certificate(call: HttpCall) -> object:
 
 async def in_service(call: HttpCall) -> object:
     """Fail while the broker accepts no clients; without login, so without details."""
-    found = cast("Health", await call.link.ask("health", checks=["ready", "listeners"]))
+    found = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
     return OK if found["healthy"] else Answer(503, FAILED)
 
 
 async def below_limit(call: HttpCall) -> object:
     """Fail when the broker has as many connections as it takes; without login, so no details."""
-    status = cast("Status", await call.link.ask("status", counts=False))
+    status = cast("Status", await call.link.shared("status", counts=False))
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
@@ -151,7 +151,9 @@ async def aliveness(call: HttpCall) -> object:
 def check(path: str, handler: Handler, tag: str, summary: str) -> Route:
     """Return the route of a check."""
     path = f"/api/health/checks/{path}"
-    return Route("GET", path, handler, tag, "", summary, answer=HEALTHY, failure=FAILURE)
+    return Route(
+        "GET", path, handler, tag, "", summary, answer=HEALTHY, failure=FAILURE, is_free=True
+    )
 
 
 ROUTES = (
@@ -211,6 +213,7 @@ ROUTES = (
             "",
             "Health: kept for old clients.",
             answer=HEALTHY,
+            is_free=True,
         )
         for path in ("/api/healthchecks/node", "/api/healthchecks/node/{node}")
     ),
@@ -221,5 +224,6 @@ ROUTES = (
         MANAGEMENT,
         "access to the virtual host",
         "The virtual host is open.",
+        is_free=True,
     ),
 )

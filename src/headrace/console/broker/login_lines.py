@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logins of one address wait for one another in the console.
+
+The broker delays logins after failures, and each of these has a connection to it meanwhile. An
+address has few of them at a time, so that others' logins go on. A user who has logged in from an
+address before has a line of their own there, and does not stand behind guesses of others' names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LOGINS_OF_PEER_MAX = 8  # At a time.
+LINE_S = 10.0  # Longest wait for a turn.
+USUAL_MAX = 4096  # Users with the addresses that they have logged in from.
+
+
+class Line:
+    """The logins that wait for one another."""
+
+    __slots__ = ("length", "turns")
+
+    def __init__(self) -> None:
+        self.length = 0  # With those whose turn it is.
+        self.turns = asyncio.Semaphore(LOGINS_OF_PEER_MAX)
+
+
+class LoginLines:
+    """The lines of all addresses."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], Line] = {}
+        self._usual: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def turn(self, host: str, name: str) -> AsyncIterator[None]:
+        """Wait for the turn of a login, which is the block; without an error, it was right.
+
+        Raises:
+            OperationRefused: it waits for too long.
+        """
+        usual = (host, name)
+        key = usual if usual in self._usual else (host, "")
+        line = self._lines.setdefault(key, Line())
+        line.length += 1
+        try:
+            try:
+                async with asyncio.timeout(LINE_S):
+                    await line.turns.acquire()
+            except TimeoutError:
+                reason = f"too many logins from {host} wait; try again in a moment"
+                raise OperationRefused("busy", reason) from None
+            try:
+                yield
+            finally:
+                line.turns.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[key]
+        if name:
+            self._usual[usual] = None
+            self._usual.move_to_end(usual)
+            if len(self._usual) > USUAL_MAX:
+                self._usual.popitem(last=False)
