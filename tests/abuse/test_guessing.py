@@ -7,6 +7,7 @@ import asyncio
 import json
 import socket
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from headrace.gateway.security import throttle
 from headrace.gateway.security.access import Access
 from headrace.gateway.security.passwords import make_account
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
-from headrace.gateway.security.throttle import Throttle
+from headrace.gateway.security.throttle import HELD_MAX, HELD_OF_NAME_MAX, USUAL_S, Throttle
 from headrace.model.policy.accounts import Permission, TopicPermission
 from headrace.protocol.codec_0_x import ConnectionClose
 from headrace.server.net import connection_gate
@@ -59,13 +60,96 @@ def test_guesses_of_passwords_delay_only_the_guesser() -> None:
     assert slow.wait_s("6.6.6.6", "ada") == 0  # It is forgotten in time.
 
 
-def test_many_guesses_at_once_stand_in_line() -> None:
+def test_many_guesses_at_once_are_few() -> None:
+    """So many of an address are held, fewer of one name; others beyond are refused unchecked."""
     clock = Clock()
     slow = Throttle(failures_free=1, delay_s=2.0, delay_max_s=5.0, clock=clock)
     slow.failed("6.6.6.6", "ada")
-    assert [slow.wait_s("6.6.6.6", f"user-{n}") for n in range(4)] == [2.0, 4.0, None, None]
-    clock.now += 4.0
+    held = [slow.wait_s("6.6.6.6", "ada") for _ in range(HELD_OF_NAME_MAX + 1)]
+    assert held == [2.0] * HELD_OF_NAME_MAX + [None]
+    held = [slow.wait_s("6.6.6.6", f"user-{n}") for n in range(HELD_MAX - HELD_OF_NAME_MAX + 1)]
+    assert held == [2.0] * (HELD_MAX - HELD_OF_NAME_MAX) + [None]
+    clock.now += 1.9
+    assert slow.wait_s("6.6.6.6", "ada") is None
+    clock.now += 0.1
     assert slow.wait_s("6.6.6.6", "ada") == 2.0
+
+
+def test_a_usual_address_waits_for_its_user_only() -> None:
+    clock = Clock()
+    slow = Throttle(failures_free=1, delay_s=2.0, delay_max_s=5.0, clock=clock)
+    slow.succeeded("6.6.6.6", "ada")
+    for n in range(100):
+        slow.failed("6.6.6.6", f"user-{n}")
+        slow.failed("1.2.3.4", "ada")
+        slow.wait_s("6.6.6.6", "bob")
+    assert slow.wait_s("6.6.6.6", "bob") is None
+    assert slow.wait_s("6.6.6.6", "ada") == 0
+    slow.failed("6.6.6.6", "ada")  # Guesses of hers from there delay her, and are few.
+    held = [slow.wait_s("6.6.6.6", "ada") for _ in range(HELD_OF_NAME_MAX + 1)]
+    assert held == [2.0] * HELD_OF_NAME_MAX + [None]
+    clock.now += USUAL_S
+    slow.failed("6.6.6.6", "bob")
+    assert slow.wait_s("6.6.6.6", "ada") == 2.0  # It is an address like others again.
+
+
+#: Rates of wrong logins a second from an address, and whether they guess one name or many; then the
+#: percentage of right passwords that are checked: of that name, and of others who are new there.
+ATTACKS = [
+    (0.4, True, 100, 100),
+    (1.0, True, 98, 100),
+    (2.0, True, 78, 100),
+    (5.0, True, 38, 100),
+    (20.0, True, 11, 100),
+    (2.0, False, 99, 99),
+    (5.0, False, 72, 72),
+    (20.0, False, 19, 19),
+]
+
+
+@pytest.mark.parametrize(("rate", "one_name", "of_name", "of_others"), ATTACKS)
+def test_right_passwords_during_guesses(
+    rate: float, one_name: bool, of_name: int, of_others: int
+) -> None:
+    """Guesses go on for hours, after 25 failures; the figures are those of security.md."""
+    clock, chance = Clock(), Random(1)
+    slow = Throttle(clock=clock)
+    slow.succeeded("6.6.6.6", "usual")
+    for _ in range(25):
+        slow.failed("6.6.6.6", "ada")
+    hours, begun, checked = 10, clock.now, 0
+    at = [begun + chance.uniform(0, 3600 * hours) for _ in range(int(3600 * hours * rate))]
+    events = [(when, "") for when in at]
+    for who in ("ada", "new", "usual"):
+        events += [(begun + chance.uniform(0, 3600 * hours), who) for _ in range(30 * hours)]
+    waits: dict[str, list[float | None]] = {"ada": [], "new": [], "usual": []}
+    for n, (when, who) in enumerate(sorted(events)):
+        clock.now = when
+        if who:
+            waits[who].append(slow.wait_s("6.6.6.6", f"new-{n}" if who == "new" else who))
+        else:
+            name = "ada" if one_name else f"guess-{n}"
+            checked += slow.wait_s("6.6.6.6", name) is not None
+            slow.failed("6.6.6.6", name)
+    share = {who: sum(one is not None for one in some) / len(some) for who, some in waits.items()}
+    assert set(waits["usual"]) == {0.0}
+    assert 100 * share["ada"] == pytest.approx(of_name, abs=3)
+    assert 100 * share["new"] == pytest.approx(of_others, abs=3)
+    assert all(one <= 5.0 for some in waits.values() for one in some if one is not None)
+    assert checked / 3600 / hours <= (2.0 if one_name else 4.0) + 0.01
+
+
+def test_one_guess_a_second_refuses_no_one() -> None:
+    """Of a name that is guessed once a second, each right password is checked within 5 s."""
+    clock = Clock()
+    slow = Throttle(clock=clock)
+    for n in range(625):
+        wrong = slow.wait_s("6.6.6.6", "ada")
+        slow.failed("6.6.6.6", "ada")
+        clock.now += 0.5
+        right = slow.wait_s("6.6.6.6", "ada") if n % 50 == 25 else 0.0
+        clock.now += 0.5
+        assert n < 25 or (wrong is not None and right is not None and right <= 5.0)
 
 
 def test_the_delay_is_kept_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +183,12 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         slow.failed(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
         slow.wait_s(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
         slow.succeeded(f"10.1.{n // 256}.{n % 256}", f"user-{n}")
-    for table in (slow._addresses, slow._users, slow._lines, slow._good):
+    for table in (slow._addresses, slow._users, slow._usual_failures, slow._held, slow._good):
         assert len(table) <= 100
+    for _ in range(2):
+        slow.failed("6.6.6.6", "x" * 65536)
+        slow.wait_s("6.6.6.6", "x" * 65536)
+    assert max(map(len, slow._users._entries)) == throttle.NAME_MAX
     monkeypatch.setattr(connection_gate, "ADDRESSES_MAX", 100)
     door = ConnectionGate(rate_per_address=1.0)
     for n in range(1000):

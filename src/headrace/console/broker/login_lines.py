@@ -18,7 +18,7 @@ from headrace.console.broker.errors import OperationRefused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-LOGINS_OF_PEER_MAX = 8  # At a time.
+LOGINS_OF_PEER_MAX = 10  # At a time.
 LINE_S = 10.0  # Longest wait for a turn.
 USUAL_MAX = 4096  # Users with the addresses that they have logged in from.
 

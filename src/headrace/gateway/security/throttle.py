@@ -1,31 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failed logins are answered ever later, by address and by user.
 
-No user is locked out. After some failures the next login from that address waits, twice as long
-after each and at most ``delay_max_s``; later ones queue behind it, or are refused unchecked when
-the queue is as long as that. The user of failed logins waits as well, but in no queue; from an
-address with an earlier login, only for failures of that address. Logins that are remembered
-(`headrace.gateway.security.access`) are not delayed. The tables are bounded: when one is full, the
-oldest failure is forgotten.
+No user is locked out. After some failures each login from that address is held, twice as long
+after each and at most ``delay_max_s``, and then checked. An address has ``HELD_MAX`` held logins at
+a time, of one name ``HELD_OF_NAME_MAX``, and others beyond are refused unchecked: this bounds how
+many guesses are checked in a second. The user of failed logins is held as well, whatever the
+address.
+
+An address that a user has logged in from in the last ``USUAL_S`` is usual for that user. There only
+failures of that user and address count, with held logins of their own, so that guesses of others
+neither delay nor refuse the user. Logins that are remembered (`headrace.gateway.security.access`)
+are not delayed. The tables are bounded: when one is full, its oldest entry is forgotten.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 ENTRIES_MAX = 65536  # Of each table.
+HELD_MAX = 20  # Logins of an address that wait at a time,
+HELD_OF_NAME_MAX = 10  # and of one name among them.
+USUAL_S = 7 * 86400.0
+NAME_MAX = 255  # Characters of names that are told apart.
+
+Key = TypeVar("Key", bound=Hashable)
+Lane = tuple[str, str | None]  # An address with its usual user; None for all others there.
 
 
-class Failures:
+class Failures(Generic[Key]):
     """Failed logins by some key."""
 
     def __init__(self, forget_s: float) -> None:
         self.forget_s = forget_s
-        self._entries: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._entries: OrderedDict[Key, tuple[int, float]] = OrderedDict()
 
-    def count(self, key: str, now: float) -> int:
+    def count(self, key: Key, now: float) -> int:
         """Failures in a row."""
         entry = self._entries.get(key)
         if entry is None:
@@ -35,12 +47,39 @@ class Failures:
             return 0
         return entry[0]
 
-    def add(self, key: str, now: float) -> None:
+    def add(self, key: Key, now: float) -> None:
         """Once more."""
         self._entries[key] = (self.count(key, now) + 1, now)
         self._entries.move_to_end(key)
         if len(self._entries) > ENTRIES_MAX:
             self._entries.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class Held:
+    """Logins that wait, by lane; each until a time that was known at its beginning."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Lane, list[tuple[float, str]]] = OrderedDict()
+
+    def add(self, lane: Lane, name: str, now: float, until: float) -> bool:
+        """Hold a login of a name; return False if as many are held as may be."""
+        held = [one for one in self._entries.get(lane, ()) if one[0] > now]
+        of_name = sum(one[1] == name for one in held)
+        fits = len(held) < HELD_MAX and of_name < HELD_OF_NAME_MAX
+        if fits:
+            held.append((until, name))
+        self._entries[lane] = held
+        self._entries.move_to_end(lane)
+        while len(self._entries) > ENTRIES_MAX or self._is_over(now):
+            self._entries.popitem(last=False)
+        return fits
+
+    def _is_over(self, now: float) -> bool:
+        """Return True if those of the lane that was used longest ago wait no more."""
+        return all(until <= now for until, _ in next(iter(self._entries.values())))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,12 +101,13 @@ class Throttle:
 
         With a ``delay_s`` of 0 no login waits.
         """
-        self._addresses = Failures(forget_s)
-        self._users = Failures(forget_s)
+        self._addresses: Failures[str] = Failures(forget_s)
+        self._users: Failures[str] = Failures(forget_s)
+        self._usual_failures: Failures[tuple[str, str]] = Failures(forget_s)
         self._clock = clock
         self.limit(failures_free, delay_s, delay_max_s, forget_s)
-        self._lines: OrderedDict[str, float] = OrderedDict()  # When the last of each has its turn.
-        self._good: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._held = Held()
+        self._good: OrderedDict[tuple[str, str], float] = OrderedDict()  # When; address and user.
 
     def limit(
         self, failures_free: int, delay_s: float, delay_max_s: float, forget_s: float
@@ -76,42 +116,51 @@ class Throttle:
         self._free = failures_free
         self._delay_s = delay_s
         self._delay_max_s = delay_max_s
-        self._forget_s = self._addresses.forget_s = self._users.forget_s = forget_s
+        for table in (self._addresses, self._users, self._usual_failures):
+            table.forget_s = forget_s
 
     def wait_s(self, host: str, name: str) -> float | None:
         """Return the seconds that a login waits; None if it is refused unchecked.
 
-        With an empty name only the address counts.
+        An empty name stands for all tokens.
         """
+        name = name[:NAME_MAX]
         now = self._clock()
-        delay_s = self._delay(self._addresses.count(host, now))
-        since = self._good.get((host, name))
-        if since is not None and now - since < self._forget_s:
-            return delay_s
-        if delay_s:
-            delay_s += max(0.0, self._lines.get(host, now) - now)
-            if delay_s > self._delay_max_s:
-                return None
-            self._lines[host] = now + delay_s
-            self._lines.move_to_end(host)
-            if len(self._lines) > ENTRIES_MAX:
-                self._lines.popitem(last=False)
-        return max(delay_s, self._delay(self._users.count(name, now)) if name else 0.0)
+        lane: Lane = (host, None)
+        if self._is_usual(host, name, now):
+            lane, wait_s = (host, name), self._delay(self._usual_failures.count((host, name), now))
+        else:
+            wait_s = self._delay(self._addresses.count(host, now))
+            if name:
+                of_user_s = self._delay(self._users.count(name, now))
+                if not wait_s:
+                    return of_user_s
+                wait_s = max(wait_s, of_user_s)
+        if wait_s and not self._held.add(lane, name, now, now + wait_s):
+            return None
+        return wait_s
 
     def failed(self, host: str, name: str) -> None:
         """A login was wrong."""
+        name = name[:NAME_MAX]
         now = self._clock()
         self._addresses.add(host, now)
         if name:
             self._users.add(name, now)
+        if self._is_usual(host, name, now):
+            self._usual_failures.add((host, name), now)
 
     def succeeded(self, host: str, name: str) -> None:
         """A login was right."""
-        if name:
-            self._good[host, name] = self._clock()
-            self._good.move_to_end((host, name))
-            if len(self._good) > ENTRIES_MAX:
-                self._good.popitem(last=False)
+        name = name[:NAME_MAX]
+        self._good[host, name] = self._clock()
+        self._good.move_to_end((host, name))
+        if len(self._good) > ENTRIES_MAX:
+            self._good.popitem(last=False)
+
+    def _is_usual(self, host: str, name: str, now: float) -> bool:
+        since = self._good.get((host, name))
+        return since is not None and now - since < USUAL_S
 
     def _delay(self, failed: int) -> float:
         if failed < self._free or not self._delay_s:
