@@ -17,7 +17,7 @@ ALWAYS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",  # For browsers that do not know frame-ancestors.
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # Without any, forms of our own have the origin ``null``.
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",

@@ -44,6 +44,7 @@ from headrace.console.sessions.origin import (
     TOKEN_FIELD,
     TOKEN_HEADER,
     cookie_of,
+    is_foreign,
     is_own,
     local_path,
 )
@@ -70,7 +71,6 @@ LACKS = {  # RabbitMQ's words.
     ADMINISTRATOR: "Not administrator user",
 }
 RETRY = {"Retry-After": "2"}
-FOREIGN = frozenset(("cross-site", "same-site"))  # Values of Sec-Fetch-Site.
 
 
 class Port:
@@ -162,8 +162,9 @@ class Port:
             if path.startswith("/api"):  # Who has not logged in is not told what there is.
                 await self._identify(request, None, connection)
             raise
-        if request.method not in SAFE and request.headers.get("Sec-Fetch-Site") in FOREIGN:
-            raise HttpError(403, "a page of another site may not change anything here")
+        if request.method not in SAFE and is_foreign(request):
+            reason = "a page of another site may not change anything, or log in, here"
+            raise HttpError(403, reason)
         identity: Identity | None = None
         session: Session | None = None
         place = network_of(request.remote or "")

@@ -12,6 +12,8 @@ SECURE_COOKIE = "__Host-headrace"  # Browsers take one of this name by TLS only,
 TOKEN_HEADER = "X-CSRF-Token"  # noqa: S105 - a name.
 TOKEN_FIELD = "csrf"  # noqa: S105
 SAME_ORIGIN = "same-origin"
+OWN_SITES = frozenset((SAME_ORIGIN, "none"))  # Values of Sec-Fetch-Site; none: no page asked.
+PORTS = {"http": 80, "https": 443}  # That browsers leave out.
 ATTRIBUTES = "Path=/; HttpOnly; SameSite=Strict"
 NEXT_MAX = 2000  # Characters of an address that a login leads to.
 
@@ -72,6 +74,37 @@ def is_own(request: BaseRequest) -> bool:
     if origin is None:
         return False
     return origin == outer_of(request)
+
+
+def is_foreign(request: BaseRequest) -> bool:
+    """Return True if a browser says that a page of another site sends the request.
+
+    A browser says so by Sec-Fetch-Site, which it leaves out in clear text to other machines, else
+    by Origin, and old ones by Referer. Programs that are no browsers send none of these.
+    """
+    sites = request.headers.getall("Sec-Fetch-Site", ())
+    if sites:
+        return not OWN_SITES.issuperset(sites)
+    pages = request.headers.getall("Origin", ()) or request.headers.getall("Referer", ())
+    if not pages:
+        return False
+    host = request.headers.get("Host", "")
+    own = {place_of(outer_of(request)), place_of(f"https://{host}")}  # A proxy may end TLS.
+    if not request.secure:
+        own.add(place_of(f"http://{host}"))
+    return not all(place is not None and place in own for place in map(place_of, pages))
+
+
+def place_of(address: str) -> tuple[str, str, int] | None:
+    """Return scheme, host and port of an address; None for none, such as the origin ``null``."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port or PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    if not parts.hostname or port is None:
+        return None
+    return parts.scheme, parts.hostname, port
 
 
 def local_path(wanted: str) -> str:
