@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a tutorial: saves its programs, runs its commands, and compares what they print.
 
-A block of code says by its title what it is:
+A terminal is a new shell in the home directory, with the PATH of a new login. So a page has to say
+how each one comes to its programs and its directory. A block of code says by its title what it is:
 
-- ``python title="NAME"`` is saved as the file NAME, or added to it;
-- ``sh`` runs in a shell of its own, in the tutorial's directory;
-- ``sh title="install"`` installs packages, and is not run here;
+- ``sh title="install"`` makes a virtual environment that has what it says, and nothing else
+  (:mod:`support.tutorial_environment`);
+- ``sh title="every terminal"`` is what every terminal begins with;
+- ``python title="NAME"`` is saved as the file NAME, or added to it, where a terminal begins;
+- ``sh`` runs in the one terminal whose commands end;
 - ``sh title="NAME"`` is a terminal whose last command goes on, such as the broker's, and
   takes the place of the command that ran in that terminal before;
 - ``text`` is what the block before it printed, and ``text title="NAME"`` what that terminal did.
@@ -27,20 +30,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-import headrace
+from headrace.spark.runtime import quick_start
 from support.timeouts import PATIENCE_S
+from support.tutorial_environment import Environment
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```\w", re.MULTILINE)
 DEFAULT_URL = re.compile(r"amqp://guest:guest@(?:127\.0\.0\.1|localhost)/")
-COMMANDS = {
-    "headrace": "headrace.cli",
-    "python": "",
-    "pytest": "pytest",
-    "celery": "celery",
-    "django-admin": "django",
-}
 REPEATABLE = ("headrace list ", "headrace peek ")  # Commands that change nothing.
+INSTALL, BEGIN, BROKER = "install", "every terminal", "broker"
+#: Of our own environment: language and places, what makes Java start faster, and relays.
+KEPT = (
+    *("LANG", "LC_ALL", "TZ", "TMPDIR", "JAVA_HOME", "JDK_JAVA_OPTIONS", quick_start.CACHE),
+    "HEADRACE_RELAYS",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Terminal:
         environment = {**environment, "PYTHONFAULTHANDLER": "1"}
         self._errors = (home.parent / "stderr").open("ab")
         self._child = subprocess.Popen(
-            ["bash", "-c", command],
+            ["bash", "-ec", command],
             cwd=home,
             env=environment,
             stdout=subprocess.PIPE,
@@ -112,29 +115,26 @@ class Terminal:
 
 
 class Tutorial:
-    """The run of a page in a directory of its own."""
+    """The run of a page with a home directory of its own."""
 
     def __init__(self, page: Path, home: Path) -> None:
         self._blocks = blocks_of(page)
         self._home = home / "home"
         self._home.mkdir()
+        self._installed = Environment(self._home)
+        self._begin = ""
+        self._place = self._home  # Where a terminal begins, and programs are saved,
+        self._here = self._home  # and where the terminal is whose commands end.
         self._terminals: dict[str, Terminal] = {}
         self._url = ""
-        programs = home / "bin"
-        programs.mkdir()
-        for name, module in COMMANDS.items():
-            program = programs / name
-            words = f"-m {module}" if module else ""
-            program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
-            program.chmod(0o755)
+        path = os.environ["PATH"].split(os.pathsep)
+        if sys.prefix != sys.base_prefix:  # The environment of the tests.
+            path = [one for one in path if Path(one) != Path(sys.prefix, "bin")]
         self._environment = {
-            **os.environ,
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(headrace.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-            ).rstrip(os.pathsep),
+            **{name: os.environ[name] for name in KEPT if name in os.environ},
+            "PATH": os.pathsep.join(path),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "HOME": str(home),
+            "HOME": str(self._home),
         }
 
     def run(self) -> int:
@@ -157,12 +157,14 @@ class Tutorial:
                     before = None
                 if block.language == "python":
                     assert block.title, "a program without the name of its file"
-                    with (self._home / block.title).open("a") as file:
+                    with (self._place / block.title).open("a") as file:
                         file.write(DEFAULT_URL.sub(lambda _: self._url, block.text))
-                elif block.title == "install":
-                    assert re.fullmatch(
-                        r"((python3 -m venv|\. |pip install) ?.*\n)+", block.text
-                    ), block.text
+                elif block.title == INSTALL:
+                    self._installed.run(block.text)
+                elif block.title == BEGIN:
+                    self._begin = block.text
+                    self._run("", None)
+                    self._place = self._here
                 elif block.title:
                     self._open(block)
                 else:
@@ -179,14 +181,14 @@ class Tutorial:
     def _open(self, block: Block) -> None:
         """Start a terminal's command; of a broker, wait until it listens."""
         command = block.text
-        if block.title == "broker":
+        if block.title == BROKER:
             assert command == "headrace serve\n"
             command = "exec headrace serve --port 0"
         if block.title in self._terminals:
             self._terminals.pop(block.title).close()
-        terminal = Terminal(command, self._home, self._environment)
+        terminal = Terminal(self._begin + command, self._home, self._environment)
         self._terminals[block.title] = terminal
-        if block.title == "broker":
+        if block.title == BROKER:
             ready = terminal.read_lines(1)
             assert ready.startswith("headrace ready "), self._errors()
             address = json.loads(ready.removeprefix("headrace ready "))["amqp"]
@@ -199,11 +201,14 @@ class Tutorial:
 
     def _run(self, commands: str, expected: str | None) -> None:
         """Run commands, which must succeed and print what the page has."""
+        where = self._home.parent / "where"
+        back = f"cd {shlex.quote(str(self._here))}\n" if self._here != self._home else ""
+        whole = f"{self._begin}{back}{commands}\npwd > {shlex.quote(str(where))}"
         again = all(line.startswith(REPEATABLE) for line in commands.splitlines())
         end = monotonic() + PATIENCE_S
         while True:
             done = subprocess.run(
-                ["bash", "-ec", commands],
+                ["bash", "-ec", whole],
                 cwd=self._home,
                 env=self._environment,
                 capture_output=True,
@@ -213,9 +218,11 @@ class Tutorial:
             )
             assert done.returncode == 0, commands + done.stdout + done.stderr + self._errors()
             if expected is None or matches(done.stdout, expected):
+                self._here = Path(where.read_text().rstrip("\n"))
                 return
             if not again or monotonic() > end:
                 raise AssertionError(commands + done.stdout + done.stderr + self._errors())
 
     def _errors(self) -> str:
-        return (self._home.parent / "stderr").read_text()
+        errors = self._home.parent / "stderr"
+        return errors.read_text() if errors.exists() else ""

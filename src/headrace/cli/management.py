@@ -162,6 +162,8 @@ def open_socket(
 
 def failed(path: Path, error: OSError) -> click.ClickException:
     """Return the error of a broker that cannot be reached."""
+    with contextlib.suppress(OSError):  # The directory of the terminal is gone.
+        path = path.absolute()  # It may be another one than the broker's.
     where = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")

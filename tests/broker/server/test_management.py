@@ -63,6 +63,18 @@ def test_the_socket_goes_with_the_broker(data: Path) -> None:
     assert "no broker runs there" in refused("list", "queues", "--data", data)
 
 
+def test_a_command_names_the_whole_path_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    socket_file = Path("headrace-data", "management.sock")
+    assert f"{gone / socket_file} does not exist" in refused("list", "queues")
+    gone.rmdir()
+    assert f" {socket_file} does not exist" in refused("list", "queues")
+
+
 def test_a_killed_brokers_socket_is_replaced(tmp_path: Path) -> None:
     served = Served(tmp_path).start()
     data = tmp_path / "data"
