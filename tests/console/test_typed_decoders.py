@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 DECODERS = [Decoder(file) for file in sorted(Path(__file__).parent.glob("decoders/*.toml"))]
+SAMPLED = ("overview", "nodes", "queues", "exchanges", "connections", "channels", "vhosts")
+WINDOWS = "&".join(
+    f"{kind}_age=60&{kind}_incr=5" for kind in ("lengths", "msg_rates", "data_rates", "node_stats")
+)
 #: What there is none of: federation, shovels, the protocol of streams, extensions of the pages.
 UNREAD = re.compile(
     r"/api(?!/)|/api/(headrace/|index|openapi|health/|healthchecks/|definitions-|all-config|login"
@@ -77,6 +81,21 @@ def test_every_answer_is_read(everything, decoder: Decoder, template: str) -> No
     for path, answer in found.items():
         assert not decoder.faults(decoder.answers[template], answer), path
     assert any(found.values()) is not bool(ABSENT.match(template)), "no row that was checked"
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=lambda one: one.name)
+def test_answers_with_samples_are_read(everything, decoder: Decoder) -> None:
+    console, names = everything
+    sampled = 0
+    for template, type_ in decoder.answers.items():
+        if "?" in template or template.split("/")[2] not in SAMPLED:
+            continue
+        for path in paths_of(template, names):
+            answer = console.ask("GET", f"{path}?{WINDOWS}")
+            assert answer.status == 200, path
+            assert not decoder.faults(type_, answer.json), path
+            sampled += answer.body.count(b'"samples":[{"sample":')
+    assert sampled > 100
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda one: one.name)
