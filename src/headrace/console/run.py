@@ -32,6 +32,7 @@ from headrace.console.sessions.authorization import check
 from headrace.console.sessions.origin import check_url
 from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
+from headrace.heap import return_large_blocks
 
 if TYPE_CHECKING:
     import ssl
@@ -179,6 +180,7 @@ async def run(
         ConsoleError: a port, or a file of TLS, cannot be used.
     """
     raise_open_files()
+    return_large_blocks()
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -62,8 +62,9 @@ def serve(config: Path | None, **flags: object) -> None:
     """
     import asyncio
 
+    from headrace.heap import return_large_blocks
     from headrace.server.config.logs import LogError, Logs
-    from headrace.server.config.process import collect_rarely, raise_open_files, return_large_blocks
+    from headrace.server.config.process import collect_rarely, raise_open_files
     from headrace.server.net.hot_sockets import HotLoop
 
     def read_settings() -> Settings:

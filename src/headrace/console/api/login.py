@@ -10,6 +10,7 @@ from headrace.console.http.answers import Answer
 from headrace.console.http.authentication import wrong
 from headrace.console.http.call import peer_of
 from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Route
 from headrace.console.sessions.forms import URLENCODED
 from headrace.console.sessions.origin import TOKEN_HEADER, cookie_of, is_own, set_cookie
@@ -104,6 +105,7 @@ ROUTES = (
             "properties": {"username": {"type": "string"}, "password": {"type": "string"}},
             "required": ["username", "password"],
         },
+        body_max=STRANGERS_BYTES_MAX,
     ),
     Route("DELETE", "/api/login", log_out, NOBODY, "", "End the session."),
 )

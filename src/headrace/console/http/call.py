@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.console.broker.link import BrokerLink
     from headrace.console.broker.logins import Identity
+    from headrace.console.http.bodies import Bodies
     from headrace.console.http.routes import Route
     from headrace.console.sessions.forms import Form
     from headrace.console.sessions.store import Session, Sessions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.untyped import Json, JsonObject
 
 EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that stand for an empty object.
+EMPTY_MAX = 1024  # Bytes of such a body, with spaces around: a longer one is not copied for this.
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 AGENT_MAX = 200  # Characters of a user agent that the audit log gets.
 
@@ -47,9 +49,13 @@ class HttpCall:
         settings: ConsoleSettings,
         sessions: Sessions,
         session: Session | None = None,
+        bodies: Bodies | None = None,
         reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """``reading`` is entered while the request waits for its body."""
+        """``bodies`` bound what users' requests hold.
+
+        ``reading`` is entered while the request waits for its body.
+        """
         self.request = request
         self.route = route
         self.path = path
@@ -60,6 +66,8 @@ class HttpCall:
         self.sessions = sessions
         self.session = session  # That of a browser; None for Basic and Bearer.
         self._identity = identity
+        self._bodies = bodies
+        self._held = 0  # Bytes that are taken of ``bodies``.
         self._reading = reading
         self._body: bytes | None = None
         self._form: Form | None = None
@@ -166,12 +174,29 @@ class HttpCall:
             self._body = await self._read_body()
         return self._body
 
+    def close(self) -> None:
+        """Forget the body: the request is answered."""
+        self._body = self._form = None
+        if self._bodies is not None and self._held:
+            self._bodies.give(self._held)
+            self._held = 0
+
     async def _read_body(self) -> bytes:
         most = self.route.body_max
         length = self.request.content_length
         if length is not None and length > most:
             self._too_long()
-        if self.request.headers.get("Expect", "").lower() == "100-continue":
+        waits = self.request.headers.get("Expect", "").lower() == "100-continue"
+        if self._bodies is not None and length != 0:
+            size = most if length is None else length
+            try:
+                await self._bodies.take(size)
+            except HttpError:
+                if not waits:
+                    await self._skip_body()
+                raise
+            self._held = size
+        if waits:
             await self.request.writer.write(CONTINUE)
             self.request.writer.output_size = 0  # The answer has not begun.
         found = bytearray()
@@ -188,6 +213,13 @@ class HttpCall:
             ) from None
         return bytes(found)
 
+    async def _skip_body(self) -> None:
+        """Read the body and keep nothing: most clients read an answer only when all is sent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_S):
+                async for _ in self.request.content.iter_any():
+                    pass
+
     def _too_long(self) -> NoReturn:
         raise HttpError(
             400,
@@ -202,7 +234,7 @@ def parsed(body: bytes) -> Json:
     Raises:
         HttpError: it is no JSON.
     """
-    if body.strip() in EMPTY:
+    if body.isspace() or (len(body) <= EMPTY_MAX and body.strip() in EMPTY):
         return {}
     try:
         return read_json(body)

@@ -19,6 +19,7 @@ FIELDS_MAX = 64  # Header fields of a request.
 FIELD_BYTES_MAX = 8190  # Of one field, and of the request line.
 SEGMENTS_MAX = 32  # Of a path.
 BODY_BYTES_MAX = 1 << 20  # Unless the route says otherwise.
+STRANGERS_BYTES_MAX = 128 << 10  # Of a body without a login.
 BODY_S = 30.0  # Time to send a body.
 WAIT_S = 30.0  # A connection without a whole request's headers is closed after this.
 WRITE_S = 60.0  # An answer of which a client takes less than 48 KiB in this time is given up.

@@ -17,6 +17,7 @@ from aiohttp.web_response import Response
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.broker.logins import ENDED
+from headrace.console.http.bodies import Bodies
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
 from headrace.console.http.errors import HttpError, of_operation
@@ -100,6 +101,7 @@ class Port:
         self.server = HttpServer(self.handle, settings.url)
         self._of_peer: Running[HttpConnection] = Running(REQUESTS_OF_PEER_MAX)
         self._of_user: Running[HttpConnection] = Running(REQUESTS_OF_USER_MAX)
+        self._bodies = Bodies()
         self._of_strangers = Running(REQUESTS_OF_STRANGERS_MAX, self.server.give_up)
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
@@ -190,15 +192,17 @@ class Port:
                 settings=self._settings,
                 sessions=self._sessions,
                 session=session,
+                bodies=None if identity is None else self._bodies,
                 reading=functools.partial(self.server.reading, connection)
                 if identity is None
                 else contextlib.nullcontext,
             )
-            if session is not None and request.method not in SAFE:
-                await check_own(call, session)
             try:
+                if session is not None and request.method not in SAFE:
+                    await check_own(call, session)
                 return await respond(await self._run(call), request)
             finally:
+                call.close()
                 if request.method not in SAFE:
                     self._state.forget()
 

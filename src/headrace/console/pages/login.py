@@ -9,6 +9,7 @@ from headrace.console.api.login import begin, credentials, end
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError
+from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import MANAGEMENT, NOBODY, Parameter, Route
 from headrace.console.pages.rendering import bare
 from headrace.console.sessions.origin import cookie_of, local_path, set_cookie
@@ -82,6 +83,15 @@ ROUTES = (
         (Parameter("next", "The page to go on with."),),
         page=True,
     ),
-    Route("POST", "/login", log_in, NOBODY, "", "Begin a session.", page=True),
+    Route(
+        "POST",
+        "/login",
+        log_in,
+        NOBODY,
+        "",
+        "Begin a session.",
+        body_max=STRANGERS_BYTES_MAX,
+        page=True,
+    ),
     Route("POST", "/logout", log_out, MANAGEMENT, "", "End the session.", page=True),
 )

@@ -3,23 +3,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import logging
 import os
 import resource
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from headrace.heap import trim_memory
 
 if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.protocol.output import BufferPool
 
-log = logging.getLogger(__name__)
-
-M_MMAP_THRESHOLD = -3  # Of malloc.h.
-LARGE_BLOCK = 1 << 20  # Bytes.
 RETURNED_MIN = 32 << 20  # Bytes; returning less is not worth the walk through the heap.
 OUTPUT_SHARE = 4  # Outputs and inputs may take 1/4 of the memory before reads get smaller.
 COLLECT_RARELY = (50_000, 20, 50)  # Thresholds of the three generations.
@@ -31,30 +26,6 @@ def raise_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def return_large_blocks() -> None:
-    """Have the C library return large blocks to the system as soon as they are free.
-
-    By default it raises its threshold at the first large block freed, such as the memory of a
-    password hash, and an idle broker keeps that memory.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
-    except (OSError, AttributeError) as error:  # Another C library.
-        log.debug("mallopt is not there: %s", error)
-
-
-def trim_memory() -> None:
-    """Return free memory between blocks in use to the system."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError) as error:  # Another C library.
-        log.debug("malloc_trim is not there: %s", error)
 
 
 class MemoryReturn:
