@@ -245,9 +245,9 @@ def parsed(body: bytes) -> Json:
 
 
 def peer_of(request: BaseRequest) -> str:
-    """Return the address and port of the client."""
-    found = request.transport.get_extra_info("peername") if request.transport else None
-    if not found:
+    """Return the address and port of the client, also when it has gone."""
+    found = request.protocol.peername
+    if not isinstance(found, tuple):
         return "0.0.0.0:0"
     host, port = found[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

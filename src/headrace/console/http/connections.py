@@ -75,6 +75,9 @@ class HttpConnection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        # aiohttp keeps these when they are asked for: a request may be served after its client has
+        # gone, and is then still that client's, and of its kind of connection.
+        _ = (self.peername, self.sockname, self.ssl_context)
         self._owner.wait(self)
 
     def pause_writing(self) -> None:

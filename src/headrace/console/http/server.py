@@ -119,7 +119,9 @@ class Port:
             return self._told(request, HttpError(503, str(error), headers=RETRY))
         except ConnectionError:
             raise  # The client has gone.
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and connection.transport is None:  # Its network has, too.
+                raise ConnectionResetError(str(error)) from None
             log.exception("%s %s failed", request.method, request.path)
             reason = "internal error; the console's log says more"
             return self._told(request, HttpError(500, reason, closes=True))
