@@ -13,6 +13,7 @@ import json
 import re
 import signal
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,9 @@ TESTS = {
 }
 FEWEST = 144  # So many of them are run,
 RUN_S = 1200  # one after the other; half a minute is needed, if the machine does nothing else.
+RUNS_MAX = 3  # As many as a test has tries.
 pytestmark = pytest.mark.timeout(RUN_S + 100)
+failures: list[str] = []  # Of the client itself, not of its tests.
 
 
 def jython(*words: str) -> list[str]:
@@ -119,49 +122,69 @@ def say(channel: Any) -> None:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Return the failure of each scenario and test by name, and what the client sent to pika."""
+    """Return the failure of each scenario and test by name, and what the client sent to pika.
+
+    A failed test is tried again with new fixtures. All of them together try the client so often.
+    """
+    if len(failures) == RUNS_MAX:
+        pytest.fail(f"{RUNS_MAX} times, at last: {failures[-1]}")
     bring(*(BROUGHT / name for name in ("jython", "qpid-python", "qpid-tools")))
     home = tmp_path_factory.mktemp("qpid")
     patient = ("--handshake-s", "60")  # Jython takes its time to hash passwords.
-    served = Served(home, "--anonymous-user", "guest", "--qmf", *patient, memory=True).start()
+    options = ("--anonymous-user", "guest", "--qmf", *patient)
+    with running(Served(home, *options, memory=True)) as served:
+        try:
+            found = run(served, home)
+        except Exception as error:
+            failures.append(repr(error))
+            raise
+        yield found
+
+
+@contextmanager
+def running(broker: Served) -> Iterator[Served]:
+    """Start a broker, and end it whatever happens; it must end well and have logged no error."""
+    try:
+        yield broker.start()
+    finally:
+        status = broker.stop()
+    assert (status, "Traceback" in broker.log()) == (0, False), broker.log()
+
+
+def run(served: Served, home: Path) -> dict[str, Any]:
+    """Run the client against a broker in memory and one that keeps its messages."""
     found: dict[str, Any] = {}
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         say(connection.channel())
     certificates = Certificates(home)
     cert, key, _ = certificates.issue("localhost", "localhost")
     tls = ("--tls-port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
-    kept = Served(home / "kept", *tls, "--tls-ca", str(certificates.ca)).start()
-    asked = home / "asked.json"
     certificate, key, _ = certificates.issue("guest")
-    told = {
-        "broker": f"guest/guest@{served.host}:{served.port}",
-        "tests": TESTS,
-        "before": ["qpid_scenarios.py2"],
-        "after": ["qpid_tools.py2"],
-        "tools": str(BROUGHT / "qpid-tools"),
-        "kept": {
-            "broker": f"guest/guest@{kept.host}:{kept.port}",
-            "tls": kept.ready["amqps"].rpartition(":")[2],
-            "certificate": str(certificate),
-            "key": str(key),
-            "authority": str(certificates.ca),
-        },
-    }
-    asked.write_text(json.dumps(told))
-    command = jython(str(HERE / "qpid_jython.py2"), str(asked))
-    said = home / "stderr"
-    try:
+    with running(Served(home / "kept", *tls, "--tls-ca", str(certificates.ca))) as kept:
+        told = {
+            "broker": f"guest/guest@{served.host}:{served.port}",
+            "tests": TESTS,
+            "before": ["qpid_scenarios.py2"],
+            "after": ["qpid_tools.py2"],
+            "tools": str(BROUGHT / "qpid-tools"),
+            "kept": {
+                "broker": f"guest/guest@{kept.host}:{kept.port}",
+                "tls": kept.ready["amqps"].rpartition(":")[2],
+                "certificate": str(certificate),
+                "key": str(key),
+                "authority": str(certificates.ca),
+            },
+        }
+        asked = home / "asked.json"
+        asked.write_text(json.dumps(told))
+        command = jython(str(HERE / "qpid_jython.py2"), str(asked))
+        said = home / "stderr"
         ended = run_to_end(command, said, RUN_S, lambda client: hear(client, kept, found))
-    finally:
-        status = kept.stop()
-    assert ended == 0, said.read_text()
-    assert (status, "Traceback" in kept.log()) == (0, False), kept.log()
+        assert ended == 0, said.read_text()
     with pika.BlockingConnection(pika.URLParameters(served.url)) as connection:
         channel = connection.channel()
         found["to pika"] = [channel.basic_get("qpid.to-pika", auto_ack=True) for _ in range(2)]
-    yield found
-    assert "Traceback" not in served.log(), served.log()
-    assert served.stop() == 0, served.log()
+    return found
 
 
 def hear(client: subprocess.Popen[str], kept: Served, found: dict[str, Any]) -> None:
