@@ -8,10 +8,12 @@ script that notes its calls.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -285,3 +287,13 @@ def test_a_step_that_fails_shows_its_end_and_keeps_its_status() -> None:
 def test_a_step_that_succeeds_says_only_what_it_is() -> None:
     done = steps('step "short" sh -c "echo much"')
     assert (done.returncode, done.stdout, done.stderr) == (0, "== short\n", "")
+
+
+# --- Extras -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", ["demo", "dev"])
+def test_an_environment_that_compiles_has_setuptools(extra: str) -> None:
+    """Virtual environments have had none of their own since Python 3.12."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any(re.match("setuptools\\b", requirement) for requirement in extras[extra])
