@@ -295,5 +295,7 @@ def test_a_step_that_succeeds_says_only_what_it_is() -> None:
 @pytest.mark.parametrize("extra", ["demo", "dev"])
 def test_an_environment_that_compiles_has_setuptools(extra: str) -> None:
     """Virtual environments have had none of their own since Python 3.12."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert any(re.match("setuptools\\b", requirement) for requirement in extras[extra])

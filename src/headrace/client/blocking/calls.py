@@ -255,8 +255,7 @@ class ChannelCalls(Blocking):
     def next_method(self) -> Arrived:
         """Wait for the broker's next method of class file, stream, message, tunnel or test.
 
-        Methods that answer a request are not among them. Raises ConnectionLost when the connection
-        is lost meanwhile: consumers of these classes do not go on after a reconnection.
+        Methods that answer a request are not among them.
         """
         return self._run(self._source.next_method())
 
@@ -333,9 +332,7 @@ class SessionCalls(Blocking):
     def attach(self, connection: Connection, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on. A broker that has
-        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
-        fail with ConnectionLost, and transactions must be selected again.
+        Commands that are not completed are sent again, and pending calls go on.
         """
         self._run(self._source.attach(connection.source, force=force))
 
@@ -365,10 +362,7 @@ class SessionCalls(Blocking):
         self._run(self._source.sync())
 
     def next_command(self) -> tuple[Command, list[Struct], bytes]:
-        """Return the broker's next command outside the message class, with its content.
-
-        Raises ConnectionLost when the broker forgets the session meanwhile: it sends nothing more.
-        """
+        """Return the broker's next command outside the message class, with its content."""
         return self._run(self._source.next_command())
 
     def transfer(
