@@ -33,6 +33,8 @@ BROKEN := $(shell test ! -e $(VENV) || $(BIN)/python -c "" 2>/dev/null || echo b
 TRIES := build/second-tries
 AGAIN := --durations=30 --reruns 2 --second-tries $(TRIES)
 EARLIER :=
+# A step with a title, which is never silent for long.
+ALOUD := . tools/step.sh; aloud
 # These run in both builds; what they pass through runs with them.
 BOTH := $(wildcard tests/wire tests/protocol tests/model tests/gateway tests/server tests/bench) \
 	$(wildcard $(addprefix tests/spark/,decode driver options queue runtime schema task write)) \
@@ -82,7 +84,8 @@ test-pure: $(STAMP)
 # Spark's classes, loaded once for all sessions of the tests; the options are those of tests/conftest.py.
 # Where that does not work, sessions start as slowly as ever.
 quick-spark: build
-	@-JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" HEADRACE_SPARK_CACHE=build/spark \
+	@-$(ALOUD) "classes of Spark (up to two minutes)" \
+		env JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" HEADRACE_SPARK_CACHE=build/spark \
 		PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli pipeline prepare
 
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
@@ -91,25 +94,19 @@ test-compiled: build sanitized quick-spark
 	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(AGAIN)/compiled.txt $(EARLIER) $(TESTS)
 
 lint: $(STAMP)
-	@echo "== ruff check"
-	@$(BIN)/ruff check .
-	@echo "== ruff format"
-	@$(BIN)/ruff format --check .
-	@echo "== mypy"
-	@$(BIN)/mypy
-	@echo "== import-linter"
-	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
-	@PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo --config import-layers.toml
-	@echo "== generated files"
-	@PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
-	@PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
-	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
-	@$(BIN)/python tools/compatibility.py --check
-	@$(BIN)/python tools/draw.py --check
-	@echo "== site"
-	@$(BIN)/python tools/site.py
-	@echo "== conformance"
-	@PYTHONPATH=src $(BIN)/python tools/conformance.py --check
+	@$(ALOUD) "ruff check" $(BIN)/ruff check .
+	@$(ALOUD) "ruff format" $(BIN)/ruff format --check .
+	@$(ALOUD) "mypy (a minute, some seconds with its cache)" $(BIN)/mypy
+	@$(ALOUD) "import-linter: rooms" env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
+	@$(ALOUD) "import-linter: layers" \
+		env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo --config import-layers.toml
+	@$(ALOUD) "codecs" env PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
+	@$(ALOUD) "blocking client" env PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
+	@$(ALOUD) "pages" env PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
+	@$(ALOUD) "table of compatibility" $(BIN)/python tools/compatibility.py --check
+	@$(ALOUD) "drawings" $(BIN)/python tools/draw.py --check
+	@$(ALOUD) "site" $(BIN)/python tools/site.py
+	@$(ALOUD) "conformance" env PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
 bench: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench --serve $(BENCH)

@@ -9,13 +9,33 @@ die() {
     exit 1
 }
 
-# step WHAT COMMAND… runs a command with its output in a file, and says every SILENT_S seconds that it goes on.
-# Where the command fails, the end of its output is shown, and its status is returned.
+# aloud WHAT COMMAND… runs a command, and says every SILENT_S seconds that it goes on. Its status is returned.
+aloud() {
+    echo "== $1"
+    _ticking "${@:2}"
+}
+
+# step WHAT COMMAND… does so with the command's output in a file: where the command fails, its end is shown.
 step() {
-    local what=$1 log begin=$SECONDS never ticker status=0
+    local what=$1 log begin=$SECONDS status=0
     shift
     log=$(mktemp)
     echo "== $what"
+    _ticking _into "$log" "$@" || status=$?
+    if [ "$status" != 0 ]; then
+        tail -n 30 "$log" >&2
+        echo "headrace: failed after $((SECONDS - begin)) s: $what" >&2
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+_into() {
+    "${@:2}" >"$1" 2>&1
+}
+
+_ticking() {
+    local begin=$SECONDS never ticker status=0
     exec {never}<> <(:) # Nothing is ever written to it: reading from it is a sleep without a process.
     (
         while ! read -rt "$SILENT_S" -u "$never"; do
@@ -23,14 +43,9 @@ step() {
         done
     ) &
     ticker=$!
-    "$@" >"$log" 2>&1 </dev/null || status=$?
+    "$@" </dev/null || status=$?
     kill "$ticker" 2>/dev/null
     wait "$ticker" 2>/dev/null || true
     exec {never}>&-
-    if [ "$status" != 0 ]; then
-        tail -n 30 "$log" >&2
-        echo "headrace: failed after $((SECONDS - begin)) s: $what" >&2
-    fi
-    rm -f "$log"
     return "$status"
 }

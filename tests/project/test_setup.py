@@ -267,11 +267,12 @@ def steps(text: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_long_step_is_not_silent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["step", "aloud"])
+def test_a_long_step_is_not_silent(tmp_path: Path, how: str) -> None:
     """It goes on until its line has been seen, so that no time is waited for."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    done = steps(f'exec 3>&1\nstep "long" sh -c "cat {fifo}" | tee {tmp_path / "said"} &\n'
+    done = steps(f'exec 3>&1\n{how} "long" sh -c "cat {fifo}" | tee {tmp_path / "said"} &\n'
                  f'until grep -q "… " {tmp_path / "said"} 2>/dev/null; do :; done\n'
                  f": >{fifo}; wait")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -299,3 +300,22 @@ def test_an_environment_that_compiles_has_setuptools(extra: str) -> None:
         "optional-dependencies"
     ]
     assert any(re.match("setuptools\\b", requirement) for requirement in extras[extra])
+
+
+def test_a_step_aloud_shows_its_output_and_keeps_its_status() -> None:
+    done = steps('SILENT_S=60\naloud "check" sh -c "echo one; echo two >&2; exit 7"; echo not so')
+    assert (done.returncode, done.stdout, done.stderr) == (7, "== check\none\n", "two\n")
+
+
+def test_no_step_of_lint_is_silent() -> None:
+    done = subprocess.run(
+        ["make", "--always-make", "--dry-run", "lint", "quick-spark"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    recipes = done.stdout.replace("\\\n", "").splitlines()
+    commands = [one for one in recipes if "/bin/" in one and "build_ext.py" not in one]
+    assert len(commands) > 10
+    assert [one for one in commands if "step.sh; aloud" not in one] == []
