@@ -67,6 +67,7 @@ CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
+ACCEPT_TURNS = 3  # Of the loop, until asyncio has told of a connection that it has accepted.
 LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.001  # or as many as this time allows.
@@ -126,6 +127,10 @@ class ManagementSocket:
         """Close all clients, and remove the socket if it is still ours."""
         if self._server is None:
             return
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        for _ in range(ACCEPT_TURNS):  # Before it is closed, which asyncio would lose them in.
+            await asyncio.sleep(0)
         self._server.close()
         self._server = None
         for task in list(self.clients):
@@ -136,10 +141,21 @@ class ManagementSocket:
             if self.path.lstat().st_ino == self._inode:
                 self.path.unlink()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self.clients.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self.clients.discard(task)
+            self.idle.pop(task, None)
+            if task.cancelled():  # It was idle, or the broker stops: nobody waits for a reader.
+                writer.transport.abort()
+            else:
+                writer.close()
+
+        task.add_done_callback(ended)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             client = Client(self, reader, writer)
             if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():
@@ -156,12 +172,8 @@ class ManagementSocket:
                 client.audit({}, "only the broker's own user and root are served")
                 await client.fail("refused", "only the broker's own user and root are served")
             await client.end()
-        except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
-            pass  # Closed, idle for too long, or the broker stops.
-        finally:
-            self.clients.discard(task)
-            self.idle.pop(task, None)
-            writer.close()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # Closed, or idle for too long.
 
 
 class Client:
