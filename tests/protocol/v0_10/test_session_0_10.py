@@ -231,6 +231,16 @@ def test_a_session_that_is_detached_by_request() -> None:
     pair.attached(b"next")
 
 
+def test_an_answer_to_the_last_session_does_not_detach_the_next() -> None:
+    pair = Pair().opened()
+    session = Session(b"two")
+    pair.client.attach(session, 1)
+    pair.client.receive(control(SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED), 1))
+    assert session.connection is pair.client
+    pair.pump()
+    assert pair.client.attached == {1: session}
+
+
 def test_detaching_what_is_not_attached() -> None:
     pair = Pair().opened()
     pair.attached()
@@ -842,6 +852,20 @@ def test_commands_while_detached_are_kept_and_sent() -> None:
     assert [event.command_id for event in at_server[1:]] == [2, 3, 4]  # type: ignore[attr-defined]
 
 
+def test_nothing_follows_a_detach() -> None:
+    """An answer would find the channel without its session, or with the next one."""
+    pair, session = kept_pair()
+    again = Pair(pair.sessions).opened()
+    again.client.attach(session, 3)
+    session.detach()
+    again.pump()
+    assert controls_of(again.sent_by_client)[-1] == SessionDetach(name=b"one")
+    again.client.attach(session, 3)
+    at_server, at_client = again.pump()
+    assert [type(event) for event in at_server[1:]] == [TransferReceived, CommandReceived]
+    assert Completed(b"one", 2, 3) in at_client
+
+
 def test_a_peer_that_forgot_the_session_is_told_apart() -> None:
     pair, session = kept_pair()
     pair.sessions.end_all()
@@ -850,6 +874,32 @@ def test_a_peer_that_forgot_the_session_is_told_apart() -> None:
     assert [event for event in at_server if isinstance(event, CommandReceived)] == []
     number = session.send_command(DECLARE)
     assert [event.command_id for event in again.pump()[0]] == [number]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_the_commands_of_a_peer_that_forgot_the_session_begin_anew(is_told: bool) -> None:
+    """Their ids were those of other commands before, of which nothing may be told any more."""
+    pair = Pair().opened()
+    session = pair.attached()
+    session.sent.request_timeout(60)
+    pair.pump()
+    for _ in range(3):
+        pair.at_server().send_command(MessageAccept(transfers=ids((0, 0))))
+    if is_told:
+        pair.pump()
+    else:
+        pair.client.receive(pair.server.data_to_send())
+    pair.lose()
+    pair.sessions.end_all()
+    again, _, at_client = resume(pair, session)
+    assert Resumed(b"one", False) in at_client
+    for number in range(2):
+        again.at_server(3).send_command(MessageAccept(transfers=ids((number, number))))
+        at_server, at_client = again.pump()
+        assert [event.command_id for event in at_client if isinstance(event, CommandReceived)] == [
+            number
+        ]
+        assert at_server == [Completed(b"one", number, number)]
 
 
 def test_duplicates_of_a_replay_are_executed_once() -> None:

@@ -255,7 +255,8 @@ class ChannelCalls(Blocking):
     def next_method(self) -> Arrived:
         """Wait for the broker's next method of class file, stream, message, tunnel or test.
 
-        Methods that answer a request are not among them.
+        Methods that answer a request are not among them. Raises ConnectionLost when the connection
+        is lost meanwhile: consumers of these classes do not go on after a reconnection.
         """
         return self._run(self._source.next_method())
 
@@ -332,7 +333,9 @@ class SessionCalls(Blocking):
     def attach(self, connection: Connection, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on.
+        Commands that are not completed are sent again, and pending calls go on. A broker that has
+        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
+        fail with ConnectionLost, and transactions must be selected again.
         """
         self._run(self._source.attach(connection.source, force=force))
 
@@ -362,7 +365,10 @@ class SessionCalls(Blocking):
         self._run(self._source.sync())
 
     def next_command(self) -> tuple[Command, list[Struct], bytes]:
-        """Return the broker's next command outside the message class, with its content."""
+        """Return the broker's next command outside the message class, with its content.
+
+        Raises ConnectionLost when the broker forgets the session meanwhile: it sends nothing more.
+        """
         return self._run(self._source.next_command())
 
     def transfer(

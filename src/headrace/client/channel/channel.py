@@ -432,6 +432,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         if final:
             self._fail(error)
             return
+        self._lose_methods()
         for tag, sink in list(self._sinks.items()):
             sink.lost()
             if not isinstance(sink, Consumer):

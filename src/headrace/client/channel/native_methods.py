@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.channel.reconnecting import ConnectionPort, Linked
-from headrace.client.errors import BufferOverflow, UsageError, fresh
+from headrace.client.errors import BufferOverflow, ConnectionLost, UsageError, fresh
 from headrace.client.message import octets_of
 from headrace.protocol import codec_0_x
 from headrace.protocol.codec_0_x import (
@@ -58,6 +58,7 @@ class Native(Linked):
         super().__init__(connection, number)
         self._arrived: deque[Arrived] = deque()
         self._arriving = asyncio.Event()
+        self._losses = 0  # Of the connection.
 
     async def call(
         self,
@@ -114,11 +115,15 @@ class Native(Linked):
     async def next_method(self) -> Arrived:
         """Wait for the broker's next method of class file, stream, message, tunnel or test.
 
-        Methods that answer a request are not among them.
+        Methods that answer a request are not among them. Raises ConnectionLost when the connection
+        is lost meanwhile: consumers of these classes do not go on after a reconnection.
         """
+        losses = self._losses
         while not self._arrived:
             if self._error is not None:
                 raise fresh(self._error)
+            if self._losses != losses:
+                raise ConnectionLost("the connection was lost while a method was waited for")
             await self._ready()
             self._arriving.clear()
             await self._arriving.wait()
@@ -162,6 +167,11 @@ class Native(Linked):
         self._arrived.append(Arrived(method, properties, body))
         self._arriving.set()
         return True
+
+    def _lose_methods(self) -> None:
+        """The connection is lost: the broker's next method will not arrive."""
+        self._losses += 1
+        self._arriving.set()
 
     def _version(self) -> Version:
         return self.connection.version

@@ -43,6 +43,7 @@ _T = TypeVar("_T")
 
 COMMANDS_MAX = 65536  # Commands of the broker that were not taken.
 GIVEN_UP = "the command was lost with the connection"
+FORGOTTEN = "the broker does not know the session any more"
 
 
 @dataclass(slots=True, eq=False)
@@ -67,11 +68,12 @@ class Commands(AsyncClosing, SessionCalls):
         self._machine = Machine(self.name)
         self._link: Link010 | None = None
         self._attached: asyncio.Future[None] | None = None
-        self._granted: asyncio.Future[None] | None = None
+        self._granting: deque[asyncio.Future[None]] = deque()  # Answered in their order.
         self._detached: asyncio.Future[None] | None = None
         self._calls: dict[int, _Call] = {}
         self._taking = asyncio.Event()
         self._closing = False
+        self._forgotten = 0  # Times that the broker had lost the session.
         self._error: ClientError | None = None
 
     def __repr__(self) -> str:
@@ -93,30 +95,32 @@ class Commands(AsyncClosing, SessionCalls):
     async def attach(self, connection: Connection, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
-        Commands that are not completed are sent again, and pending calls go on.
+        Commands that are not completed are sent again, and pending calls go on. A broker that has
+        forgotten the session, as after a restart, has a new one: pending calls and subscriptions
+        fail with ConnectionLost, and transactions must be selected again.
         """
         self._check_open()
+        link = await connection.session_link()
         if self._link is not None:
             raise UsageError(f"{self!r} is attached already")
-        link = await connection.session_link()
         self._attached = asyncio.get_running_loop().create_future()
         attached = self._attached
         link.attach(self._machine, self, link.free_number(connection.channel_numbers), force=force)
         self._link = link
         self.backpressure = connection.backpressure
-        await self._wait(attached)
-        if self._wanted_s != 0:
-            await self.request_timeout(self._wanted_s)
+        try:
+            await self._wait(attached)
+            if self._wanted_s != 0:
+                await self.request_timeout(self._wanted_s)
+        except asyncio.CancelledError:
+            self._begin_detach()
+            raise
 
     async def detach(self) -> None:
         """Detach the session. The broker keeps it for `timeout_s` seconds."""
-        if self._link is None:
-            return
-        link = self._link
-        self._detached = asyncio.get_running_loop().create_future()
-        self._machine.detach()
-        link.schedule_flush()
-        await self._wait(self._detached)
+        detached = self._begin_detach()
+        if detached is not None:
+            await self.wait_for(detached)
 
     async def request_timeout(self, timeout_s: int | None) -> int | None:
         """Ask the broker to keep a detached session this long; return the seconds it grants.
@@ -124,10 +128,12 @@ class Commands(AsyncClosing, SessionCalls):
         None is for good.
         """
         link = self._ready()
-        self._granted = asyncio.get_running_loop().create_future()
+        self._wanted_s = timeout_s
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._granting.append(granted)
         self._machine.sent.request_timeout(timeout_s)
         link.schedule_flush()
-        await self._wait(self._granted)
+        await self._wait(granted)
         return self.timeout_s
 
     async def close(self) -> None:
@@ -190,9 +196,15 @@ class Commands(AsyncClosing, SessionCalls):
         await self.call(ExecutionSync())
 
     async def next_command(self) -> tuple[Command, list[Struct], bytes]:
-        """Return the broker's next command outside the message class, with its content."""
+        """Return the broker's next command outside the message class, with its content.
+
+        Raises ConnectionLost when the broker forgets the session meanwhile: it sends nothing more.
+        """
+        forgotten = self._forgotten
         while not self.incoming:
             self._check_open()
+            if self._forgotten != forgotten:
+                raise ConnectionLost(FORGOTTEN)
             self._taking.clear()
             await self._taking.wait()
         return self.incoming.popleft()
@@ -210,17 +222,12 @@ class Commands(AsyncClosing, SessionCalls):
             link.forget(self._machine)
         if self._detached is not None and not self._detached.done():
             self._detached.set_result(None)
+            self._refuse_controls(ConnectionLost(f"{self!r} was detached"))
             if not self._machine.sent.keeps and not self._closing:
                 self._fail(ConnectionLost(f"{self!r} was detached and not kept"))
             return
         reason = DetachCode(code).name if code in list(DetachCode) else str(code)
-        error = ChannelClosed(code, f"the broker detached the session: {reason}")
-        attaching = self._attached
-        if attaching is not None and not attaching.done():
-            attaching.set_exception(fresh(error))
-        elif self._machine.sent.keeps and not self._machine.ended:
-            return
-        self._fail(error)
+        self._fail(ChannelClosed(code, f"the broker detached the session: {reason}"))
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
         """Take a command that is no transfer."""
@@ -238,6 +245,15 @@ class Commands(AsyncClosing, SessionCalls):
     @abstractmethod
     def resumed(self, kept: bool) -> None:
         """The session is attached again; `kept` says if the broker still had it."""
+
+    def forget(self) -> None:
+        """The broker has lost the session, which is attached again as a new one."""
+        self._forgotten += 1
+        self._transactional = ""
+        for call in self._calls.values():  # Also those whose result alone was missing.
+            refuse(call.future, ConnectionLost(FORGOTTEN))
+        self._calls.clear()
+        self._taking.set()
 
     def result(self, number: int, value: Struct | None) -> None:
         """Take the result of a command."""
@@ -268,7 +284,8 @@ class Commands(AsyncClosing, SessionCalls):
     def granted(self, timeout_s: int | None) -> None:
         """The broker answered `request_timeout`."""
         self.timeout_s = timeout_s
-        _settle(self._granted)
+        if self._granting:
+            _settle(self._granting.popleft())
 
     def lost(self, error: ClientError) -> None:
         """The connection was lost; the session may be attached to another."""
@@ -276,8 +293,7 @@ class Commands(AsyncClosing, SessionCalls):
         if self._machine.ended or not self._machine.sent.keeps:
             self._fail(error)
             return
-        for future in (self._attached, self._granted, self._detached):
-            refuse(future, error)
+        self._refuse_controls(error)
 
     # --- Inside -------------------------------------------------------------------------------
 
@@ -304,6 +320,23 @@ class Commands(AsyncClosing, SessionCalls):
         finally:
             self.backpressure.wait_ends()
 
+    def _begin_detach(self) -> asyncio.Future[None] | None:
+        """Ask for the end of the attachment; return a future of it, None without attachment."""
+        link = self._link
+        if link is None:
+            return None
+        if self._detached is None or self._detached.done():
+            self._detached = asyncio.get_running_loop().create_future()
+            self._machine.detach()
+            link.schedule_flush()
+        return self._detached
+
+    def _refuse_controls(self, error: ClientError) -> None:
+        """Fail the waits for answers to controls."""
+        for future in (self._attached, self._detached, *self._granting):
+            refuse(future, error)
+        self._granting.clear()
+
     def _fail(self, error: ClientError) -> None:
         """End the session for good."""
         if self._error is not None:
@@ -311,8 +344,7 @@ class Commands(AsyncClosing, SessionCalls):
         self._error = error
         for call in self._calls.values():
             refuse(call.future, error)
-        for future in (self._attached, self._granted, self._detached):
-            refuse(future, error)
+        self._refuse_controls(error)
         self._calls.clear()
         self._taking.set()
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from headrace.client.errors import ClientError, ConnectionLost, Nacked, Returned, UsageError
 from headrace.client.link.properties_0_10 import fields_of, place_of, structs_of
 from headrace.client.message import Content, Message
-from headrace.client.session.commands import GIVEN_UP, Commands, refuse, within
+from headrace.client.session.commands import FORGOTTEN, GIVEN_UP, Commands, refuse, within
 from headrace.client.session.subscription import Subscription, Transfer
 from headrace.protocol.codec_0_10 import (
     Acquired,
@@ -253,6 +253,7 @@ class Session(Commands):
             explicit=command.accept_mode != AcceptMode.NONE,
             structs=structs,
             session=self,
+            row=self._forgotten,
             **fields_of(structs),
         )
         if subscription is None:
@@ -286,16 +287,26 @@ class Session(Commands):
     def resumed(self, kept: bool) -> None:
         """Attached again."""
         if not kept:
-            error = ConnectionLost("the broker does not know the session any more")
-            for subscription in self._subscriptions.values():
-                subscription.fail(error)
+            self.forget()
+
+    def forget(self) -> None:
+        """The broker has lost the session, which is attached again as a new one."""
+        super().forget()
+        error = ConnectionLost(FORGOTTEN)
+        for sent in self._sent.values():  # Also those of which the outcome alone was missing.
+            refuse(sent.future, error)
+        self._sent.clear()
+        for subscription in self._subscriptions.values():
+            subscription.fail(error)
+        self._subscriptions.clear()
+        self._modes.clear()
 
     # --- For subscriptions --------------------------------------------------------------------
 
     def taken(self, transfer: Transfer) -> None:
         """A subscription handed out a message."""
         self.backpressure.release(len(transfer.body))
-        if not transfer.explicit or not transfer.acquired:
+        if transfer.row == self._forgotten and not (transfer.explicit and transfer.acquired):
             self._complete(_numbers([transfer]))
 
     def dropped(self, subscription: Subscription) -> None:
@@ -310,9 +321,15 @@ class Session(Commands):
         return all(explicit for _, explicit in self._modes.values())
 
     def _own(self, transfers: Iterable[Transfer]) -> SequenceSet:
-        """Return the ids of transfers; UsageError when one is another session's."""
+        """Return the ids of transfers.
+
+        Raises UsageError when one came by another session, and ConnectionLost when the broker has
+        forgotten the session since: the id is another message's now.
+        """
         if not all(transfer.session is self for transfer in transfers):
             raise UsageError("a message came by another session")
+        if not all(transfer.row == self._forgotten for transfer in transfers):
+            raise ConnectionLost(FORGOTTEN)
         return _numbers(transfers)
 
     def _acquired(self, transfers: Iterable[Transfer]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.client.errors import ClientError, UsageError, fresh
 from headrace.client.message import Received
 from headrace.protocol.codec_0_10 import (
+    Command,
     MessageCancel,
     MessageFlow,
     MessageFlush,
@@ -39,6 +40,7 @@ class Transfer(Received):
     explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
     structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
     session: Session = field(kw_only=True, repr=False)
+    row: int = field(default=0, kw_only=True, repr=False)  # How often the broker had lost it.
 
 
 class Subscription:
@@ -107,23 +109,21 @@ class Subscription:
 
     async def set_flow_mode(self, mode: FlowMode) -> None:
         """Set credit or window mode; the credit is 0 then."""
-        await self.session.call(MessageSetFlowMode(destination=self.destination, flow_mode=mode))
+        await self._call(MessageSetFlowMode(destination=self.destination, flow_mode=mode))
 
     async def flow(self, messages: int | None = None, octets: int | None = UNLIMITED) -> None:
         """Add credit in messages and bytes: `UNLIMITED` removes a limit, None adds nothing."""
         for unit, value in ((CreditUnit.MESSAGE, messages), (CreditUnit.BYTE, octets)):
             if value is not None:
-                await self.session.call(
-                    MessageFlow(destination=self.destination, unit=unit, value=value)
-                )
+                await self._call(MessageFlow(destination=self.destination, unit=unit, value=value))
 
     async def flush(self) -> None:
         """Wait until every message that has credit has arrived; the credit is used up then."""
-        await self.session.call(MessageFlush(destination=self.destination))
+        await self._call(MessageFlush(destination=self.destination))
 
     async def stop(self) -> None:
         """Withdraw all credit; no message arrives once this returns."""
-        await self.session.call(MessageStop(destination=self.destination))
+        await self._call(MessageStop(destination=self.destination))
 
     async def cancel(self) -> None:
         """Cancel the subscription. Messages that arrived and were not taken are released."""
@@ -143,6 +143,12 @@ class Subscription:
         for transfer in reversed(list(transfers)):
             self._buffer.appendleft(transfer)
             self.session.backpressure.hold(len(transfer.body))
+
+    async def _call(self, command: Command) -> None:
+        """Send a command about the destination, which may be another's once this has failed."""
+        if self._error is not None:
+            raise fresh(self._error)
+        await self.session.call(command)
 
     def _begin_cancel(self) -> asyncio.Future[Struct | None] | None:
         if self._cancelled or self._error is not None:

@@ -86,9 +86,11 @@ class Attachments:
 
     def peer_detached(self, session: Session | None, control: SessionDetached) -> None:
         """The peer let a session go."""
-        if session is not None and (
-            control.name == session.name or control.code == DetachCode.NOT_ATTACHED
-        ):
+        if session is None:
+            return
+        if control.code == DetachCode.NOT_ATTACHED and session.state == C_ATTACHING:
+            return  # It answers what we sent to the channel's last session.
+        if control.name == session.name or control.code == DetachCode.NOT_ATTACHED:
             code = control.code
             if code != DetachCode.NORMAL and session.state == C_ATTACHED:
                 session.tell()

@@ -32,6 +32,8 @@ cdef class ReceivedCommands:
     cpdef refresh(self)
     @cython.locals(session=SessionPort, ahead=cython.uint)
     cpdef command_point(self, unsigned int number, object offset)
+    @cython.locals(session=SessionPort)
+    cpdef restart(self)
     @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, following=cython.longlong,
                    at=cython.longlong, done=CompletedIds)
     cpdef gap(self, unsigned int lo, unsigned int hi)

@@ -116,6 +116,19 @@ class ReceivedCommands:
             assembly.clear()
         self.refresh()
 
+    def restart(self) -> None:
+        """The peer has forgotten the session: its row begins at the last command-point."""
+        session = self.session
+        self.known = self.ready
+        session.next_in = session.cursor
+        session.news = False
+        self.done = CompletedIds(session.cursor)
+        self.told = CompletedIds(session.cursor)
+        self.waits = None
+        self.skips = None
+        self.assembly.clear()
+        self.refresh()
+
     # Keeps 0-10/s053, 0-10/s055.
     def gap(self, lo: int, hi: int) -> None:
         """These commands will not come, or not come again."""
@@ -363,6 +376,8 @@ class ReceivedCommands:
             self.sent.tell_known()
         if not session.news:
             return
+        if self.sent.resuming and not session.connection.is_server:
+            return  # The peer may have forgotten these commands; it says so soon.
         session.news = False
         done = self.done
         told = self.told

@@ -47,11 +47,15 @@ def resume(session: Session, control: SessionExpected) -> None:
         lost = session.sent.completed.missing(session.sent.completed.low, following - 1)
         session.sent.forget_all()
         session.sent.completed.add(session.sent.completed.low, following - 1)
+        if not session.connection.is_server:
+            session.received.restart()
         session.connection.on_resumed(session, False)
         for lo, hi in lost:
             session.connection.on_given_up(session, lo & SERIAL_MASK, hi & SERIAL_MASK)
         return
     replay(session, commands, fragments, following)
+    if session.news:
+        session.note()
     session.connection.on_resumed(session, True)
 
 

@@ -120,9 +120,17 @@ class Session(SessionPort):
 
     # Keeps 0-10/s040, 0-10/s041.
     def begin(self) -> None:
-        """Say where our commands go on, or ask when some may have been lost."""
+        """Say where our commands go on, or ask when some may have been lost.
+
+        A client that has received something asks in any case: a broker that was restarted has
+        forgotten the session, and counts its own commands from the beginning.
+        """
         sent = self.sent
-        if sent.completed.low == sent.completed.near(sent.next_id) and not sent.kept:
+        if (
+            sent.completed.low == sent.completed.near(sent.next_id)
+            and not sent.kept
+            and (self.connection.is_server or not self.received.known)
+        ):
             sent.point(sent.next_id, 0)
         else:
             sent.resuming = True
@@ -167,7 +175,10 @@ class Session(SessionPort):
     # --- Controls -----------------------------------------------------------------------------
 
     def on_control(self, control: Any) -> None:
-        """A session control came, other than those that attach and detach."""
+        """A session control came, other than those that attach and detach.
+
+        Nothing follows our session.detach: it could reach the channel's next session.
+        """
         if isinstance(control, SessionCommandPoint):
             if control.command_id is None or control.command_offset is None:
                 raise CloseError(CloseCode.FRAMING_ERROR, "session.command-point without a point")
@@ -187,13 +198,15 @@ class Session(SessionPort):
                 for lo, hi in control.commands:
                     self.sent.forget_kept(lo, hi)
         elif isinstance(control, SessionFlush):
-            self.received.flushed(control)
+            if self.state != C_DETACHING:
+                self.received.flushed(control)
         elif isinstance(control, SessionGap):
             if control.commands is not None:
                 for lo, hi in control.commands:
                     self.received.gap(lo, hi)
         elif isinstance(control, SessionExpected):
-            resume(self, control)
+            if self.state != C_DETACHING:
+                resume(self, control)
         elif isinstance(control, SessionRequestTimeout):
             granted = self.connection.choose_timeout(self, control.timeout)
             self.set_timeout(granted)
