@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.client import Channel, blocking, connect
+from headrace.client import Channel, ChannelClosed, blocking, connect
 from headrace.client.blocking import loop_thread
+from headrace.client.blocking_pipeline import Sink as BlockingSink
+from headrace.client.blocking_pipeline import Stage as BlockingStage
+from headrace.client.blocking_publisher import Publisher as BlockingPublisher
+from headrace.client.publisher import Publisher
+from headrace.client.staging import Sink, Stage
 from headrace.protocol.codec_0_10 import QueueDeclare
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.client import Session
     from headrace.client.channel.consumer import Delivery
+    from headrace.client.staging import Staged
 
 Name = Callable[[str], str]
 
@@ -232,6 +238,62 @@ async def test_subscriptions_of_sessions(url: str, name: Name, end: str) -> None
         assert await ready(observer, queue) == 3
 
 
+@pytest.mark.parametrize("timeout_s", [0, 60])
+@pytest.mark.parametrize("end", ENDS)
+async def test_sessions_that_hold_messages(url: str, name: Name, end: str, timeout_s: int) -> None:
+    """A message in hand returns at once, also when the broker would have kept the session."""
+    queue = name("q")
+    async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
+        await observer.call(QueueDeclare(queue=queue))
+        await observer.transfer("a", queue)
+
+        async def receive(session: Session) -> None:
+            subscription = await session.subscribe(queue)
+            await subscription.flow(1)
+            await subscription.receive()
+            await session.tx_select()
+            await session.transfer("b", queue)
+
+        await leave(end, After(connection.session(timeout_s=timeout_s), receive))
+        assert await ready(observer, queue) == 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_stages(url: str, name: Name, end: str) -> None:
+    """What is staged is seen once it is committed, however the stage was left."""
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, _ = await with_dead_letters(channel, name)
+        sink = Sink(connection, name("sink"))
+        await sink.begin("query")
+        staged: list[Staged] = []
+
+        async def prepare(stage: Stage) -> None:
+            await stage.publish_many(["b"], queue)
+            staged.append(await stage.prepare())
+
+        publish = lambda stage: stage.publish_many(["c"], queue)  # noqa: E731
+        for attempt, work in enumerate((prepare, publish)):
+            stage = Stage(connection, sink.name, 0, 0, attempt, epoch=sink.epoch)
+            await leave(end, After(stage, work))
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 1
+        assert (await sink.commit(0, staged)).messages == 1
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 2
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_publishers(url: str, name: Name, end: str) -> None:
+    """What was confirmed is there, once, and the next publisher of the name goes on behind it."""
+    async with connect(url) as connection, connection.channel() as channel:
+        queue, _ = await with_dead_letters(channel, name)
+        publisher = Publisher(connection, name("p"))
+        await leave(end, After(publisher, lambda opened: opened.publish("b", queue)))
+        async with publisher:
+            await cancel_once_asked(asyncio.create_task(publisher.publish("c", queue)))
+            await publisher.publish("d", queue)
+            assert await publisher.last() == 2
+        assert (await channel.declare_queue(queue, passive=True)).message_count == 4
+
+
 async def ready(session: Session, queue: str) -> int:
     """The number of ready messages in the queue."""
     state = await session.query_queue(queue)
@@ -355,6 +417,36 @@ async def test_sessions(url: str, name: Name) -> None:
             assert await ready(observer, queue) == 2
 
 
+@pytest.mark.parametrize("timeout_s", [0, 60])
+async def test_closing_a_session(url: str, name: Name, timeout_s: int) -> None:
+    """It is closed, whoever waits: its messages return and its other waits end."""
+    queue = name("q")
+    async with connect(f"{url}?version=0-10") as connection, connection.session() as observer:
+        await observer.call(QueueDeclare(queue=queue))
+        await observer.transfer("a", queue)
+        session = await connection.session(timeout_s=timeout_s)
+        subscription = await session.subscribe(queue)
+        await subscription.flow(2)
+        await subscription.receive()
+        receiving = asyncio.create_task(subscription.receive())
+        await cancel_once_asked(asyncio.create_task(session.close()))
+        with pytest.raises(ChannelClosed):
+            await receiving
+        assert session.is_closed
+        while session.is_attached:
+            await asyncio.sleep(0)
+        assert await ready(observer, queue) == 1
+
+
+async def test_attaching_a_session(url: str, name: Name) -> None:
+    """The broker keeps no session that nobody got."""
+    async with connect(f"{url}?version=0-10") as connection:
+        opening = connection.session(name("s"), timeout_s=60)
+        await cancel_once_asked(asyncio.create_task(opening.__aenter__()))
+        async with connection.session(name("s")) as session:
+            await session.sync()
+
+
 # --- The blocking client --------------------------------------------------------------------------
 
 
@@ -460,6 +552,52 @@ def test_subscriptions_without_asyncio(url: str, name: Name, end: str) -> None:
         state = session.query_queue(queue)
         assert state is not None
         assert state.message_count == 2
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_sessions_without_asyncio(
+    url: str, opened: tuple[blocking.Channel, str, str], end: str
+) -> None:
+    channel, queue, _ = opened
+    with blocking.connect(f"{url}?version=0-10") as connection:
+
+        @contextmanager
+        def receiving() -> Iterator[None]:
+            with connection.session(timeout_s=60) as session:
+                subscription = session.subscribe(queue)
+                subscription.flow(1)
+                subscription.receive()
+                yield
+
+        leave_blocking(end, receiving())
+    assert channel.declare_queue(queue, passive=True).message_count == 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_stages_and_publishers_without_asyncio(
+    url: str, name: Name, opened: tuple[blocking.Channel, str, str], end: str
+) -> None:
+    channel, queue, _ = opened
+
+    with blocking.connect(url) as connection, BlockingSink(connection, name("sink")) as sink:
+        sink.begin("query")
+
+        @contextmanager
+        def staging() -> Iterator[None]:
+            with BlockingStage(connection, sink.name, 0, 0, 1, epoch=sink.epoch) as stage:
+                stage.publish_many(["b"], queue)
+                yield
+
+        @contextmanager
+        def publishing() -> Iterator[None]:
+            with BlockingPublisher(connection, name("p")) as publisher:
+                publisher.publish("c", queue)
+                yield
+
+        leave_blocking(end, staging())
+        assert channel.declare_queue(queue, passive=True).message_count == 1
+        leave_blocking(end, publishing())
+        assert channel.declare_queue(queue, passive=True).message_count == 2
 
 
 @contextmanager

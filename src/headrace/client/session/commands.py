@@ -141,14 +141,16 @@ class Commands(AsyncClosing, SessionCalls):
         if self._error is not None:
             return
         self._closing = True
-        if self._link is not None:
-            try:
+        try:
+            if self._link is not None:
                 if self.timeout_s != 0:
                     await self.request_timeout(0)
                 await self.detach()
-            except ClientError:
-                pass  # Over all the same.
-        self._fail(ChannelClosed(200, "the session was closed by this program"))
+        except ClientError:
+            pass  # Over all the same.
+        finally:
+            self._begin_detach()  # If the wait was cancelled before.
+            self._fail(ChannelClosed(200, "the session was closed by this program"))
 
     # --- Commands -----------------------------------------------------------------------------
 
