@@ -108,6 +108,13 @@ class Worker:
     def close(self) -> None:
         with self.app.connection_for_write() as connection:
             connection.default_channel.queue_delete(self.queue)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connections of this side that no other application has."""
+        results = getattr(self.app.backend, "result_consumer", None)  # Of rpc.
+        if results is not None and results._connection is not None:
+            results.stop()
         self.app.close()
 
 
@@ -272,6 +279,7 @@ def test_late_acknowledged_task_of_a_killed_worker_runs_again(broker, tmp_path):
 def test_worker_reconnects_after_a_restart(own_broker, tmp_path):
     with running(own_broker.url, "rpc://", tmp_path) as worker:
         assert worker.program.add.delay(1, 1).get(PATIENCE_S) == 2
+        worker.hang_up()
         own_broker.restart()
         worker.program = worker._load()
         worker.app = worker.program.app
