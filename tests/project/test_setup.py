@@ -280,13 +280,13 @@ def test_a_long_step_is_not_silent(tmp_path: Path, how: str) -> None:
 
 
 def test_a_step_that_fails_shows_its_end_and_keeps_its_status() -> None:
-    done = steps('step "short" sh -c "echo early; echo late >&2; exit 7" || exit $?')
+    done = steps('SILENT_S=60\nstep "short" sh -c "echo early; echo late >&2; exit 7" || exit $?')
     assert (done.returncode, done.stdout) == (7, "== short\n")
     assert done.stderr == "early\nlate\nheadrace: failed after 0 s: short\n"
 
 
 def test_a_step_that_succeeds_says_only_what_it_is() -> None:
-    done = steps('step "short" sh -c "echo much"')
+    done = steps('SILENT_S=60\nstep "short" sh -c "echo much"')
     assert (done.returncode, done.stdout, done.stderr) == (0, "== short\n", "")
 
 

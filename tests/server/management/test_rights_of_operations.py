@@ -15,6 +15,7 @@ import pytest
 from headrace.client.blocking import connect
 from headrace.gateway.security.access import Access
 from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
 from headrace.server.management.access import tickets
 from headrace.server.management.access.logins import peer_of
@@ -148,9 +149,9 @@ def test_a_token_logs_in_with_its_scopes_and_the_ticket_ends_with_it(data: Path)
 
 def test_the_throttle_of_connections_counts_logins_of_the_console(data: Path) -> None:
     log = data.parent / "audit.log"
-    limits = {"login_failures_free": 1, "login_delay_s": 0.3, "login_delay_max_s": 0.3}
+    limits = {"login_failures_free": 1, "login_delay_s": 1.0, "login_delay_max_s": 1.0}
     with LocalBroker(data, audit_log=str(log), **limits):
-        clients = [ManagementClient(data / "management.sock") for _ in range(4)]
+        clients = [ManagementClient(data / "management.sock") for _ in range(HELD_OF_NAME_MAX + 1)]
         wrong = {"username": "guest", "password": "wrong", "peer": "198.51.100.7:1"}
         assert refusal(clients[0], "login", **wrong) == "refused"
         for client in clients:
