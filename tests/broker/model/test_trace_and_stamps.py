@@ -63,6 +63,16 @@ def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
     assert rig.vhost.queues["traces"].ready_count == 0
 
 
+def test_a_property_that_is_not_utf_8_is_copied_as_bytes(rig: Rig) -> None:
+    speaker = SPEAKERS["0-9-1"](rig)
+    speaker.declare("traces")
+    rig.vhost.bind(TRACE, (QUEUE, "traces"), "publish.#")
+    rig.vhost.trace("here", lambda number: ("guest", f"connection {number}"))
+    speaker.publish(Said(b"body", routing_key="q", content_type="\udcff\u00e4"))
+    [found] = traces(rig)
+    assert found.headers["properties"]["content_type"] == b"\xff\xc3\xa4"
+
+
 @every_version
 def test_a_delayed_publish_is_copied_when_it_is_due(rig: Rig, version: str) -> None:
     speaker = SPEAKERS[version](rig)

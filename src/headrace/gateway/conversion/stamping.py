@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import address_of, header_of, shortstr
+from headrace.gateway.conversion.neutral import is_text
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, entries_of_table
@@ -182,7 +183,8 @@ def _copies(headers: object) -> Sequence[str]:
 
 
 def _plain(value: object) -> object:
-    """Return a property as the table of a trace has it: moments as seconds, any text as bytes."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")
+    """Return a property as the table of a trace has it: moments as seconds, no text as bytes."""
+    if isinstance(value, str) and not value.isascii():
+        octets = value.encode("utf-8", "surrogateescape")
+        return value if is_text(octets) else octets
     return int(value.timestamp()) if isinstance(value, datetime) else value
