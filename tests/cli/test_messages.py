@@ -61,6 +61,14 @@ def test_arguments_are_messages(headrace_broker: LocalBroker) -> None:
     assert "queue 'q' is empty" in said
 
 
+def test_consume_in_a_program_puts_back_the_handler_of_sigint(headrace_broker: LocalBroker) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    arguments = ["consume", "--declare", "--timeout-s", "0.1", "sigint"]
+    done = CliRunner().invoke(main, arguments, env={"HEADRACE_URL": headrace_broker.url})
+    assert (done.exit_code, done.stderr) == (0, "0 consumed\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_lines_of_standard_input_are_messages(headrace_broker: LocalBroker) -> None:
     lines = b"".join(b"line %d\n" % n for n in range(3000))
     _, said = command(headrace_broker, "publish", "--declare", "--lines", "q", stdin=lines)

@@ -52,6 +52,15 @@ class Interrupts:
         self._seen = True
 
     @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle SIGINT within; the handler of before is put back."""
+        before = signal.signal(signal.SIGINT, self.arrived)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
         """Raise KeyboardInterrupt within, also for an earlier signal."""
         self._allowed = True
@@ -184,8 +193,12 @@ def consume(
     arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
     interrupts = Interrupts()
-    with open_channel(url) as channel, contextlib.suppress(KeyboardInterrupt), until_unread():
-        signal.signal(signal.SIGINT, interrupts.arrived)
+    with (
+        open_channel(url) as channel,
+        contextlib.suppress(KeyboardInterrupt),
+        until_unread(),
+        interrupts.handled(),
+    ):
         if declare:
             channel.declare_queue(queue)
         if count is not None:
