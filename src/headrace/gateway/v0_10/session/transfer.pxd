@@ -24,6 +24,7 @@ cdef class ParsedTransfer(Publish):
     cdef public long long until_ms
     cdef public Route route
     cdef public dict routes
+    cdef unsigned long long generation
     cdef public object fragment
     cdef public bint explicit
     cdef public bint rare

@@ -59,6 +59,7 @@ class ParsedTransfer(Publish):
         self.until_ms = 0  # When that is void.
         self.route: Route | None = None
         self.routes: dict[bytes, Route] = {}
+        self.generation = 0  # Of the routes in it.
         self.fragment: TransferHeader | None = None  # Read last; the message has others.
         self.explicit = False  # It wants a message.accept.
         self.rare = False  # It is immediate, a fragment, or numbered,
@@ -169,7 +170,11 @@ class ParsedTransfer(Publish):
         session = self.session
         generation = self.counters.generation
         route = self.routes.get(address)
-        if route is None or route.generation != generation:
+        if self.generation != generation:
+            self.routes.clear()  # All are void, and keep queues that may have been deleted.
+            self.generation = generation
+            route = None
+        if route is None:
             try:
                 name, routing_key = exchange.decode(), key.decode()
             except UnicodeDecodeError:

@@ -15,6 +15,7 @@ cdef class Routes:
     cdef object context
     cdef Counters counters
     cdef public dict known
+    cdef unsigned long long generation
     cdef public Route last
 
     @cython.locals(generation=cython.ulonglong, route=Route)

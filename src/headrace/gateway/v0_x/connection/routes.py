@@ -30,6 +30,7 @@ class Routes:
         self.context = context
         self.counters = context.counters
         self.known: dict[bytes, Route] = {}
+        self.generation = 0  # Of the routes in it.
         self.last: Route | None = None  # The one that was used last.
 
     def find(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
@@ -40,7 +41,11 @@ class Routes:
         """
         generation = self.counters.generation
         route = self.known.get(key)
-        if route is None or route.generation != generation:
+        if self.generation != generation:
+            self.known.clear()  # All are void, and keep queues that may have been deleted.
+            self.generation = generation
+            route = None
+        if route is None:
             self.connection.work_left -= C_METHOD_WORK
             payload = cut(d, header, header + size)
             route, cacheable = self.context.make_route(self.connection, key, payload)
