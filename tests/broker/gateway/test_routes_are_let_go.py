@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What publishers remember keeps no queue that was deleted."""
+"""What publishers and the sampler remember keeps no queue that was deleted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import pytest
 from headrace.client.blocking import connect
 from headrace.model.queue.queue import Queue
 from headrace.testing import LocalBroker
+from support.management_socket import ManagementClient, Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 QUEUES = 20
 
 
 @pytest.fixture
-def broker() -> Iterator[LocalBroker]:
-    with LocalBroker() as running:
+def broker(tmp_path: Path) -> Iterator[LocalBroker]:
+    with LocalBroker(management_socket=tmp_path / "management.sock") as running:
         yield running
 
 
@@ -45,3 +47,17 @@ def test_a_publisher_keeps_no_deleted_queue(broker: LocalBroker, version: str) -
         channel.declare_queue("last", durable=False)
         channel.publish(b"", "last")
         assert deleted(f"published.{version}.") == 0
+
+
+def test_the_sampler_keeps_no_deleted_queue(broker: LocalBroker, tmp_path: Path) -> None:
+    operator = ManagementClient(tmp_path / "management.sock")
+    mirror = Mirror(operator, "queue").look()
+    for number in range(QUEUES):
+        operator.ask("declare queue", name=f"sampled.{number}", durable=False)
+        mirror.look()
+        operator.ask("publish", exchange="", routing_key=f"sampled.{number}", payload="x")
+        mirror.look()
+        operator.ask("delete queue", name=f"sampled.{number}")
+    mirror.look()
+    operator.close()
+    assert deleted("sampled.") == 0

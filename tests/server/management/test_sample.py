@@ -264,6 +264,20 @@ def test_a_client_that_missed_too_much_gets_everything(
     assert slow.look().done["everything"]
 
 
+def test_what_has_gone_is_kept_for_a_time(
+    operator: ManagementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "GONE_KEPT_S", 0)
+    slow, quick = Mirror(operator, "queue").look(), Mirror(operator, "queue").look()
+    for at in range(3):
+        operator.ask("declare queue", name=f"q{at}")
+        quick.look()
+        operator.ask("delete queue", name=f"q{at}")
+        assert quick.look().gone == {("queue", f"q{at}")}
+        assert not quick.done["everything"]
+    assert slow.look().done["everything"]
+
+
 def test_many_queues_come_in_bounded_lines(operator: ManagementClient) -> None:
     names = {f"q{at}" for at in range(150)}
     for name in names:

@@ -19,7 +19,7 @@ from headrace.server.management.sampling.rows import (
     TOTALS,
     queue_static,
 )
-from headrace.server.management.sampling.sampler import Sampler, Track
+from headrace.server.management.sampling.sampler import Gone, Sampler, Track
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +61,7 @@ def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: fl
     """Yield the lines of an answer."""
     epoch = sampler.complete
     everything = not sampler.first <= since <= epoch
+    gone = list(sampler.gone)  # Another look may forget some of them meanwhile.
     if everything:
         since = 0
     if QUEUE in kinds and sampler.queues is not None:
@@ -77,7 +78,7 @@ def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: fl
                 yield None
         if changed:
             yield line(kind, changed, since)
-    yield from tell_gone(call, sampler, kinds, since, epoch)
+    yield from tell_gone(call, gone, kinds, since, epoch)
     took_ms = round(1000 * (time.monotonic() - began_s))
     return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
 
@@ -123,16 +124,16 @@ def queue_line(
     }
 
 
-def tell_gone(call: Call, sampler: Sampler, kinds: list[str], since: int, epoch: int) -> Steps:
+def tell_gone(call: Call, gone: list[Gone], kinds: list[str], since: int, epoch: int) -> Steps:
     """Yield the numbers of the objects that the client knows and that are gone."""
-    gone: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for at, (when, kind, track) in enumerate(list(sampler.gone)):
+    told: dict[str, list[int]] = {kind: [] for kind in kinds}
+    for at, (when, kind, track) in enumerate(gone):
         known = track.born <= since < when <= epoch
-        if known and kind in gone and sees(call, kind, track):
-            gone[kind].append(track.number)
+        if known and kind in told and sees(call, kind, track):
+            told[kind].append(track.number)
         if not at % LOOKED_AT:
             yield None
-    for kind, numbers in gone.items():
+    for kind, numbers in told.items():
         for at in range(0, len(numbers), LOOKED_AT):
             yield {**line(kind, [], since), "gone": numbers[at : at + LOOKED_AT]}
     return {}

@@ -115,6 +115,19 @@ class QueueLooks:
             row for row in rows if isinstance(row, QueueRow) and row.run == self._run and row.number
         ]
 
+    def let_go(self, gone: list[QueueRow]) -> Iterator[None]:
+        """Keep no queues that were deleted; these are their rows."""
+        since = min((row.born for row in gone), default=0)
+        for look, (epoch, queues) in enumerate(list(self._changes) if gone else ()):
+            if epoch < since:
+                continue
+            kept: list[Queue] = []
+            for at in range(0, len(queues), STEP):
+                kept += [queue for queue in queues[at : at + STEP] if not queue.deleted]
+                yield
+            self._changes[look] = epoch, kept  # A new list: answers may be made from the old one.
+            self._changes_count -= len(queues) - len(kept)
+
     def changed(self, since: int, epoch: int, vhosts: list[VirtualHost]) -> Iterator[Queue | None]:
         """Yield the queues that changed after one look and up to another, and None now and then."""
         if since < self._known_since or not since:

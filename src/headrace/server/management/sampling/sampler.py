@@ -13,7 +13,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from headrace.gateway.security.client_connection import version_of
 from headrace.gateway.v0_10.connection.connection import Connection010
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 STEP = 32  # Objects between two looks at the clock.
 SLICE_S = 0.001  # Then the loop serves others.
 KEPT_S = 60.0
-GONE_MAX = 100_000  # A client that missed more gets everything.
+GONE_MAX = 100_000  # A client that missed more gets everything,
+GONE_KEPT_S = 60.0  # and so does one that has not looked for longer.
 
 
 NO_TALLY = ChannelTally()
@@ -80,6 +81,9 @@ class Track:
         self.told = 0  # In which look its static fields were new, at birth and seldom later.
 
 
+Gone: TypeAlias = "tuple[int, str, Track | QueueRow]"  # In which look it was, and its kind.
+
+
 class Sampler:
     """The numbers of all objects as of the last look."""
 
@@ -101,7 +105,8 @@ class Sampler:
         self._sums: dict[VirtualHost, Sums] = {}
         self._policies: dict[VirtualHost, Policies] = {}  # That exchanges were told with.
         self._totals = Totals()
-        self.gone: deque[tuple[int, str, Track | QueueRow]] = deque()
+        self.gone: deque[Gone] = deque()
+        self._looks: deque[tuple[float, int]] = deque()  # When each was begun, of those kept.
         if self.queues is not None:
             self.queues.close()
         self.queues = None
@@ -143,6 +148,7 @@ class Sampler:
             yield from self.queues.look(vhost, self._sums[vhost], self._numbers, self.epoch)
             yield from self._exchanges(vhost)
         yield from self._clients()
+        self._forget_gone()
         yield from self._ended()
         yield from self._logins()
         for vhost in vhosts:
@@ -308,7 +314,9 @@ class Sampler:
         epoch = self.epoch
         assert self.queues is not None
         sums = {one.number: one.numbers for one in self._sums.values()}
-        for at, row in enumerate(self.queues.gone()):
+        gone = self.queues.gone()
+        yield from self.queues.let_go(gone)
+        for at, row in enumerate(gone):
             if row.host in sums:
                 row.leave(sums[row.host])
             self._end(QUEUE, row)
@@ -325,6 +333,15 @@ class Sampler:
                     continue
                 del tracks[key]
                 self._end(kind, track)
+
+    def _forget_gone(self) -> None:
+        """Forget what was gone before the looks of the last ``GONE_KEPT_S``."""
+        now_s = time.monotonic()
+        while self._looks and self._looks[0][0] <= now_s - GONE_KEPT_S:
+            self.first = max(self.first, self._looks.popleft()[1])
+        self._looks.append((now_s, self.epoch))
+        while self.gone and self.gone[0][0] <= self.first:
+            self.gone.popleft()
 
     def _end(self, kind: str, track: Track | QueueRow) -> None:
         if len(self.gone) == GONE_MAX:
