@@ -5,7 +5,11 @@ import gc
 
 import pytest
 
-from headrace.server.config.process import COLLECT_RARELY, keep_what_lives
+from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.server.config.process import COLLECT_RARELY, collect_rarely, keep_what_lives
+from support.brokers.in_memory_broker import Rig
+
+CONNECTIONS = 2000
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,16 @@ def test_what_lives_is_excluded_once_settled(
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
     keep_what_lives()
     assert len(frozen) == times
+
+
+def test_few_connections_that_ended_wait_for_a_collection() -> None:
+    rig, thresholds = Rig(), gc.get_threshold()
+    gc.collect()
+    collect_rarely()
+    try:
+        for number in range(CONNECTIONS):
+            GatewayConnection(rig.context, number, True)
+        waiting = sum(isinstance(one, GatewayConnection) for one in gc.get_objects())
+    finally:
+        gc.set_threshold(*thresholds)
+    assert waiting < CONNECTIONS // 2

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 RETURNED_MIN = 32 << 20  # Bytes; returning less is not worth the walk through the heap.
 OUTPUT_SHARE = 4  # Outputs and inputs may take 1/4 of the memory before reads get smaller.
-COLLECT_RARELY = (50_000, 20, 50)  # Thresholds of the three generations.
+# Thresholds of the three generations. A connection that ended is some 30 objects in a circle, so
+# that the first one bounds what waits for a collection to 1 MiB.
+COLLECT_RARELY = (10_000, 20, 50)
 CGROUP_MEMORY_MAX = Path("/sys/fs/cgroup/memory.max")
 
 
