@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tracemalloc
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -214,6 +215,26 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(access._verdicts) <= 100
     assert len(access._topic_verdicts) <= 100
     directory.close()
+
+
+def test_verdicts_on_ever_new_names_take_little_memory() -> None:
+    directory = UserDirectory()
+    directory.add_user(make_account("ada", "secret"))
+    directory.add_vhost("/")
+    directory.set_permission("ada", "/", Permission(".*", ".*", ".*"))
+    directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(".*", ".*"))
+    access = Access(directory)
+    user = access.admit("ada", RemotePeer())
+    tracemalloc.start()
+    try:
+        for n in range(20_000):
+            assert access.allowed(user, "/", "read", f"queue.of.a.short.life.{n}")
+            assert access.topic_allowed(user, "/", "write", "amq.topic", f"a.short.life.{n}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        directory.close()
+    assert held < 3 << 20  # Bytes.
 
 
 def test_connections_of_an_address_have_a_rate() -> None:

@@ -41,8 +41,8 @@ GUEST = "guest"
 LOGIN_THREADS = 2
 LOGINS_REMEMBERED_MAX = 1024
 LOGINS_REMEMBERED_S = 300.0
-VERDICTS_MAX = 65536  # Answers that are remembered; all are forgotten when there are more.
-TOPIC_VERDICTS_MAX = 65536
+VERDICTS_MAX = 4096  # Answers that are remembered, 1 MiB; all are forgotten when there are more.
+TOPIC_VERDICTS_MAX = 4096
 EVERYTHING = (".*", "^.*", "^.*$", "^")  # Expressions that restrict nothing.
 DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a name.
 
