@@ -9,7 +9,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: broken venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
-	demo fuzz quick-spark soak-spark soak-cluster wheel deb docs conformance clean
+	demo fuzz quick-spark soak soak-spark soak-cluster wheel deb docs conformance clean
 
 PYTHON ?=
 VENV := .venv
@@ -113,6 +113,9 @@ bench: build
 
 bench-spark: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli bench-spark $(BENCH)
+
+soak: build
+	@PYTHONPATH=$(COMPILED) $(BIN)/python tools/longrun.py $(SOAK)
 
 soak-spark: build
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli soak-spark $(SOAK)
