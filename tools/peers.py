@@ -113,8 +113,10 @@ def _update() -> None:
     run("apt-get", "-q", "-o", "Acquire::Retries=3", "update")
 
 
-def resolved(packages: tuple[str, ...], *, alone: bool) -> list[str]:
+def resolved(packages: tuple[str, ...], *, alone: bool, parts: tuple[str, ...] = ()) -> list[str]:
     """Return `name=version` of the packages and, unless `alone`, of all that they depend on.
+
+    With `alone` only of those `parts` that they depend on.
 
     What depends on what is asked as if nothing was installed: the answer is the same on all
     machines of a distribution. Raises Absent.
@@ -136,7 +138,9 @@ def resolved(packages: tuple[str, ...], *, alone: bool) -> list[str]:
             why = f"no package {' and '.join(names)}" if names else "only a part of its packages"
             raise Absent(f"{distribution()} has {why}") from None
     versions = dict(re.findall(r"^Inst (\S+) \((\S+) ", said, re.MULTILINE))
-    wanted = list(packages) if alone else sorted(versions)
+    wanted = (
+        [*packages, *(name for name in parts if name in versions)] if alone else sorted(versions)
+    )
     if not alone:
         shown = run("apt-cache", "show", "--no-all-versions", *wanted)
         of_the_system = {
@@ -161,12 +165,13 @@ class Packages:
     name: str
     what: str
     packages: tuple[str, ...]
-    alone: bool = False  # Without what they depend on.
+    alone: bool = False  # Without what they depend on,
+    parts: tuple[str, ...] = ()  # but with these, which some distributions have apart.
     left_out: tuple[str, ...] = ()  # Patterns of files that are not needed.
     finish: Callable[[Path], None] | None = field(default=None, repr=False)
 
     def contents(self) -> list[str]:
-        return resolved(self.packages, alone=self.alone)
+        return resolved(self.packages, alone=self.alone, parts=self.parts)
 
     def make(self, folder: Path, contents: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-peer-") as place:
@@ -195,6 +200,12 @@ def _jars(folder: Path) -> None:
     for jar in ("amqp-client", "slf4j-api", "ecj"):
         shutil.copyfile(folder / f"usr/share/java/{jar}.jar", folder / f"{jar}.jar")
     shutil.rmtree(folder / "usr")
+
+
+def _from_include_path(folder: Path) -> None:
+    """Have PHP's packages find one another where they are unpacked, by the include path."""
+    for loader in (folder / "usr/share/php").glob("**/autoload.php"):
+        loader.write_text(loader.read_text().replace("'/usr/share/php/", "'"))
 
 
 def _compiled_go(folder: Path) -> None:
@@ -375,8 +386,11 @@ PEERS: tuple[Peer, ...] = (
         "php",
         "PHP and its clients",
         ("php-cli", "php-mbstring", "php-amqp", "php-amqplib", "php-phpseclib3"),
+        finish=_from_include_path,
     ),
-    Packages("prometheus", "Prometheus and promtool", ("prometheus",), alone=True),
+    Packages(
+        "prometheus", "Prometheus and promtool", ("prometheus",), alone=True, parts=("promtool",)
+    ),
     Packages("ruby", "Ruby and bunny", ("ruby", "ruby-bunny")),
     Packages("rabbitmq-c", "rabbitmq-c", ("librabbitmq4", "librabbitmq-dev"), alone=True),
     Packages("perl", "AnyEvent::RabbitMQ", ("libanyevent-rabbitmq-perl",)),

@@ -121,7 +121,7 @@ final class Amqp extends Scenarios
             $this->equal($got->$getter(), $value);
         }
         $found = $got->getHeaders();
-        $this->equal($found['date']->getTimestamp(), '1700000000');
+        $this->equal((int) $found['date']->getTimestamp(), 1700000000); // A text, or from 2.0 on a float.
         $this->equal([$found['decimal']->getExponent(), $found['decimal']->getSignificand()], [2, 12345]);
         unset($found['date'], $found['decimal'], $headers['date'], $headers['decimal']);
         ksort($found);
@@ -446,7 +446,8 @@ final class Amqp extends Scenarios
         $thrown = $this->thrown(AMQPException::class, fn() => $this->until(fn() => $queue->get() && false));
         $this->answered();
         $this->check(str_contains($thrown->getMessage(), 'CONNECTION_FORCED'), $thrown->getMessage());
-        $this->check($connection->reconnect(), 'it is back');
+        $connection->reconnect(); // Which returns nothing from 2.0 on.
+        $this->check($connection->isConnected(), 'it is back');
         $again = new AMQPQueue(new AMQPChannel($connection));
         $again->setName($this->name);
         $this->equal($this->take($again)->getBody(), 'lasts');

@@ -6,7 +6,7 @@ declare(strict_types=1);
 
 const PATIENCE_S = 60;
 
-error_reporting(E_ALL & ~E_DEPRECATED);
+error_reporting(E_ALL & ~E_DEPRECATED & ~E_USER_DEPRECATED);
 set_error_handler(function (int $level, string $text, string $file, int $line): bool {
     if (!(error_reporting() & $level)) {
         return false;  // Silenced by an @, or deprecated.

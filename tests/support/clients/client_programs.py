@@ -210,6 +210,7 @@ def run_php(
     path = ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")]).strip(":")
     command = [str(interpreter), "-n", "-d", f"extension_dir={extensions}"]
     command += ["-d", f"include_path={PHP}/usr/share/php"]
+    command += ["-d", "display_errors=stderr"]  # Standard output is what scenarios tell.
     for extension in "mbstring", "sockets", "amqp":
         command += ["-d", f"extension={extension}"]
     found: dict[str, str | None] = {}
