@@ -148,7 +148,7 @@ def take_stopped(
             raise click.ClickException(str(error)) from None
     found = {
         "counts": report.counts,
-        "unsaid": report.unsaid,
+        "omitted": report.omitted,
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - began, 3),
         "lines": [line._asdict() for line in report.lines],
@@ -174,8 +174,8 @@ def print_report(report: Answer, form: str) -> None:
     for line in report["lines"]:
         name = f" {shown(line['name'])}" if line["name"] else ""
         click.echo(f"{line['path']}{name}: {line['outcome']}: {shown(line['text'])}")
-    if report["unsaid"]:
-        click.echo(f"… and {report['unsaid']} more")
+    if report["omitted"]:
+        click.echo(f"… and {report['omitted']} more")
     for section, counts in report["counts"].items():
         words = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts.get(outcome)]
         click.echo(f"{shown(section)}: {', '.join(words) or 'none'}")

@@ -159,7 +159,7 @@ class Subscription:
         return cancelling
 
     def _after_cancel(self, cancelling: asyncio.Future[Struct | None]) -> None:
-        """The broker sends no more: release what the program has not taken."""
+        """The broker has stopped sending: release what the program has not taken."""
         self._changed.set()
         if cancelling.cancelled() or cancelling.exception() is not None:
             return

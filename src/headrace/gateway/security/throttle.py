@@ -78,7 +78,7 @@ class Held:
         return fits
 
     def _is_over(self, now: float) -> bool:
-        """Return True if those of the lane that was used longest ago wait no more."""
+        """Return True if all logins of the least recently used lane have had their turn."""
         return all(until <= now for until, _ in next(iter(self._entries.values())))
 
     def __len__(self) -> int:

@@ -59,16 +59,16 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
     if queue.is_hidden or is_own(queue.name):
         return arguments
     kind = queue_type(arguments)
-    said = rules.policies.settings(kind, queue.name) if rules.policies else {}
+    settings = rules.policies.settings(kind, queue.name) if rules.policies else {}
     if kind == QUORUM and "x-delivery-limit" not in arguments:
-        said.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
-    if not said:
+        settings.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
+    if not settings:
         return arguments
-    found = completed(kind, said, arguments)
-    overflow = imposed_overflow(rules.policies, kind, queue.name, found.get("x-overflow"))
+    merged = completed(kind, settings, arguments)
+    overflow = imposed_overflow(rules.policies, kind, queue.name, merged.get("x-overflow"))
     if overflow is not None:
-        found["x-overflow"] = overflow
-    return found
+        merged["x-overflow"] = overflow
+    return merged
 
 
 def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:

@@ -82,7 +82,7 @@ class Report:
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.lines: list[Finding] = []
-        self.unsaid = 0
+        self.omitted = 0
 
     def add(self, finding: Finding) -> None:
         """Count an element."""
@@ -113,4 +113,4 @@ class Report:
         if len(self.lines) < self.LINES_MAX:
             self.lines.append(finding)
         else:
-            self.unsaid += 1
+            self.omitted += 1

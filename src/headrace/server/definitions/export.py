@@ -86,14 +86,14 @@ def export(
 
 def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict[str, object]:
     """``default_type`` applies to virtual hosts that have none; "" is not known."""
-    said = {"default_queue_type": default_type, **metadata}
-    said = {field: value for field, value in said.items() if value not in (None, "", [])}
+    fields = {"default_queue_type": default_type, **metadata}
+    fields = {field: value for field, value in fields.items() if value not in (None, "", [])}
     return {
         "name": name,
-        "description": said.get("description", ""),
-        "tags": said.get("tags", []),
-        "metadata": {"description": "", "tags": [], **said},
-        **({"default_queue_type": kind} if (kind := said.get("default_queue_type")) else {}),
+        "description": fields.get("description", ""),
+        "tags": fields.get("tags", []),
+        "metadata": {"description": "", "tags": [], **fields},
+        **({"default_queue_type": kind} if (kind := fields.get("default_queue_type")) else {}),
     }
 
 

@@ -114,7 +114,7 @@ async def import_definitions(call: Call) -> Answered:
         await call.tell(finding._asdict())
     return {
         "counts": report.counts,
-        "unsaid": report.unsaid,
+        "omitted": report.omitted,
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - began, 3),
     }

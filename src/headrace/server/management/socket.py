@@ -148,7 +148,7 @@ class ManagementSocket:
         def ended(task: asyncio.Task[None]) -> None:
             self.clients.discard(task)
             self.idle.pop(task, None)
-            if task.cancelled():  # It was idle, or the broker stops: nobody waits for a reader.
+            if task.cancelled():  # It was idle, or the broker stops: unsent output is dropped.
                 writer.transport.abort()
             else:
                 writer.close()

@@ -71,7 +71,7 @@ async def report_of(call: HttpCall, raw: bytes) -> JsonObject:
         if error.code != NO_EQUIVALENT:
             raise
         raise bad_request(f"{error.text}; {LENIENT}=true imports the rest") from None
-    names = ("counts", "unsaid", "dry_run", "seconds")
+    names = ("counts", "omitted", "dry_run", "seconds")
     return {**{name: done[name] for name in names}, "findings": findings}
 
 

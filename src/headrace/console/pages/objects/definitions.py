@@ -30,17 +30,19 @@ def command(call: HttpCall, values: Values) -> str:
 
 
 def report_of(answer: object) -> Report | None:
-    """Return what a page tells of an import; None where every element is as the file says."""
+    """Return the report of an import for its page; None where every element is as in the file."""
     if not isinstance(answer, Answer) or answer.status != 200:
         return None
-    found = answer.value
-    assert isinstance(found, dict)
-    counts = counted(found["counts"])
-    told = f"Dry run: nothing was changed. {counts}" if found["dry_run"] else f"Imported. {counts}"
-    lines = [said(one) for one in found["findings"]]
-    if found["unsaid"]:
-        lines.append(f"… and {number(found['unsaid'])} more")
-    return Report(told, tuple(lines))
+    report = answer.value
+    assert isinstance(report, dict)
+    counts = counted(report["counts"])
+    title = (
+        f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
+    )
+    lines = [line_of(finding) for finding in report["findings"]]
+    if report["omitted"]:
+        lines.append(f"… and {number(report['omitted'])} more")
+    return Report(title, tuple(lines))
 
 
 def counted(sections: JsonObject) -> str:
@@ -50,7 +52,7 @@ def counted(sections: JsonObject) -> str:
     return f"Elements: {', '.join(words) or 'none'}."
 
 
-def said(finding: JsonObject) -> str:
+def line_of(finding: JsonObject) -> str:
     """Return a line about an element that is not as the file says."""
     name = f" {finding['name']}" if finding["name"] else ""
     return f"{finding['path']}{name}: {finding['outcome']}: {finding['text']}"
