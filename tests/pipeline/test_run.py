@@ -107,8 +107,10 @@ def test_an_archive_has_each_message_once_though_commits_are_lost(
         found = DeltaTable(path).to_pyarrow_table().to_pylist()
     else:
         found = rows(path)
-        names = [file.name for file in path.glob("date=*/*.parquet")]
-        assert any("compacted" in file for file in names), names
+        files = list(path.glob("date=*/*.parquet"))
+        # At midnight the eight batches lie in two days, of which neither need have enough files.
+        if len({file.parent for file in files}) == 1:
+            assert any("compacted" in file.name for file in files), files
     assert sorted(row["offset"] for row in found) == list(range(75))
     assert {json.loads(row["body"])["id"] for row in found} == set(range(75))
 
