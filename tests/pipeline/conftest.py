@@ -16,7 +16,7 @@ import headrace
 from headrace.pipeline.config.errors import ConfigError
 from headrace.pipeline.config.load import parse
 from headrace.testing.broker import ChildBroker
-from support.spark.single_spark import only_spark
+from support.spark.single_spark import OneSpark
 from support.stream_fixtures import connection, publish
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of two cores, as a pipeline makes it."""
+def own_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneSpark]:
+    """What makes the session of this directory."""
     from headrace.pipeline.run.session import session
 
     home = tmp_path_factory.mktemp("spark")
@@ -105,8 +105,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         type = "console"
     """
     settings = parse(text, "tests.toml", home)
-    with only_spark(lambda: session(settings, home), environment) as made:
-        yield made
+    with OneSpark(lambda: session(settings, home), environment) as own:
+        yield own
+
+
+@pytest.fixture
+def spark(own_spark: OneSpark) -> SparkSession:
+    """A session of two cores, as a pipeline makes it."""
+    return own_spark.session()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 import headrace
 from headrace.testing.broker import ChildBroker
-from support.spark.single_spark import only_spark
+from support.spark.single_spark import OneSpark
 from support.stream_fixtures import connection, publish
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator[SparkSession]:
-    """A session of two cores. It finds the data source by itself."""
+def own_spark(spark_log: Path) -> Iterator[OneSpark]:
+    """What makes the session of this directory."""
     from pyspark.sql import SparkSession
 
     scratch = spark_log.parent
@@ -106,8 +106,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_log: Path) -> Iterator
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
-    with only_spark(builder.getOrCreate, environment) as session:
-        yield session
+    with OneSpark(builder.getOrCreate, environment) as own:
+        yield own
+
+
+@pytest.fixture
+def spark(own_spark: OneSpark) -> SparkSession:
+    """A session of two cores. It finds the data source by itself."""
+    return own_spark.session()
 
 
 @pytest.fixture
