@@ -90,6 +90,8 @@ WORDS = (
 
 FAILED = pytest.StashKey[bool]()
 
+LINES = 60  # Of the traceback of a first try, from its end.
+
 
 def has_one_try(nodeid: str) -> bool:
     """Return True if the place or the name of a test says that it is never tried again."""
@@ -157,6 +159,12 @@ def pytest_terminal_summary(
     """Name the tests last, so that the end of the log has them; only pytest's counts follow."""
     yield
     lines = second_tries(terminalreporter)
+    if lines:
+        terminalreporter.section("first tries of tests that passed afterwards")
+        for report in first_tries(terminalreporter):
+            terminalreporter.write_sep("_", f"{report.when} of {report.nodeid}")
+            for line in report.longreprtext.splitlines()[-LINES:]:
+                terminalreporter.write_line(line)
     earlier = config.getoption("--earlier-tries")
     if earlier and Path(earlier).exists():
         for line in Path(earlier).read_text().splitlines():
@@ -170,18 +178,33 @@ def pytest_terminal_summary(
 
 def second_tries(reporter: TerminalReporter) -> list[str]:
     """Return a line for each test that passed in a later try: its name and what failed before."""
-    reasons: dict[str, dict[int, str]] = {}
-    for report in reporter.stats.get("rerun", ()):
-        # A try may fail in its test and then in its teardown: the first says why.
-        reasons.setdefault(report.nodeid, {}).setdefault(report.rerun, _reason(report))
+    reasons: dict[str, list[str]] = {}
+    for report in _failed_tries(reporter):
+        reasons.setdefault(report.nodeid, []).append(_reason(report))
+    return [
+        f"needed a second try: {nodeid} ({'), then ('.join(why)})"
+        for nodeid, why in reasons.items()
+    ]
+
+
+def first_tries(reporter: TerminalReporter) -> list[pytest.TestReport]:
+    """Return what failed in the first try of each test that passed in a later one."""
+    first: dict[str, pytest.TestReport] = {}
+    for report in _failed_tries(reporter):
+        first.setdefault(report.nodeid, report)
+    return list(first.values())
+
+
+def _failed_tries(reporter: TerminalReporter) -> list[pytest.TestReport]:
+    """Return a report of each failed try of the tests that passed in the end."""
     failed = {
         report.nodeid for key in ("failed", "error") for report in reporter.stats.get(key, ())
     }
-    return [
-        f"needed a second try: {nodeid} ({'), then ('.join(why.values())})"
-        for nodeid, why in reasons.items()
-        if nodeid not in failed
-    ]
+    tries: dict[tuple[str, int], pytest.TestReport] = {}
+    for report in reporter.stats.get("rerun", ()):
+        # A try may fail in its test and then in its teardown: the first says why.
+        tries.setdefault((report.nodeid, report.rerun), report)
+    return [report for (nodeid, _), report in tries.items() if nodeid not in failed]
 
 
 def _reason(report: pytest.TestReport) -> str:

@@ -141,6 +141,18 @@ def test_who_needed_another_try_is_named_at_the_end(ran) -> None:
     assert (suite.home / "build" / "tries.txt").read_text().splitlines() == lines[begin + 1 : -1]
 
 
+def test_the_traceback_of_a_first_try_is_shown(ran) -> None:
+    _, lines = ran
+    begin = next(n for n, line in enumerate(lines) if "first tries of tests that" in line)
+    end = next(n for n, line in enumerate(lines) if line.startswith("needed a second try: "))
+    shown = "\n".join(lines[begin:end])
+    titles = re.findall(r"^_+ (\w+) of tests/(\S+) _+$", shown, re.MULTILINE)
+    assert {test for _, test in titles} == set(NAMED)
+    assert 'assert count("flaky") == 2, "no luck"' in shown
+    assert re.search(r"^tests/test_tests.py:\d+: AssertionError$", shown, re.MULTILINE)
+    assert "never" not in shown  # It failed in every try: pytest shows it itself.
+
+
 def test_a_test_has_three_tries_at_most(ran) -> None:
     suite, _ = ran
     assert [suite.counted(name) for name in ("good", "flaky", "slow", "bad")] == [1, 2, 3, 3]
