@@ -116,6 +116,7 @@ class RestCatalog:
             self.server.shutdown()
             self.server.server_close()
             thread.join()
+            self.catalog.close()
 
     def do(self, method: str, path: list[str], given: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request."""

@@ -13,15 +13,18 @@ import pytest
 from pyrabbit import api, http
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from support.console import LocalConsole
 
 
 @pytest.fixture(scope="module")
-def client(console: LocalConsole) -> api.Client:
+def client(console: LocalConsole) -> Iterator[api.Client]:
     """A client that is an administrator."""
     client = api.Client(f"127.0.0.1:{console.port}", "guest", "guest")
     client.is_admin = True  # It compares the tags with a text, which they were before 3.9.
-    return client
+    yield client
+    client.http.client.close()  # It has no way to do so itself.
 
 
 def test_the_broker(client: api.Client) -> None:

@@ -101,3 +101,4 @@ def test_connections(console: LocalConsole, api: Any) -> None:
     assert [one["name"] for one in api.list_connections()] == [row["name"]]
     assert len(api.list_channels()) == len(api.list_consumers()) == 1
     assert len(api.list_consumers_for_vhost("/")) == 1
+    client.close()

@@ -60,7 +60,27 @@ def opened(pipeline: Pipeline, name: str) -> Catalog:
     except ModuleNotFoundError as error:
         raise PipelineError(f"Iceberg tables: {extras.said(error)}") from None
     with about(f"catalog {name!r}", properties):
-        return load_catalog(name, **properties)
+        catalog = load_catalog(name, **properties)
+        if properties["type"] == "sql":
+            _keep_no_connection(catalog)
+    return catalog
+
+
+def _keep_no_connection(catalog: Catalog) -> None:
+    """Let a catalog in a database open a connection for each use, and close it.
+
+    A kept one would idle between batches, where the database or a firewall ends it, and would stay
+    open for as long as the driver runs.
+    """
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool, QueuePool
+
+    if not isinstance(catalog, SqlCatalog) or not isinstance(catalog.engine.pool, QueuePool):
+        return  # A database in memory has one connection only.
+    catalog.close()
+    engine = catalog.engine
+    catalog.engine = create_engine(engine.url, echo=engine.echo, poolclass=NullPool)
 
 
 @contextmanager
