@@ -48,6 +48,11 @@ quick_start.use()
 # tests start: a program that they end by Ctrl-C would go on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What a terminal can do is said by the test that has one.
+os.environ["TERM"] = "xterm-256color"
+for name in ("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"):
+    os.environ.pop(name, None)
+
 # Brokers of the tests read it as `headrace serve` does: the same tests, through relays.
 if relays := os.environ.get("HEADRACE_RELAYS"):
     LocalBroker.defaults = {"relays": int(relays)}

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,6 +78,15 @@ def files_below(folder: Path, pattern: str) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a broker that nobody holds any more, if it runs."""
+    if child.poll() is None:
+        child.kill()
+        child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
 class Served:
     """`headrace serve` as a child: it can be stopped, killed and started again in its place."""
 
@@ -109,6 +119,8 @@ class Served:
             self._child = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, env=environment
             )
+        # A test that fails before it stops its broker leaves none behind.
+        weakref.finalize(self, _end, self._child)
         line = self._first_line(self._child)
         word, _, rest = line.partition(" {")
         assert word == "headrace ready", line
