@@ -19,8 +19,9 @@ from headrace.store.ledger.postgres_session import Address, Session
 from support.brokers.broker_process import until
 from support.ledger_judge import Judge
 from support.postgres import WAITING, Server, Servers, servers
+from support.timeouts import PATIENCE_S
 
-ANSWER_S = 2.0
+ANSWER_S = 2.0  # Where no answer comes.
 WITH = "as it is"
 
 
@@ -31,14 +32,16 @@ def running() -> Iterator[Servers]:
         yield found
 
 
-def ledger_at(server: Server, owner: str, *, standbys: bool = True) -> PostgresLedger:
-    cluster = Cluster(Address(server.url()), standbys=standbys, answer_s=ANSWER_S)
+def ledger_at(
+    server: Server, owner: str, *, standbys: bool = True, answer_s: float = ANSWER_S
+) -> PostgresLedger:
+    cluster = Cluster(Address(server.url()), standbys=standbys, answer_s=answer_s)
     return PostgresLedger(cluster, "/", owner)
 
 
-def begin(running: Servers) -> tuple[Judge, PostgresLedger]:
+def begin(running: Servers, answer_s: float = ANSWER_S) -> tuple[Judge, PostgresLedger]:
     """Return a judge, and a ledger with one entry."""
-    judge, ledger = Judge(), ledger_at(running.primary, "broker-1")
+    judge, ledger = Judge(), ledger_at(running.primary, "broker-1", answer_s=answer_s)
     judge.append(ledger, ledger.open().epoch, 1, b"one")
     return judge, ledger
 
@@ -57,8 +60,11 @@ def end(running: Servers, judge: Judge, ledger: PostgresLedger) -> list[str]:
 
 
 def while_it_waits(running: Servers, act: Callable[[int], object]) -> list[str]:
-    """Act while an append waits for a standby out of reach; return what the judge sees."""
-    judge, ledger = begin(running)
+    """Act while an append waits for a standby out of reach; return what the judge sees.
+
+    The act brings the answer, however busy the machine is.
+    """
+    judge, ledger = begin(running, PATIENCE_S)
     running.link.hold()
     appending = threading.Thread(target=append_unless_in_doubt, args=(judge, ledger, 2))
     appending.start()
