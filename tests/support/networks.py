@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import ipaddress
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -39,8 +40,20 @@ def possible() -> bool:
 
 def ip(*words: str, check: bool = True) -> bool:
     """Run ip(8); return True if it succeeded."""
-    done = subprocess.run(["ip", *words], check=check, capture_output=True)
+    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
+    if check and done.returncode:
+        raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.returncode == 0
+
+
+def remove_abandoned() -> None:
+    """Remove switches and places of processes that were killed: their addresses come again."""
+    for path in (*Path("/sys/class/net").glob("hr[0-9]*"), *Path("/run/netns").glob("hr-*-*")):
+        found = re.fullmatch(r"hr-?(\d+)(-\d+)?", path.name)
+        if found is None or Path(f"/proc/{found[1]}").exists():
+            continue
+        kind = "netns" if path.name.startswith("hr-") else "link"
+        ip(kind, "del", path.name, check=False)  # Another process may have been first.
 
 
 class Place:
@@ -96,6 +109,7 @@ class Networks:
         self.bridge = f"hr{number}"
         self.here = Place("", str(self.net + SWITCH), self.bridge)
         self.places: list[Place] = []
+        remove_abandoned()
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.here.address}/28", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
