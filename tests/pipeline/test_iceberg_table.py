@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +15,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.iceberg import table as table_module
@@ -193,6 +198,34 @@ def test_drivers_of_one_checkpoint_at_once(driver: Open) -> None:
     assert sorted(batch for batch, is_first in done if is_first) == [1, 2, 3, 4]
     assert len(done) == 12
     assert numbers(driver()) == [0, 1, 2, 3, 4]
+
+
+def test_a_database_that_is_locked_is_asked_again(make: Make) -> None:
+    """SQLite gives up where others have the file locked for long; a server may go away."""
+    ours = IcebergTable(of_sql(make, "sqlite:///catalog.db"), "lake", "sales.orders")
+    put(ours, 0, 1)
+    assert isinstance(ours.catalog, SqlCatalog)
+    locked = iter([True])
+
+    def refuse(*_: object) -> None:
+        if next(locked, False):
+            raise OperationalError("UPDATE", {}, sqlite3.OperationalError("database is locked"))
+
+    event.listen(ours.catalog.engine, "commit", refuse)
+    table = ours.found()
+    assert ours.commit("w", 1, table, Change(files(table, 2)))
+    assert next(locked, None) is None
+    assert numbers(ours) == [1, 2]
+
+
+def test_a_catalog_in_a_database_keeps_no_connection(make: Make) -> None:
+    ours = IcebergTable(of_sql(make, "sqlite:///catalog.db"), "lake", "sales.orders")
+    assert isinstance(ours.catalog, SqlCatalog)
+    ended: list[object] = []
+    event.listen(ours.catalog.engine, "close", lambda *given: ended.append(given))
+    put(ours, 0, 1)
+    assert ended
+    assert isinstance(ours.catalog.engine.pool, NullPool)
 
 
 def test_the_answer_to_a_commit_is_lost(make: Make, rest: RestCatalog) -> None:

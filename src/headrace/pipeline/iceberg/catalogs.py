@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.config.settings import Pipeline
 
+SQLITE_WAIT_S: Final = 30.0  # For a catalog's file that others have locked.
 SECRET_CHARS_MIN: Final = 4  # Shorter values would blot out words of the error.
 _SECRET: Final = re.compile(r"(?i)credential|secret|token|password|access-key|sas|signature")
 _SQLITE: Final = "sqlite:///"
@@ -80,7 +81,23 @@ def _keep_no_connection(catalog: Catalog) -> None:
         return  # A database in memory has one connection only.
     catalog.close()
     engine = catalog.engine
-    catalog.engine = create_engine(engine.url, echo=engine.echo, poolclass=NullPool)
+    # SQLite's own word for how long to wait for others.
+    connect_args = {"timeout": SQLITE_WAIT_S} if engine.dialect.name == "sqlite" else {}
+    catalog.engine = create_engine(
+        engine.url, echo=engine.echo, poolclass=NullPool, connect_args=connect_args
+    )
+
+
+def unanswered() -> tuple[type[Exception], ...]:
+    """Return the errors of a database that leave open whether it made a change.
+
+    It went away, or others had it locked for too long.
+    """
+    try:
+        from sqlalchemy.exc import InterfaceError, OperationalError
+    except ModuleNotFoundError:  # Catalogs of other kinds do without.
+        return ()
+    return InterfaceError, OperationalError
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import about, opened, properties_of
+from headrace.pipeline.iceberg.catalogs import about, opened, properties_of, unanswered
 from headrace.pipeline.iceberg.layout import add_partitions, check_partitions, evolve
 
 if TYPE_CHECKING:
@@ -166,6 +166,14 @@ class IcebergTable:
             ValidationException,
         )
 
+        uncertain: tuple[type[Exception], ...] = (
+            CommitStateUnknownException,
+            ServerError,
+            ServiceUnavailableError,
+            ConnectionError,
+            ValidationException,
+            *unanswered(),
+        )
         table: Table | None = written
         for attempt in range(COMMITS_MAX):
             if attempt or table is None:
@@ -179,13 +187,7 @@ class IcebergTable:
                 with about(self.what, self.properties):
                     try:
                         _commit(table, change, marks)
-                    except (
-                        CommitStateUnknownException,
-                        ServerError,
-                        ServiceUnavailableError,
-                        ConnectionError,
-                        ValidationException,
-                    ) as error:
+                    except uncertain as error:
                         # It may have been done: the next round looks.
                         raise CommitFailedException(str(error)) from None
                 return True
