@@ -2,21 +2,27 @@
 """JSON that comes from outside, read in one way wherever it comes in.
 
 RFC 8259 leaves open what an object with a repeated name means, and readers differ: such an object
-is refused, and so are Infinity and NaN, which are not JSON.
+is refused, and so are Infinity and NaN, which are not JSON, and numbers that would become them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from headrace.untyped import Json
 
 NAME_SHOWN_MAX = 64  # Characters of a name in an error.
+NUMBER_SHOWN_MAX = 24  # And of a number.
 
 
-class RepeatedName(ValueError):
+class UnfitValue(ValueError):
+    """It is JSON by its grammar, but readers would differ."""
+
+
+class RepeatedName(UnfitValue):
     """An object has a name twice."""
 
 
@@ -25,10 +31,16 @@ def read_json(text: str | bytes) -> Json:
 
     Raises:
         RepeatedName: an object has a name twice.
+        UnfitValue: a number is larger than a double can be.
         ValueError: it is not JSON, or is nested too deeply.
     """
     try:
-        return json.loads(text, object_pairs_hook=unrepeated, parse_constant=refuse_constant)
+        return json.loads(
+            text,
+            object_pairs_hook=unrepeated,
+            parse_constant=refuse_constant,
+            parse_float=finite,
+        )
     except RecursionError:
         raise ValueError("lists and objects are nested too deeply") from None
 
@@ -54,6 +66,18 @@ def repeated_name(pairs: list[tuple[str, object]]) -> str:
             return name
         seen.add(name)
     return ""
+
+
+def finite(text: str) -> float:
+    """Return a number with a fraction or an exponent.
+
+    Raises:
+        UnfitValue: it is larger than a double can be.
+    """
+    value = float(text)
+    if math.isinf(value):
+        raise UnfitValue(f"the number {text[:NUMBER_SHOWN_MAX]} is larger than a double can be")
+    return value
 
 
 def refuse_constant(name: str) -> NoReturn:

@@ -932,6 +932,10 @@ TEXTS: list[tuple[bytes, str]] = [
         '$.queues[0]: the name "name" is there twice',
     ),
     (b'{"queues": [{"name": NaN}]}', "$: this is no JSON: NaN is no number of JSON"),
+    (
+        b'{"queues": [{"name": "q", "arguments": {"x": -1e400}}]}',
+        "$: this is no JSON: the number -1e400 is larger than a double can be",
+    ),
     (b'{"queues": ' + b"[" * 200_000, "$: lists and objects are nested too deeply"),
     (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is no JSON: Exceeds the limit"),
     (
@@ -980,6 +984,10 @@ LINES: list[tuple[bytes, str]] = [
     (
         b'{"section": "queues", "first": 0, "values": [], "first": 1}',
         'a line is a JSON object: the name "first" is there twice',
+    ),
+    (
+        b'{"section": "queues", "first": 1e400, "values": []}',
+        "a line is a JSON object: the number 1e400 is larger than a double can be",
     ),
     (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
     (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),

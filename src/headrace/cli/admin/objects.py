@@ -165,11 +165,11 @@ class Argument(_Type):
             except (ValueError, ArithmeticError):
                 self.fail(f"{text!r} is not a {kind}", param, ctx)
             return untyped, typed
-        from headrace.exact_json import RepeatedName, read_json
+        from headrace.exact_json import UnfitValue, read_json
 
         try:
             return name, read_json(text)
-        except RepeatedName as error:
+        except UnfitValue as error:
             self.fail(f"{name}: {error}", param, ctx)
         except ValueError:
             return name, text

@@ -63,11 +63,11 @@ def header_of(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise click.BadParameter(f"'{text}' is not NAME=VALUE", param_hint="--header")
-    from headrace.exact_json import RepeatedName, read_json
+    from headrace.exact_json import UnfitValue, read_json
 
     try:
         return name, read_json(value)
-    except RepeatedName as error:
+    except UnfitValue as error:
         raise click.BadParameter(f"{name}: {error}", param_hint="--header") from None
     except ValueError:
         return name, value

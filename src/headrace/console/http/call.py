@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.limits import BODY_S
 from headrace.console.sessions.forms import FormError, parse
-from headrace.exact_json import RepeatedName, read_json
+from headrace.exact_json import UnfitValue, read_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -238,7 +238,7 @@ def parsed(body: bytes) -> Json:
         return {}
     try:
         return read_json(body)
-    except RepeatedName as error:
+    except UnfitValue as error:
         raise bad_request(f"the body is no JSON: {error}", "not_json") from None
     except ValueError:
         raise bad_request("the body is no JSON", "not_json") from None

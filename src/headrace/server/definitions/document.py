@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from headrace.exact_json import refuse_constant, repeated_name
+from headrace.exact_json import finite, refuse_constant, repeated_name
 
 DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
 ELEMENTS_MAX = 2_000_000  # Of all sections together.
@@ -97,7 +97,10 @@ def read_document(octets: bytes) -> Document:
         raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
     try:
         found = json.loads(
-            octets.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=refuse_constant
+            octets.decode("utf-8-sig"),
+            object_pairs_hook=_object,
+            parse_constant=refuse_constant,
+            parse_float=finite,
         )
     except UnicodeDecodeError as error:
         raise DocumentError("$", f"octet {error.start} is no UTF-8") from None

@@ -43,7 +43,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.exact_json import RepeatedName, read_json
+from headrace.exact_json import UnfitValue, read_json
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.requests.requests import code_of
 from headrace.model.errors import ModelError
@@ -231,7 +231,7 @@ class Client:
             return None
         try:
             found = read_json(line)
-        except RepeatedName as error:
+        except UnfitValue as error:
             raise Refused("bad-request", f"a line is a JSON object: {error}") from None
         except ValueError:
             raise Refused("bad-request", "a line is a JSON object") from None
