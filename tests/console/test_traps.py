@@ -176,6 +176,24 @@ def test_users_have_tags_as_a_list_and_no_password(console: LocalConsole) -> Non
     assert console.ask("GET", "/api/users/none").status == 404
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "vhosts/none/connections",
+        "vhosts/none/channels",
+        "vhost-limits/none",
+        "parameters/shovel/none",
+        "parameters/shovel/none/mine",
+        "queues/none",
+        "bindings/none",
+        "consumers/none",
+    ],
+)
+def test_lists_of_a_virtual_host_that_does_not_exist(console: LocalConsole, path: str) -> None:
+    answer = console.ask("GET", f"/api/{path}")
+    assert (answer.status, answer.json["reason"]) == (404, "Object Not Found")
+
+
 def test_definitions_are_a_document(console: LocalConsole) -> None:
     found = console.get("/api/definitions")
     assert {row["name"] for row in found["queues"]} == {"orders", HOSTILE}
@@ -200,6 +218,9 @@ def test_definitions_are_a_document(console: LocalConsole) -> None:
         ("certificate-expiration/1/months", 200),
         ("certificate-expiration/1/fortnights", 400),
         ("node-is-quorum-critical", 200),
+        ("quorum-queues-without-elected-leaders/all-vhosts/pattern/%5Eorders", 200),
+        ("quorum-queues-without-elected-leaders/vhost/%2F", 200),
+        ("quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eorders", 200),
     ],
 )
 def test_health_checks(console: LocalConsole, path: str, status: int) -> None:

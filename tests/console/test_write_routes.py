@@ -97,6 +97,10 @@ def test_bodies_are_as_loosely_typed_as_clients_send_them(
             b'{"durable": true, "durable": false}',
             'the body is no JSON: the name "durable" is there twice',
         ),
+        (
+            b'{"arguments": {"x-max-length": 1e400}}',
+            "the body is no JSON: the number 1e400 is larger than a double can be",
+        ),
     ],
 )
 def test_a_wrong_body_changes_nothing(console: LocalConsole, body, reason) -> None:
@@ -369,6 +373,18 @@ def test_several_users_are_deleted_at_once(console: LocalConsole) -> None:
     assert not names & {"one", "two"}
 
 
+def test_users_are_deleted_by_their_exact_names(console: LocalConsole) -> None:
+    names = {"exact", "exact ", "exact,other"}
+    for name in names:
+        write(console, "PUT", f"users/{quote(name)}", {"password": "a-password", "tags": ""})
+    path = "users/bulk-delete"
+    for wrong in ("exact", [7], {"exact": 1}):
+        assert refused(console, "POST", path, {"users": wrong})[0] == 400
+    assert write(console, "POST", path, {"users": ["exact ", "exact,other"]}) == 204
+    assert names & {row["name"] for row in console.get("/api/users")} == {"exact"}
+    assert write(console, "POST", path, {"users": ["exact"]}) == 204
+
+
 def test_permissions_are_set_and_removed(console: LocalConsole) -> None:
     write(console, "PUT", "users/bob", {"password": "a-password", "tags": ""})
     rights = {"configure": "^a", "write": ".*", "read": ""}
@@ -382,8 +398,25 @@ def test_permissions_are_set_and_removed(console: LocalConsole) -> None:
     assert write(console, "PUT", "topic-permissions/%2F/bob", topic) == 201
     assert console.get("/api/topic-permissions/%2F/bob") == [{"user": "bob", "vhost": "/", **topic}]
     assert write(console, "DELETE", "topic-permissions/%2F/bob/amq.topic") == 204
+    assert refused(console, "GET", "topic-permissions/%2F/bob") == (404, "Object Not Found")
     assert write(console, "DELETE", "permissions/%2F/bob") == 204
     assert refused(console, "DELETE", "permissions/%2F/bob")[0] == 404
+
+
+def test_topic_permissions_have_a_path_for_each_exchange(console: LocalConsole) -> None:
+    write(console, "PUT", "users/eve", {"password": "a-password", "tags": ""})
+    path = "topic-permissions/%2F/eve"
+    rights = {"write": "^b", "read": ".*"}
+    assert write(console, "PUT", f"{path}/amq.topic", rights) == 201
+    assert write(console, "PUT", f"{path}/amq.topic", {"exchange": "amq.topic", **rights}) == 204
+    assert refused(console, "PUT", f"{path}/amq.topic", {"exchange": "other", **rights})[0] == 400
+    assert refused(console, "PUT", path, rights) == (400, "'exchange' is missing")
+    write(console, "PUT", path, {"exchange": "other", **rights})
+    (found,) = console.get(f"/api/{path}/amq.topic")
+    assert found == {"user": "eve", "vhost": "/", "exchange": "amq.topic", **rights}
+    assert [row["exchange"] for row in console.get(f"/api/{path}")] == ["amq.topic", "other"]
+    assert refused(console, "GET", f"{path}/absent") == (404, "Object Not Found")
+    assert write(console, "DELETE", path) == 204
 
 
 # --- Virtual hosts, policies, limits -------------------------------------------------------------

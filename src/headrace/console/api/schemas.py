@@ -301,6 +301,7 @@ SCHEMAS: dict[str, JsonObject] = {
     "/api/permissions/{vhost}/{user}": PERMISSION,
     "/api/topic-permissions": rows(TOPIC_PERMISSION),
     "/api/topic-permissions/{vhost}/{user}": rows(TOPIC_PERMISSION),
+    "/api/topic-permissions/{vhost}/{user}/{exchange}": rows(TOPIC_PERMISSION),
     "/api/policies": rows(POLICY),
     "/api/policies/{vhost}": rows(POLICY),
     "/api/policies/{vhost}/{name}": POLICY,

@@ -57,6 +57,18 @@ def check_vhost(call: HttpCall) -> str | None:
     return vhost
 
 
+async def existing_vhost(call: HttpCall) -> str | None:
+    """Return the virtual host that a list is limited to; None for all.
+
+    Raises:
+        HttpError: it does not exist, or the user does not see it.
+    """
+    vhost = wanted_vhost(call)
+    if vhost is not None:
+        await check_exists(call, vhost)
+    return vhost
+
+
 async def check_exists(call: HttpCall, vhost: str) -> None:
     """Refuse a virtual host that does not exist, or that the user does not see.
 

@@ -9,11 +9,9 @@ from headrace.console.api.common.alarms import active_alarms, reasons_in
 from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import (
     absent,
-    check_exists,
-    check_vhost,
+    existing_vhost,
     only,
     rows_of,
-    wanted_vhost,
 )
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
@@ -38,7 +36,7 @@ Names = dict[int, "JsonObject"]  # What channels and consumers say of their conn
 
 async def list_connections(call: HttpCall) -> object:
     """Return the connections that the user sees, of one virtual host or user where asked."""
-    vhost, user = check_vhost(call), call.path.get("username")
+    vhost, user = await existing_vhost(call), call.path.get("username")
     listens = await listens_of(call)
     alarms = await active_alarms(call)
     rows = []
@@ -193,9 +191,7 @@ async def channels(call: HttpCall) -> list[JsonObject]:
     Raises:
         HttpError: there is no such virtual host, or the user does not see it.
     """
-    vhost = wanted_vhost(call)
-    if vhost is not None:
-        await check_exists(call, vhost)
+    vhost = await existing_vhost(call)
     names = await connection_names(call)
     return [
         channel_of(one, names, call.query)

@@ -189,6 +189,11 @@ ROUTES = (
                 fine,
                 "Health: there are no quorum queues.",
             ),
+            (
+                "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}",
+                fine,
+                "Health: there are no quorum queues.",
+            ),
         )
     ),
     *(

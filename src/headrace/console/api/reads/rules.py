@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import check_vhost, only, rows_of
+from headrace.console.api.common.rows import existing_vhost, only, rows_of
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import MANAGEMENT, POLICYMAKER, Route
@@ -47,7 +47,7 @@ async def policies(call: HttpCall, kind: str) -> list[JsonObject]:
 
 async def list_vhost_limits(call: HttpCall) -> object:
     """Return the limits of the virtual hosts that the user sees, or of one."""
-    vhost = check_vhost(call)
+    vhost = await existing_vhost(call)
     rows = [row for row in await call.rows("list limits") if vhost in (None, row["vhost"])]
     return Listed(rows, ("vhost",))
 
@@ -61,13 +61,13 @@ async def list_user_limits(call: HttpCall) -> object:
 
 async def list_parameters(call: HttpCall) -> object:
     """Return no parameters: policies and limits have paths of their own, and nothing else is."""
-    check_vhost(call)
+    await existing_vhost(call)
     return Listed([])
 
 
 async def show_parameter(call: HttpCall) -> object:
     """Answer that there is no such parameter."""
-    check_vhost(call)
+    await existing_vhost(call)
     raise not_found()
 
 

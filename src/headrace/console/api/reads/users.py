@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, only
 from headrace.console.http.answers import Listed
+from headrace.console.http.errors import not_found
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
 
 if TYPE_CHECKING:
@@ -89,8 +90,17 @@ async def show_permission(call: HttpCall) -> object:
 
 
 async def show_topic_permission(call: HttpCall) -> object:
-    """Return the topic permissions of a user in a virtual host."""
-    return Listed(await of_both(call, "list topic permissions"), ("exchange",))
+    """Return the topic permissions of a user in a virtual host, of all exchanges or of one.
+
+    Raises:
+        HttpError: there are none.
+    """
+    exchange = call.path.get("exchange")
+    rows = await of_both(call, "list topic permissions")
+    found = [row for row in rows if exchange in (None, row["exchange"])]
+    if not found:  # As RabbitMQ: clients look whether what they removed is gone.
+        raise not_found()
+    return Listed(found, ("exchange",))
 
 
 async def of_both(call: HttpCall, do: str) -> list[JsonObject]:
@@ -125,7 +135,12 @@ ROUTES = (
             (
                 "/api/topic-permissions/{vhost}/{user}",
                 show_topic_permission,
-                "The topic permissions of a user in a virtual host.",
+                "The topic permissions of a user in a virtual host; 404 without any.",
+            ),
+            (
+                "/api/topic-permissions/{vhost}/{user}/{exchange}",
+                show_topic_permission,
+                "That of one exchange, as a list.",
             ),
         )
     ),

@@ -102,6 +102,13 @@ class Body:
             self._refuse(name, "a list of strings, or a string with commas")
         return [one.strip() for one in value if one.strip()]
 
+    def names(self, name: str) -> list[str]:
+        """Return a list of names, each as it was given; no string stands for one."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            self._refuse(name, "a list of strings")
+        return value
+
     def _refuse(self, name: str, expected: str) -> NoReturn:
         raise bad_request(f"'{name}' is not {expected}")
 

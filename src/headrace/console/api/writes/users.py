@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 USER = "/api/users/{user}"
 PERMISSION = "/api/permissions/{vhost}/{user}"
 TOPIC = "/api/topic-permissions/{vhost}/{user}"
+TOPIC_OF_EXCHANGE = f"{TOPIC}/{{exchange}}"
 BULK_MAX = 10_000  # Users deleted by one request.
 TAGS: JsonObject = {"type": ["string", "array"], "items": STRING}
 
@@ -46,7 +47,7 @@ async def delete_user(call: HttpCall) -> object:
 
 async def delete_users(call: HttpCall) -> object:
     """Delete several users; those that do not exist are passed over."""
-    names = (await Body.of(call, "users")).texts("users") or []
+    names = (await Body.of(call, "users")).names("users")
     if len(names) > BULK_MAX:
         raise bad_request(f"'users' has more than {BULK_MAX} names")
     known = {row["name"] for row in await call.rows("list users")}
@@ -74,9 +75,15 @@ async def delete_permission(call: HttpCall) -> object:
 
 
 async def put_topic_permission(call: HttpCall) -> object:
-    """Restrict the routing keys of a user at a topic exchange."""
-    body = await Body.of(call, "exchange", "write", "read")
-    given: JsonObject = {name: body.text(name) for name in ("exchange", "write", "read")}
+    """Restrict the routing keys of a user at a topic exchange, of the path or of the body."""
+    body = await Body.of(call, "write", "read")
+    exchange = call.path.get("exchange", body.text("exchange"))
+    if body.values.get("exchange", call.path.get("exchange")) is None:
+        raise bad_request("'exchange' is missing")
+    if body.text("exchange", exchange) != exchange:
+        raise bad_request("'exchange' is another one than that of the path")
+    given: JsonObject = {name: body.text(name) for name in ("write", "read")}
+    given["exchange"] = exchange
     with absent():
         done = await call.ask("put topic permission", **of_both(call), **given)
     return written(done)
@@ -128,20 +135,30 @@ ROUTES = (
         body=schema(("configure", "write", "read"), configure=STRING, write=STRING, read=STRING),
     ),
     Route("DELETE", PERMISSION, delete_permission, ADMINISTRATOR, "", "Remove them."),
-    Route(
-        "PUT",
-        TOPIC,
-        put_topic_permission,
-        ADMINISTRATOR,
-        "",
-        "Restrict a user's routing keys at a topic exchange.",
-        body=schema(("exchange", "write", "read"), exchange=STRING, write=STRING, read=STRING),
+    *(
+        Route(
+            "PUT",
+            path,
+            put_topic_permission,
+            ADMINISTRATOR,
+            "",
+            summary,
+            body=schema(required, exchange=STRING, write=STRING, read=STRING),
+        )
+        for path, required, summary in (
+            (
+                TOPIC,
+                ("exchange", "write", "read"),
+                "Restrict a user's routing keys at a topic exchange.",
+            ),
+            (TOPIC_OF_EXCHANGE, ("write", "read"), "The same, of the exchange in the path."),
+        )
     ),
     *(
         Route("DELETE", path, delete_topic_permission, ADMINISTRATOR, "", summary)
         for path, summary in (
             (TOPIC, "Remove all such restrictions of a user in a virtual host."),
-            (f"{TOPIC}/{{exchange}}", "Remove that of one exchange."),
+            (TOPIC_OF_EXCHANGE, "Remove that of one exchange."),
         )
     ),
 )
