@@ -452,7 +452,7 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     )
     answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
     assert (answer.status, b"$.parameters[0]" in answer.body) == (400, True)
-    assert b"definitions import --known FILE" in answer.body
+    assert b"definitions import FILE --known" in answer.body
     dry = '--M\r\nContent-Disposition: form-data; name="dry_run"\r\n\r\ntrue\r\n' + body
     answer = browser.console.ask("POST", "/definitions", dry.encode(), user=None, headers=headers)
     assert (answer.status, b"Dry run: nothing was changed." in answer.body) == (200, True)

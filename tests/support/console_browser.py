@@ -36,9 +36,11 @@ class Browser:
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         return answer.body.decode()
 
-    def send(self, path: str, **fields: str) -> HttpAnswer:
-        """Send the form of a page as it is, with some fields changed."""
+    def send(self, path: str, *cleared: str, **fields: str) -> HttpAnswer:
+        """Send the form of a page as it is, with some fields changed, and boxes cleared."""
         form = {**fields_of(self.get(path).body.decode()), **fields}
+        for name in cleared:
+            form.pop(name, None)
         headers = self.headers | FORM | OWN
         return self.console.ask("POST", path, urlencode(form).encode(), user=None, headers=headers)
 

@@ -319,6 +319,28 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
         served.stop()
 
 
+def test_tags_and_metadata_are_replaced(tmp_path: Path) -> None:
+    data = ("--data", tmp_path / "data")
+    works("user", "add", *data, "--tag", "ops", "ada", stdin="secret\n")
+    works("user", "tags", *data, "ada", "viewer", "other")
+    assert works("user", "list", "--no-header", *data) == "ada\tviewer other\n"
+    assert "a tag is one word" in refused("user", "tags", *data, "ada", "two words")
+    assert "there is no user 'bob'" in refused("user", "tags", *data, "bob", "viewer")
+    works("vhost", "add", *data, "lab")
+    works("vhost", "set", *data, "lab", "--tag", "a", "--tag", "b", "--protected")
+    works("vhost", "set", *data, "lab", "--description", "of tests")
+    works("permission", "set", *data, "--vhost", "lab", "ada", "", "", "")
+    served = Served(tmp_path).start()
+    try:
+        connect(f"amqp://ada:secret@127.0.0.1:{served.port}/lab").close()  # Its password stayed.
+        exported = json.loads(works("definitions", "export", *data))
+    finally:
+        served.stop()
+    (lab,) = (one for one in exported["vhosts"] if one["name"] == "lab")
+    assert (lab["description"], lab["tags"]) == ("of tests", ["a", "b"])
+    assert lab["metadata"]["protected_from_deletion"] is True
+
+
 def test_a_running_broker_takes_changes_over(durable: Served, tmp_path: Path) -> None:
     data = ("--data", tmp_path / "data")
     ada = f"amqp://ada:secret@127.0.0.1:{durable.port}/lab"

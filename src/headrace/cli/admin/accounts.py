@@ -133,6 +133,12 @@ def read_password(given: str | None) -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
+def check_tags(tags: tuple[str, ...]) -> None:
+    """Refuse tags that are no words."""
+    if any(not tag or any(character.isspace() for character in tag) for tag in tags):
+        raise click.ClickException("a tag is one word")
+
+
 PASSWORD = click.option(
     "--password", help="Better typed, or piped in: other users of the machine see arguments."
 )
@@ -163,8 +169,7 @@ def add_user(
     """Add the user NAME; permissions are given with `headrace permission set`."""
     from headrace.gateway.security.passwords import make_account
 
-    if any(not tag or any(character.isspace() for character in tag) for tag in tags):
-        raise click.ClickException("a tag is one word")
+    check_tags(tags)
     directory.add_user(make_account(name, read_password(password), tags))
 
 
@@ -184,6 +189,23 @@ def change_password(directory: UserDirectory, password: str | None, name: str) -
 
     account = make_account(name, read_password(password))
     directory.set_password(name, account.password_hash, account.scram)
+
+
+@BY_DIRECTORY.command(user, "tags")
+@NAME
+@click.argument("tags", nargs=-1, metavar="[TAG]...")
+def change_tags(directory: UserDirectory, name: str, tags: tuple[str, ...]) -> None:
+    """Give the user NAME these tags in place of those before; without any, it has none."""
+    from dataclasses import replace
+
+    from headrace.model.policy.accounts import AccountError
+    from headrace.store.catalog.changes import Changes
+
+    check_tags(tags)
+    account = directory.snapshot().accounts.get(name)
+    if account is None:
+        raise AccountError(f"there is no user '{name}'")
+    directory.change(Changes(accounts={name: replace(account, tags=tags)}))
 
 
 @BY_DIRECTORY.command(user, "list", columns=("name", "tags"))
@@ -213,8 +235,15 @@ def add_vhost(directory: UserDirectory, name: str) -> None:
     help="What to do about unknown arguments of queues.",
 )
 @click.option("--description")
+@click.option("--tag", "tags", multiple=True, help="Tags in place of those before.")
+@click.option(
+    "--protected/--unprotected",
+    "protected_from_deletion",
+    default=None,
+    help="Refuse to delete it by the management socket and the console.",
+)
 @NAME
-def set_vhost(directory: UserDirectory, name: str, **given: str | None) -> None:
+def set_vhost(directory: UserDirectory, name: str, **given: object) -> None:
     """Set defaults of the virtual host NAME, in place of the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
@@ -223,7 +252,7 @@ def set_vhost(directory: UserDirectory, name: str, **given: str | None) -> None:
 
     key = Key(name, METADATA, METADATA_NAME)
     before = directory.parameters.all().get(key, {})
-    value = before | {field: text for field, text in given.items() if text is not None}
+    value = before | {field: one for field, one in given.items() if one not in (None, ())}
     try:
         read_metadata(value)
     except InvalidArgument as error:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.console.sessions.forms import Form
 
 NOT_FOUND, CONFLICT = 404, 409
+COMMAND_MAX = 2000  # Characters of a command that the next page shows.
 CONFIRMATION = "confirmation"  # The field in which the user types what will be hit.
 Values = Mapping[str, object]
 
@@ -185,6 +186,7 @@ class Action:
                         and values[one.name] is not None
                     }
                 )
+            known = {} if self.values is None else await self.values(call)
             answer = await self.handler(call)
         except HttpError as error:
             call.path = path
@@ -198,6 +200,12 @@ class Action:
             call.path = path
             return await self._form(call, given, report=report)
         call.notice(self.done(call, values))
+        if self.command is not None:
+            call.path = path
+            command = self.command(call, {**known, **values})
+            if command and len(command) <= COMMAND_MAX:
+                call.notice(f"The same by command: {command}")
+            call.path = {**path, **placed}
         return Answer(303, headers={"Location": self.back(call, values)})
 
 

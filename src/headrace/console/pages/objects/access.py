@@ -14,7 +14,7 @@ from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.actions import Action, Field, refuse_known
-from headrace.console.pages.commands import line
+from headrace.console.pages.commands import is_on, line, listed
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
     from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
 
@@ -146,6 +147,35 @@ VHOST_FIELDS = (
     Field("tracing", "Trace: copy all messages to amq.rabbitmq.trace", "flag"),
     Field("protected_from_deletion", "Protect it from deletion", "flag"),
 )
+
+
+def add_vhost_command(call: HttpCall, values: Values) -> str:
+    """Return the commands that add a virtual host, and say more than its name."""
+    name = str(values.get("name") or "NAME")
+    added = line("vhost", "add", name)
+    is_plain = not any(values.get(one.name) for one in VHOST_FIELDS)
+    return added if is_plain else f"{added} && {set_vhost_command(name, values)}"
+
+
+def set_vhost_command(name: str, values: Values) -> str:
+    """Return the commands that set what is said of a virtual host."""
+    said = line(
+        "vhost",
+        "set",
+        name,
+        description=values.get("description"),
+        tag=listed(values.get("tags")),
+        default_queue_type=values.get("default_queue_type"),
+        protected=is_on(values.get("protected_from_deletion")),
+    )
+    return f"{said} && {line('trace', 'on', vhost=name)}" if is_on(values.get("tracing")) else said
+
+
+def change_user_command(call: HttpCall, values: Values) -> str:
+    """Return the commands that give a user tags, and a password where there is a new one."""
+    tags = line("user", "tags", call.path["user"], *listed(values.get("tags")))
+    password = line("user", "password", call.path["user"])
+    return f"{tags} && {password}" if values.get("password") else tags
 
 
 async def put_vhost(call: HttpCall) -> object:
@@ -344,7 +374,7 @@ ACTIONS = (
         lambda call, values: f"Virtual host {plain(str(values['name']))} is added.",
         (Field("name", "Name", required=True), *VHOST_FIELDS),
         {"vhost": "name"},
-        lambda call, values: line("vhost", "add", values.get("name") or "NAME"),
+        add_vhost_command,
         parent=VHOSTS,
         button="Add",
         tag=ADMINISTRATOR,
@@ -356,7 +386,7 @@ ACTIONS = (
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
         VHOST_FIELDS,
-        command=lambda call, values: line("vhost", "set", call.path["vhost"]),
+        command=lambda call, values: set_vhost_command(call.path["vhost"], values),
         parent=VHOSTS,
         tag=ADMINISTRATOR,
         values=vhost_values,
@@ -389,7 +419,9 @@ ACTIONS = (
             Field("tags", "Tags", help=TAGS),
         ),
         {"user": "name"},
-        lambda call, values: line("user", "add", values.get("name") or "NAME"),
+        lambda call, values: line(
+            "user", "add", values.get("name") or "NAME", tag=listed(values.get("tags"))
+        ),
         parent=USERS,
         button="Add",
         tag=ADMINISTRATOR,
@@ -404,7 +436,7 @@ ACTIONS = (
             Field("password", "New password", "password", help="Empty: the password stays."),
             Field("tags", "Tags", help=TAGS),
         ),
-        command=lambda call, values: line("user", "password", call.path["user"]),
+        command=change_user_command,
         parent=USERS,
         tag=ADMINISTRATOR,
         values=user_values,
@@ -494,7 +526,13 @@ ACTIONS = (
         ),
         {"user": "user", "vhost": "vhost"},
         command=lambda call, values: line(
-            *("topic", "set", values["user"] or "USER", values["exchange"] or "amq.topic"),
+            *(
+                "permission",
+                "topic",
+                "set",
+                values["user"] or "USER",
+                values["exchange"] or "amq.topic",
+            ),
             *(values["write"] or ".*", values["read"] or ".*"),
             vhost=values["vhost"],
         ),
@@ -509,7 +547,7 @@ ACTIONS = (
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are changed.",
         TOPIC_FIELDS,
         command=lambda call, values: line(
-            *("topic", "set", call.path["user"], call.path["exchange"]),
+            *("permission", "topic", "set", call.path["user"], call.path["exchange"]),
             *(str(values.get(one) or "") for one in ("write", "read")),
             vhost=call.path["vhost"],
         ),
@@ -526,7 +564,7 @@ ACTIONS = (
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",
         confirm=lambda call: plain(call.path["user"]),
         command=lambda call, values: line(
-            *("topic", "clear", call.path["user"], call.path["exchange"]),
+            *("permission", "topic", "clear", call.path["user"], call.path["exchange"]),
             vhost=call.path["vhost"],
         ),
         parent=TOPICS,

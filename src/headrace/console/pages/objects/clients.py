@@ -16,6 +16,8 @@ from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import plain, segment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
@@ -106,6 +108,12 @@ async def hits(call: HttpCall) -> str:
         f"The client of user {plain(row['user'])} at {row['peer_host']} loses {row['channels']} "
         "channels; what it has not acknowledged goes back to its queues."
     )
+
+
+async def connection_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the id by which the command knows a connection."""
+    found = await reads.find_connection(call, call.path["name"])
+    return {"number": str(found.row["number"])}
 
 
 LISTS = (
@@ -209,7 +217,8 @@ ACTIONS = (
         writes.close_connection,
         lambda call, values: "/connections",
         lambda call, values: "The connection is closed.",
-        command=lambda call, values: line("close", "connection", "ID"),
+        command=lambda call, values: line("close", "connection", values.get("number", "ID")),
+        values=connection_values,
         hits=hits,
         parent=PARENT,
         button="Close the connection",

@@ -9,7 +9,7 @@ from headrace.console.api.writes import definitions as writes
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.actions import Action, Field, Report
-from headrace.console.pages.commands import line
+from headrace.console.pages.commands import is_on, line
 from headrace.console.pages.listings import Link
 from headrace.console.pages.texts import number
 
@@ -24,9 +24,8 @@ OUTCOMES = ("made", "changed", "there", "different", "no equivalent")
 
 def command(call: HttpCall, values: Values) -> str:
     """Return the command line that does the same."""
-    options = [] if values.get(writes.LENIENT) in (True, "true") else ["--known"]
-    options += ["--dry-run"] if values.get(writes.DRY_RUN) in (True, "true") else []
-    return line("definitions", "import", *options, "FILE")
+    known, dry_run = not is_on(values.get(writes.LENIENT)), is_on(values.get(writes.DRY_RUN))
+    return line("definitions", "import", "FILE", known=known, dry_run=dry_run)
 
 
 def report_of(answer: object) -> Report | None:

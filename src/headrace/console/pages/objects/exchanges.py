@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,15 @@ from headrace.console.api.writes import exchanges as writes
 from headrace.console.api.writes import messages as message_writes
 from headrace.console.http.answers import Described, Listed
 from headrace.console.pages.actions import Action, Field
-from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.commands import assigned, in_vhost, is_on, line, publishing, table
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import plain, segment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
@@ -110,7 +113,17 @@ async def publish(call: HttpCall) -> object:
 def declare_command(call: HttpCall, values: Values) -> str:
     """Return the command that declares an exchange."""
     name, vhost = values.get("name") or "EXCHANGE", str(values.get("vhost") or "/")
-    return line("declare", "exchange", name, type=values.get("type"), url=in_vhost(vhost))
+    return line(
+        "declare",
+        "exchange",
+        name,
+        type=values.get("type"),
+        transient=not is_on(values.get("durable")),
+        auto_delete=is_on(values.get("auto_delete")),
+        internal=is_on(values.get("internal")),
+        arg=assigned(table(values.get("arguments"))),
+        url=in_vhost(vhost),
+    )
 
 
 def bind_command(call: HttpCall, values: Values) -> str:
@@ -124,8 +137,38 @@ def bind_command(call: HttpCall, values: Values) -> str:
         *words,
         values.get("routing_key") or "",
         to_exchange=to_exchange,
+        arg=assigned(table(values.get("arguments"))),
         url=vhost,
     )
+
+
+async def binding_values(call: HttpCall) -> Mapping[str, str]:
+    """Return what tells a binding from others between the same two."""
+    row = await reads.show_binding(call)
+    assert isinstance(row, dict)
+    return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
+
+
+def unbind_command(call: HttpCall, values: Values) -> str:
+    """Return the command that removes a binding."""
+    return line(
+        "delete",
+        "binding",
+        call.path["source"],
+        call.path["destination"],
+        values.get("routing_key") or "",
+        to_exchange=call.path["kind"] == "e",
+        arg=assigned(table(values.get("arguments"))),
+        url=in_vhost(call.path["vhost"]),
+    )
+
+
+def publish_command(call: HttpCall, values: Values) -> str:
+    """Return the command that publishes to an exchange."""
+    key, exchange = str(values.get("routing_key") or ""), call.path["exchange"]
+    properties = table(values.get("properties"))
+    exchange = "" if exchange == "amq.default" else exchange
+    return publishing(key, values, properties, call.path["vhost"], exchange)
 
 
 async def bind(call: HttpCall) -> object:
@@ -249,7 +292,11 @@ ACTIONS = (
         lambda call, values: f"Exchange {plain(call.path['exchange'])} is deleted.",
         (Field("if-unused", "Only if it has no bindings", "flag", in_query=True),),
         command=lambda call, values: line(
-            "delete", "exchange", call.path["exchange"], url=in_vhost(call.path["vhost"])
+            "delete",
+            "exchange",
+            call.path["exchange"],
+            if_unused=is_on(values.get("if-unused")),
+            url=in_vhost(call.path["vhost"]),
         ),
         confirm=lambda call: plain(call.path["exchange"]),
         parent=PARENT,
@@ -268,13 +315,7 @@ ACTIONS = (
             Field("payload_encoding", "Payload is", "choice", ("string", "base64")),
             Field("properties", "Properties", "json", help='Such as {"headers": {"n": 1}}.'),
         ),
-        command=lambda call, values: line(
-            "publish",
-            "ROUTING_KEY",
-            "BODY",
-            exchange=call.path["exchange"],
-            url=in_vhost(call.path["vhost"]),
-        ),
+        command=publish_command,
         parent=PARENT,
         button="Publish",
     ),
@@ -305,13 +346,8 @@ ACTIONS = (
         writes.delete_binding,
         lambda call, values: "/bindings",
         lambda call, values: "The binding is removed.",
-        command=lambda call, values: line(
-            "delete",
-            "binding",
-            call.path["source"],
-            call.path["destination"],
-            url=in_vhost(call.path["vhost"]),
-        ),
+        command=unbind_command,
+        values=binding_values,
         confirm=lambda call: plain(call.path["destination"]),
         hits=show_removal,
         parent=BINDINGS_PARENT,

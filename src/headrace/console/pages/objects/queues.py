@@ -13,7 +13,7 @@ from headrace.console.api.writes import messages as message_writes
 from headrace.console.api.writes import queues as writes
 from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Action, Field
-from headrace.console.pages.commands import in_vhost, line
+from headrace.console.pages.commands import assigned, in_vhost, is_on, line, publishing, table
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
@@ -161,16 +161,34 @@ def done(text: str, call: HttpCall) -> str:
 def declare_command(call: HttpCall, values: Values) -> str:
     """Return the command that declares a queue."""
     name, vhost = values.get("name") or "QUEUE", str(values.get("vhost") or "/")
-    return line("declare", "queue", name, type=values.get("queue_type"), url=in_vhost(vhost))
+    return line(
+        "declare",
+        "queue",
+        name,
+        type=values.get("queue_type"),
+        transient=not is_on(values.get("durable")),
+        auto_delete=is_on(values.get("auto_delete")),
+        arg=assigned(table(values.get("arguments"))),
+        url=in_vhost(vhost),
+    )
 
 
 def command(*words: str) -> Callable[[HttpCall, Values], str]:
-    """Return a command line about the queue of a page."""
+    """Return a command line about the queue of a page, with the flags of its form."""
 
-    def made(call: HttpCall, _: Values) -> str:
-        return line(*words, call.path["queue"], url=in_vhost(call.path["vhost"]))
+    def made(call: HttpCall, values: Values) -> str:
+        flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
+        return line(*words, call.path["queue"], **flags, url=in_vhost(call.path["vhost"]))
 
     return made
+
+
+def publish_command(call: HttpCall, values: Values) -> str:
+    """Return the command that publishes to a queue."""
+    properties = table(values.get("properties"))
+    for name in ("content_type", "delivery_mode"):
+        properties[name] = values.get(name) or properties.get(name)
+    return publishing(call.path["queue"], values, properties, call.path["vhost"])
 
 
 async def publish(call: HttpCall) -> object:
@@ -292,9 +310,7 @@ ACTIONS = (
                 help='A JSON object, such as {"headers": {"n": 1}, "priority": 3}.',
             ),
         ),
-        command=lambda call, values: line(
-            "publish", call.path["queue"], "BODY", url=in_vhost(call.path["vhost"])
-        ),
+        command=publish_command,
         parent=PARENT,
         button="Publish",
     ),

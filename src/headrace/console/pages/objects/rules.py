@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Handler
+    from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
 APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
@@ -51,6 +52,21 @@ def list_of(kind: str, title: str, rows: Handler, tag: str, about: str, command:
         about=about,
         command=line(command, "list"),
     )
+
+
+def definition_of(values: Values) -> str:
+    """Return the definition of a policy as a word of a command."""
+    found = values.get("definition")
+    return json.dumps(found) if isinstance(found, dict) else str(found or "DEFINITION")
+
+
+def scope_of(values: Values) -> dict[str, object]:
+    """Return the options of a command for what a policy applies to, where it is not all."""
+    priority, apply_to = values.get("priority"), values.get("apply-to")
+    return {
+        "priority": None if str(priority) == "0" else priority,
+        "apply_to": None if apply_to == "all" else apply_to,
+    }
 
 
 def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handler, tag: str,
@@ -100,7 +116,8 @@ def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handl
                 "set",
                 values.get("name") or "NAME",
                 values.get("pattern") or "PATTERN",
-                values.get("definition") or "DEFINITION",
+                definition_of(values),
+                **scope_of(values),
                 vhost=values.get("vhost"),
             ),
             parent=parent,
@@ -118,7 +135,8 @@ def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handl
                 "set",
                 call.path["name"],
                 values.get("pattern") or "PATTERN",
-                values.get("definition") or "DEFINITION",
+                definition_of(values),
+                **scope_of(values),
                 vhost=call.path["vhost"],
             ),
             parent=parent,

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command lines on pages are lines that the command takes, and do what the page does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html import unescape
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli import main
+from support.console_browser import Browser
+from support.console_objects import populate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.console import LocalConsole
+
+COMMAND = re.compile(r"<code data-copy><bdi>(.*?)</bdi></code>", re.DOTALL)
+HIDDEN = "\\u202e"  # Names with characters that hide are shown, not meant to be copied.
+PLACES = {"VALUE": "1", "DEFINITION": "{}", "ID": "1"}  # What stands for an empty field.
+DASHES = "--if-empty"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def objects(console: LocalConsole) -> Iterator[None]:
+    """Objects of all kinds."""
+    with populate(console):
+        yield
+
+
+@pytest.fixture(scope="module")
+def browser(console: LocalConsole) -> Browser:
+    return Browser(console)
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[click.Context]:
+    """The contexts of commands that are called; they do nothing."""
+    contexts: list[click.Context] = []
+    monkeypatch.setattr(click.Command, "invoke", lambda self, context: contexts.append(context))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").touch()
+    return contexts
+
+
+def parsed(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]:
+    """Return the command that a line calls, and its parameters."""
+    program, *words = [PLACES.get(word, word) for word in shlex.split(line)]
+    assert program == "headrace"
+    called.clear()
+    result = CliRunner().invoke(main, words, input="secret\nsecret\n")
+    assert result.exit_code == 0, (line, result.output)
+    return called[-1].command_path.partition(" ")[2], called[-1].params
+
+
+def lines_of(html: str) -> list[str]:
+    return [unescape(one) for one in COMMAND.findall(html)]
+
+
+def test_every_command_line_is_one_that_the_command_takes(browser: Browser, called) -> None:
+    """Pages are walked from the first one; each kind of page a few times."""
+    waiting, seen = ["/"], set[str]()
+    lines: dict[str, str] = {}  # One of each kind.
+    kinds: dict[str, int] = {}
+    while waiting:
+        address = waiting.pop()
+        _, first, *others = f"{address.partition('?')[0]}/".split("/")
+        kind = f"{first} {len(others)} {'' if len(others) < 4 else others[-2]}"
+        if address in seen or kinds.get(kind, 0) > 6 or not address.startswith("/"):
+            continue
+        kinds[kind] = kinds.get(kind, 0) + 1
+        seen.add(address)
+        answer = browser.get(address)
+        if not answer.headers["Content-Type"].startswith("text/html"):
+            continue
+        html = answer.body.decode()
+        for line in lines_of(html):
+            if HIDDEN not in line:
+                lines.setdefault(re.sub(r"'.*'", "", line).split(" -")[0], line)
+        found = re.findall(r'<a [^>]*href="(/[^"]*)"', html)
+        waiting += [unescape(one) for one in found if "page_size" not in one]
+    wrong = []
+    for line in lines.values():
+        try:
+            parsed(line, called)
+        except AssertionError as error:
+            wrong.append(str(error).partition("assert")[0])
+    assert not wrong, "\n".join(wrong)
+    assert len(lines) > 40
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "parameter"),
+    [
+        ("/queues/%2F/{}/delete", "delete queue", "name"),
+        ("/queues/%2F/{}/purge", "purge", "name"),
+        ("/queues/{}/q/delete", "delete queue", "url"),
+        ("/exchanges/%2F/{}/delete", "delete exchange", "name"),
+        ("/users/{}/delete", "user delete", "name"),
+        ("/vhosts/{}/delete", "vhost delete", "name"),
+    ],
+)
+def test_names_are_no_options(
+    console: LocalConsole, browser: Browser, called, page, command, parameter
+) -> None:
+    """A peer chooses names; one that begins with a dash would be an option."""
+    link: Any = console.console.link  # type: ignore[union-attr]
+    console.run(link.ask("put vhost", name=DASHES))
+    console.run(link.ask("declare queue", vhost=DASHES, name="q"))
+    console.run(link.ask("declare queue", name=DASHES))
+    console.run(link.ask("declare exchange", name=DASHES))
+    console.run(link.ask("put user", name=DASHES, password="a-password", tags=[]))
+    (line,) = lines_of(browser.text(page.format(quote(DASHES))))
+    found, given = parsed(line, called)
+    assert found == command
+    assert DASHES in str(given[parameter])
+
+
+FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
+    (
+        "/queues/new",
+        {"vhost": "/", "name": "-q", "durable": "", "auto_delete": "true",
+         "arguments": '{"x-max-length": 5, "x-overflow": "drop-head"}'},
+        "declare queue",
+        {"name": "-q", "durable": False, "auto_delete": True,
+         "given": (("x-max-length", 5), ("x-overflow", "drop-head"))},
+    ),
+    (
+        "/exchanges/new",
+        {"vhost": "/", "name": "made", "type": "topic", "internal": "true",
+         "arguments": '{"alternate-exchange": "amq.fanout"}'},
+        "declare exchange",
+        {"name": "made", "kind": "topic", "durable": True, "internal": True,
+         "given": (("alternate-exchange", "amq.fanout"),)},
+    ),
+    (
+        "/bindings/new",
+        {"vhost": "/", "source": "amq.headers", "kind": "exchange", "destination": "amq.topic",
+         "routing_key": "-k", "arguments": '{"x-match": "all", "n": "5"}'},
+        "declare binding",
+        {"source": "amq.headers", "destination": "amq.topic", "routing_key": "-k",
+         "to_exchange": True, "given": (("x-match", "all"), ("n", "5"))},
+    ),
+    (
+        "/users/new",
+        {"name": "written", "password": "a-password", "tags": "monitoring, other"},
+        "user add",
+        {"name": "written", "tags": ("monitoring", "other"), "password": None},
+    ),
+    (
+        "/users/written/edit", {"tags": "viewer"}, "user tags",
+        {"name": "written", "tags": ("viewer",)},
+    ),
+    (
+        "/vhosts/new",
+        {"name": "written", "description": "of tests", "tags": "a, b",
+         "default_queue_type": "classic", "protected_from_deletion": ""},
+        "vhost set",
+        {"name": "written", "description": "of tests", "tags": ("a", "b"),
+         "protected_from_deletion": None},
+    ),
+    (
+        "/vhosts/written/edit",
+        {"description": "", "protected_from_deletion": "true", "default_queue_type": "classic"},
+        "vhost set", {"name": "written", "protected_from_deletion": True},
+    ),
+    (
+        "/policies/new",
+        {"vhost": "/", "name": "written", "pattern": "^w", "apply-to": "queues", "priority": "3",
+         "definition": '{"max-length": 7}'},
+        "policy set",
+        {"name": "written", "pattern": "^w", "priority": 3, "apply_to": "queues", "vhost": "/"},
+    ),
+    (
+        "/queues/%2F/many.05/publish",
+        {"payload": "-- a 'body'", "payload_encoding": "string", "content_type": "text/plain",
+         "delivery_mode": "1", "properties": '{"headers": {"n": 1}, "expiration": "1500"}'},
+        "publish",
+        {"routing_key": "many.05", "bodies": ("-- a 'body'",), "content_type": "text/plain",
+         "transient": True, "expiration_s": 1.5},
+    ),
+    (
+        "/exchanges/%2F/amq.topic/publish",
+        {"routing_key": "a.b", "payload": "x", "payload_encoding": "string"},
+        "publish", {"routing_key": "a.b", "exchange": "amq.topic", "transient": False},
+    ),
+    (
+        "/queues/%2F/many.06/delete", {"if-empty": "true", "confirmation": "many.06"},
+        "delete queue", {"name": "many.06", "if_empty": True, "if_unused": False},
+    ),
+    (
+        "/permissions/new",
+        {"vhost": "/", "user": "written", "configure": "^-", "write": "-x", "read": ""},
+        "permission set", {"name": "written", "configure": "^-", "write": "-x", "read": ""},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "fields", "command", "wanted"), FORMS)
+def test_what_was_done_is_told_as_a_command(
+    browser: Browser, called, page, fields, command, wanted
+) -> None:
+    """The page after a form has the command line with all that the form had."""
+    given = {name: value for name, value in fields.items() if value}
+    cleared = [name for name in fields if name not in given]
+    answer = browser.send(page, *cleared, **given)
+    assert answer.status == 303, re.findall(r'class="error"[^<]*<[^<]*', answer.body.decode())
+    html = browser.text(answer.headers["Location"])
+    (told,) = re.findall(r"The same by command: (.*?)</bdi>", html)
+    found, params = parsed(unescape(told).split(" && ")[-1], called)
+    assert found == command
+    assert {name: params[name] for name in wanted} == wanted
+
+
+def test_the_command_that_removes_a_binding_names_no_other(browser: Browser, called) -> None:
+    """Bindings between the same two differ by key and arguments."""
+    path = "/api/bindings/%2F/e/amq.direct/q/many.07"
+    answer = browser.console.ask("POST", path, {"routing_key": "k", "arguments": {"n": "7"}})
+    key = answer.headers["Location"].rpartition("/")[2]
+    (line,) = lines_of(browser.text(f"/bindings/%2F/amq.direct/q/many.07/{key}"))
+    command, params = parsed(line, called)
+    assert command == "delete binding"
+    assert (params["routing_key"], params["given"]) == ("k", (("n", "7"),))
+
+
+def test_the_command_that_closes_a_connection_has_its_id(browser: Browser, called) -> None:
+    (row,) = browser.console.get("/api/connections")
+    (line,) = lines_of(browser.text(f"/connections/{quote(row['name'])}/close"))
+    assert "ID" not in line
+    assert parsed(line, called)[0] == "close connection"
+
+
+def test_a_message_that_the_command_cannot_say_has_none(browser: Browser) -> None:
+    form = {"payload": "eA==", "payload_encoding": "base64"}
+    answer = browser.send("/queues/%2F/many.05/publish", **form)
+    assert "The same by command: " not in browser.text(answer.headers["Location"])
