@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import re
@@ -76,6 +77,27 @@ def test_messages_are_listed_and_chosen(browser: Browser) -> None:
     (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = browser.text(more.replace("&amp;", "&"))
     assert int(positions(second)[0]) == int(positions(first)[-1]) + 1
+
+
+def test_what_is_looked_at_is_a_file_too(browser: Browser) -> None:
+    path = "/queues/%2F/letters-as-files/messages"
+    ask, queue = browser.console.ask, "/api/queues/%2F/letters-as-files"
+    assert ask("PUT", queue, {}).status == 201
+    for payload in ("=1+1", '{"n": 1}', "y" * 900):
+        message = {"routing_key": "letters-as-files", "payload": payload, "properties": {}}
+        ask("POST", "/api/exchanges/%2F/amq.default/publish", message)
+    html = browser.text(f"{path}?count=2")
+    for form in ("csv", "json"):
+        assert f'href="{path}?count=2&amp;format={form}"' in html
+    answer = browser.get(f"{path}?format=csv")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="messages.csv"'
+    title, *rows = list(csv.reader(io.StringIO(answer.body.decode())))
+    assert title[0] == "Position"
+    assert [row[-1] for row in rows] == ["'=1+1", '{"n": 1}', "y" * 900], "no formula, and whole"
+    found = json.loads(browser.get(f"{path}?format=json&count=2").body)
+    assert [row["body"] for row in found] == ["=1+1", '{"n": 1}']
+    assert browser.get(f"{path}?format=xml").status == 400
+    assert browser.get(f"{path}?format=csv&selector=%28").status == 400
 
 
 def test_a_wrong_condition_is_told_beside_the_form(browser: Browser) -> None:

@@ -240,6 +240,8 @@ def test_details_are_limited_by_virtual_host_and_pattern(console: LocalConsole) 
 def test_a_wrong_question_is_refused(console: LocalConsole, query: str) -> None:
     answer = console.ask("GET", f"/metrics/detailed?{query}", port=console.metrics_port)
     assert answer.status == 400
+    for name in ("vhost", "queue", "name"):  # The reason names a parameter only if it was given.
+        assert f"'{name}'" not in answer.json["reason"] or f"{name}=" in query
 
 
 def test_sparks_queries_tell_lag_rate_and_failure(tmp_path: Path) -> None:

@@ -180,9 +180,16 @@ async def matching(names: Iterable[str], fits: Fits) -> frozenset[str]:
 
 
 def matcher(
-    name: str, use_regex: bool, *, ignore_case: bool = True, most: int = PATTERN_MAX
+    name: str,
+    use_regex: bool,
+    *,
+    ignore_case: bool = True,
+    most: int = PATTERN_MAX,
+    parameter: str = "name",
 ) -> Callable[[str], bool]:
     """Return the test for names that have a text in them, or match a pattern.
+
+    ``parameter`` is what errors call it.
 
     Raises:
         HttpError: the pattern is none of RE2, or too long.
@@ -200,7 +207,7 @@ def matcher(
     try:
         pattern = re2.compile(name, options)
     except (re2.error, UnicodeError) as error:
-        raise bad_request(f"'name' is no regular expression: {said(error)}") from None
+        raise bad_request(f"'{parameter}' is no regular expression: {said(error)}") from None
     return lambda text: pattern.search(searchable(text)) is not None
 
 

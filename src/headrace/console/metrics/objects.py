@@ -66,7 +66,9 @@ async def detailed(call: HttpCall) -> object:
     patterns = query.getall("queue", [])
     if len(patterns) > 1:
         raise bad_request("'queue' is one pattern")
-    pattern = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX) if patterns else None
+    pattern = None
+    if patterns:
+        pattern = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX, parameter="queue")
     await call.state.refresh()
     first = await aggregated.header(call, "detailed")
     if any(name in OF_NODE for name in names):

@@ -12,6 +12,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, not_found, of_operation
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.pages.commands import line
+from headrace.console.pages.listings import CSV, JSON, Column, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 BYTES = 400  # Of each body in the list.
 PATH = "/queues/{vhost}/{queue}/messages"
 PARTS = ("selector", "from", "count")
+FILE_BYTES = 64 << 10  # Of each body in a file.
+COLUMNS = (  # Of a file; the page shows messages as they are.
+    Column("Position", "position", "number"),
+    Column("Exchange", "exchange"),
+    Column("Routing key", "routing_key"),
+    Column("Redelivered", "redelivered", "flag"),
+    Column("Content type", "content_type"),
+    Column("Time", "timestamp"),
+    Column("Headers", "headers", "json"),
+    Column("Bytes", "bytes", "number"),
+    Column("Payload in base64", "body_base64"),
+    Column("Payload", "body"),
+)
 # What is not told beside the properties: the body, and what has a place of its own.
 APART = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
@@ -33,11 +47,12 @@ def here(call: HttpCall) -> str:
 
 
 async def show_list(call: HttpCall) -> object:
-    """Return the page of messages."""
+    """Return the page of messages, or the messages as a file."""
     queue = await show_queue(call)
     assert isinstance(queue, dict)
     query = {name: call.query.get(name, "") for name in PARTS}
-    given = {**query, "from": query["from"] or "first", "bytes": str(BYTES)}
+    form = call.query.get("format", "")
+    given = {**query, "from": query["from"] or "first", "bytes": str(FILE_BYTES if form else BYTES)}
     said = ""
     found: JsonObject = {"messages": [], "next": None}
     try:
@@ -51,7 +66,10 @@ async def show_list(call: HttpCall) -> object:
         if told.status != 400:
             raise told from None
         said = told.reason
-    more = {**{name: value for name, value in query.items() if value}, "from": str(found["next"])}
+    if form and not said:
+        return file_of("messages", COLUMNS, found["messages"], form)
+    asked = {name: value for name, value in query.items() if value}
+    more = {**asked, "from": str(found["next"])}
     return page(
         call,
         "messages.html",
@@ -63,6 +81,10 @@ async def show_list(call: HttpCall) -> object:
         said=said,
         rows=[(row, *shown_as(row, AUTO)) for row in found["messages"]],
         more=f"{here(call)}?{urlencode(more)}" if found["next"] else "",
+        files=[
+            (one.upper(), f"{here(call)}?{urlencode({**asked, 'format': one})}")
+            for one in (CSV, JSON)
+        ],
         command=line(
             "peek",
             call.path["queue"],

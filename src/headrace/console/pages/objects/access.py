@@ -317,6 +317,7 @@ LISTS = (
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="They restrict the routing keys of a user at a topic exchange.",
+        command=line("permission", "topic", "list"),
         searched=("user", "vhost", "exchange"),
     ),
 )
