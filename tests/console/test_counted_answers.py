@@ -199,8 +199,15 @@ def test_a_queue_tells_its_policies(console: LocalConsole) -> None:
     queue = console.get("/api/queues/%2F/counted")
     assert (queue["policy"], queue["operator_policy"]) == ("short", "shorter")
     assert queue["effective_policy_definition"] == {"max-length": 7, "expires": 3_600_000}
-    for name in ("policies/%2F/short", "operator-policies/%2F/shorter"):
-        assert console.ask("DELETE", f"/api/{name}").status == 204
+    assert console.ask("DELETE", "/api/policies/%2F/short").status == 204
+    path = "effective_policy_definition.max-length"
+    one = console.get("/api/queues/%2F/counted")
+    (first, *_) = console.get(f"/api/queues?sort={path}&sort_reverse=true")
+    for queue in (one, first):  # An operator policy applies without another, too.
+        assert (queue["name"], queue["policy"]) == ("counted", None)
+        assert queue["operator_policy"] == "shorter"
+        assert queue["effective_policy_definition"] == {"max-length": 7}
+    assert console.ask("DELETE", "/api/operator-policies/%2F/shorter").status == 204
     queue = console.get("/api/queues/%2F/counted")
     assert (queue["policy"], queue["effective_policy_definition"]) == (None, {})
 

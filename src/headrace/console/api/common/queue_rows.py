@@ -94,7 +94,8 @@ class QueueRows:
         row.update(self._same)
         row["arguments"] = table.field("arguments", slot) or {}
         row["user_who_performed_action"] = table.field("user", slot) or ""
-        row["effective_policy_definition"] = self._policies.of(one) if row["policy"] else {}
+        ruled = row["policy"] or row["operator_policy"]
+        row["effective_policy_definition"] = self._policies.of(one) if ruled else {}
         row["idle_since"] = idle_since(one)
         self._numbers.put(row, one)
         self._depths.put(row, one)
