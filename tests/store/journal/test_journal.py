@@ -22,6 +22,7 @@ from headrace.model.message import (
     new_message,
 )
 from headrace.store.errors import StoreError
+from headrace.store.journal.definition_records import queue_key
 from headrace.store.journal.journal import Journal
 from headrace.store.segment.record import residue
 from headrace.store.segment.reserve import RESERVE_MIN
@@ -376,6 +377,23 @@ def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
     _, found = recovered(disk)
     flagged = [(q, m.seq) for q, m in found if m.flags & REDELIVERED]
     assert flagged == [(1, 1), (1, 2)]
+
+
+def test_nothing_is_kept_of_the_deliveries_of_a_deleted_queue() -> None:
+    disk, journal = fresh()
+    for queue_id in range(1, 21):
+        journal.define(queue_key(queue_id), b"queue")
+        message = publish(journal, queue_id, queues=queue_id.to_bytes(4, "big"))
+        journal.delivered(queue_id, queue_id + 65536)  # Ahead of the deliveries.
+        journal.settle(queue_id, queue_id, message.position)
+        journal.drop(queue_id, queue_id)
+        journal.define(queue_key(queue_id), None)
+        sync(journal)
+    assert not journal.reserved
+    assert not journal.segment.reserved
+    disk.kill()
+    journal, _ = recovered(disk)
+    assert not journal.reserved
 
 
 def test_after_a_stop_in_peace_the_marks_are_exact() -> None:

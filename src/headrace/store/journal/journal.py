@@ -24,7 +24,7 @@ import cython
 
 from headrace.store.disk import Disk
 from headrace.store.journal.compaction import Compactor
-from headrace.store.journal.definition_records import CurrentDefinitions
+from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
 from headrace.store.journal.prepared import Prepared, decided, runs_of
@@ -423,6 +423,14 @@ class Journal(SegmentLog):
         self.append(C_DEFINED, encode_fact(key, value))
         self.definitions.note(key, value, self.segment)
         self.defined = self.appended
+        if value is None:
+            self.forget_reserved(queue_of(key))
+
+    def forget_reserved(self, queue_id: int) -> None:
+        """Forget up to where a deleted queue may have delivered: mostly beyond its last message."""
+        self.reserved.pop(queue_id, None)
+        if self.segment.reserved is not None:  # Those of older segments go with these.
+            self.segment.reserved.pop(queue_id, None)
 
     def carry(self, key: bytes, value: bytes) -> None:
         """Append a definition of a leaving segment again."""
