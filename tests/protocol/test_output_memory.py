@@ -19,7 +19,8 @@ from headrace.wire.frame import encode_frame
 from support.brokers.in_memory_broker import Rig
 
 FRAME_MAX = 4096
-BUFFER_KEPT_MAX, POOL_OCTETS_MAX = 2 << 20, 8 << 20  # Octets, of one buffer and of all.
+BUFFER_SIZE, BUFFER_KEPT_MAX, POOL_OCTETS_MAX = 16 << 10, 2 << 20, 8 << 20  # Octets.
+KEPT_TICKS = 20  # Half seconds.
 BODY = bytes(range(256)) * 100
 
 
@@ -50,6 +51,23 @@ def test_a_body_is_one_object_in_all_outputs() -> None:
     for number, output in enumerate(some):
         assert output.data_to_send() == b"before" + frames(number) + b"after"
     assert pool.used == 0
+
+
+def test_buffers_that_grew_are_let_go_after_a_while() -> None:
+    pool = BufferPool()
+    some = outputs(pool, 20)
+    for output in some:
+        output.write(bytes(200_000))
+    for output in some:
+        output.data_to_send()
+    assert pool.kept >= 20 * 200_000  # The next outputs are likely to be as large.
+    for _ in range(KEPT_TICKS):
+        pool.tick()
+    assert pool.buffers == []
+    assert pool.kept == 0
+    some[0].write(b"small")
+    some[0].data_to_send()
+    assert pool.kept == BUFFER_SIZE
 
 
 def test_pieces_are_sent_together_as_far_as_they_go() -> None:

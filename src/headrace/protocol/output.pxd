@@ -8,6 +8,7 @@ cdef unsigned char FRAME_END
 cdef Py_ssize_t BUFFER_SIZE
 cdef Py_ssize_t BUFFER_KEPT_MAX
 cdef Py_ssize_t POOL_OCTETS_MAX
+cdef int KEPT_TICKS
 cdef Py_ssize_t GATHERED_MAX
 
 cdef enum:
@@ -21,6 +22,7 @@ cdef class BufferPool:
     cdef public list dirty
     cdef public list finished
     cdef public Py_ssize_t kept
+    cdef public int ticks
     cdef public Py_ssize_t used
     cdef public Py_ssize_t used_max
     cdef public bint tight
@@ -30,6 +32,7 @@ cdef class BufferPool:
     cpdef bytearray take(self)
     @cython.locals(size=Py_ssize_t)
     cpdef give(self, bytearray buffer)
+    cpdef tick(self)
     cpdef int count(self, Py_ssize_t octets) except -1
     cpdef finish(self)
 

@@ -28,6 +28,7 @@ FRAME_END = 0xCE
 BUFFER_SIZE = 16384  # Octets of a pooled buffer when new.
 BUFFER_KEPT_MAX = 1 << 21  # A buffer that grew beyond this is not pooled again.
 POOL_OCTETS_MAX = 8 << 20  # Octets of all pooled buffers.
+KEPT_TICKS = 20  # Half seconds between two times that the pool lets go of its buffers.
 OUTPUT_MIN = 65536  # Octets that an output may hold however little memory there is.
 SHARE_MIN = 4096  # Octets of a body that may be referred to, where its reader does not keep up:
 SHARE_ABOVE = 32768  # where so many octets wait already.
@@ -46,6 +47,7 @@ class BufferPool:
         self.dirty: list[Any] = []  # Output objects.
         self.finished: list[Any] = []  # Feeds that are over: (feed, error or None).
         self.kept = 0  # Octets of ``buffers``.
+        self.ticks = 0  # Since it last let go of them.
         self.used = 0  # Octets that outputs and unfinished contents hold.
         self.used_max = 1 << 62  # Octets above which every output is full at OUTPUT_MIN.
         self.tight = False  # That is so now.
@@ -65,6 +67,17 @@ class BufferPool:
         if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_OCTETS_MAX:
             self.buffers.append(buffer)
             self.kept += size
+
+    def tick(self) -> None:
+        """Half a second passed: let go of the idle buffers now and then.
+
+        A buffer never shrinks, so that in the end each would be as large as the largest output.
+        """
+        self.ticks += 1
+        if self.ticks >= KEPT_TICKS:
+            self.ticks = 0
+            self.buffers = []
+            self.kept = 0
 
     def count(self, octets: int) -> None:
         """Add to the count of bytes held; a negative number subtracts."""

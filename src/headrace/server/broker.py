@@ -604,6 +604,7 @@ class Broker:
         if self.logs is not None:
             self.logs.tell_repeats()
         managed.reactor.turn()
+        managed.reactor.pool.tick()
         self.memory_return.look(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
