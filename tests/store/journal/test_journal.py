@@ -24,6 +24,7 @@ from headrace.model.message import (
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import queue_key
 from headrace.store.journal.journal import Journal
+from headrace.store.journal.log import BUFFER_SIZE
 from headrace.store.segment.record import residue
 from headrace.store.segment.reserve import RESERVE_MIN
 from headrace.store.segment.segment import file_name, header
@@ -553,6 +554,20 @@ def test_a_file_begins_small_and_is_doubled_as_it_fills() -> None:
     come_and_go(journal, range(300, 4000))
     assert all(len(disk.names_now[f"{DIRECTORY}/{name}"].cache) == 1 << 20 for name in spares(disk))
     assert spares(disk)
+
+
+def test_a_buffer_that_one_large_group_filled_is_let_go() -> None:
+    _, journal = fresh(segment_size=64 << 20)
+    for seq in range(1, 101):
+        publish(journal, seq, b"x" * 60_000)
+    sync(journal)
+    assert len(journal.buffer) + len(journal.spare_buffer or b"") > 4 * BUFFER_SIZE
+    for seq in range(101, 111):
+        publish(journal, seq)
+        sync(journal)
+    assert len(journal.buffer) == BUFFER_SIZE
+    assert journal.spare_buffer is not None
+    assert len(journal.spare_buffer) == BUFFER_SIZE
 
 
 def spares(disk: FaultyDisk) -> list[str]:

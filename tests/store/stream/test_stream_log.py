@@ -9,7 +9,7 @@ from headrace.store.errors import StoreError
 from headrace.store.journal.journal import Journal
 from headrace.store.segment.record import residue
 from headrace.store.segment.segment import file_name
-from headrace.store.stream.log import DiskStreamLog
+from headrace.store.stream.log import BUFFER_SIZE, DiskStreamLog
 from headrace.testing.disk import FaultyDisk
 
 STREAM = "/streams/7"
@@ -89,6 +89,20 @@ def test_any_range_gives_the_same_octets_again() -> None:
         first = random.randrange(400)
         found = host.read_all(first, random.choice((1, 500, 5000, 300_000)))
         assert found == dict(enumerate(bodies[first:], first))
+
+
+def test_a_buffer_that_one_large_group_filled_is_let_go() -> None:
+    host = Host(FaultyDisk())
+    for _ in range(20):
+        host.append(bytes(50_000))
+    host.sync()
+    assert len(host.log.buffer) + len(host.log.spare or b"") > 4 * BUFFER_SIZE
+    for _ in range(10):
+        host.append(b"small")
+        host.sync()
+    assert len(host.log.buffer) == BUFFER_SIZE
+    assert host.log.spare is not None
+    assert len(host.log.spare) == BUFFER_SIZE
 
 
 def test_an_offset_by_time_is_the_first_that_came_then_or_later() -> None:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
-BUFFER_KEPT = 8 << 20
+BUFFER_KEPT = 8 << 20  # Bytes of a buffer that is used again,
+BUFFER_USED = 4  # and how many times more than its last group these may be.
 AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
 # Records of what happened to messages: answers to publishes do not depend on them.
 NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
@@ -256,7 +257,9 @@ class SegmentLog(Store):
                 elif isinstance(job, Followed):
                     job.done()
                 continue
+            used = 0
             for piece in job.pieces:
+                used = max(used, piece.hi)
                 segment = piece.segment
                 segment.written = piece.offset + piece.size
                 if segment.sealed and segment.written == segment.end:
@@ -265,7 +268,7 @@ class SegmentLog(Store):
                 stream.finish()
             self.synced = job.appended
             moved = True
-            if len(job.buffer) <= BUFFER_KEPT:
+            if len(job.buffer) <= min(BUFFER_KEPT, max(BUFFER_SIZE, BUFFER_USED * used)):
                 self.spare_buffer = job.buffer
             self.busy = None
         return moved

@@ -56,7 +56,8 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 64 << 10
-BUFFER_KEPT = 4 << 20
+BUFFER_KEPT = 4 << 20  # Bytes of a buffer that is used again,
+BUFFER_USED = 4  # and how many times more than its last group these may be.
 SEGMENT_MIN = 64 << 10
 
 
@@ -334,7 +335,8 @@ class DiskStreamLog(StreamLog):
         self.committed_offset = group.next_offset
         while self.doubtful and self.doubtful[0][0] < group.number:
             self.doubtful.popleft()
-        if len(group.buffer) <= BUFFER_KEPT:
+        used = group.pieces[len(group.pieces) - 1][3] if group.pieces else 0
+        if len(group.buffer) <= min(BUFFER_KEPT, max(BUFFER_SIZE, BUFFER_USED * used)):
             self.spare = group.buffer
         if len(self.segments) > 1:
             self.trim(self.newest_ms)
