@@ -165,6 +165,23 @@ def test_a_viewer_changes_nothing() -> None:
         assert route.allows((VIEWER, MANAGEMENT))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "reason"),
+    [
+        ("DELETE", "/api/queues/%2F/q/contents", "You may view, not change"),
+        (
+            "GET",
+            "/api/headrace/queues/%2F/q/messages",
+            "You may not view the payloads of messages",
+        ),
+        ("PUT", "/api/users/new", "Not administrator user"),
+    ],
+)
+def test_a_viewer_reads_why_a_request_is_refused(console, method, path, reason) -> None:
+    answer = console.ask(method, path, user=(VIEWER, SECRET))
+    assert (answer.status, answer.json["reason"]) == (401, reason)
+
+
 def test_only_browsing_shows_payloads() -> None:
     shown = {route.path for route in ROUTES if route.payloads}
     start = "/api/headrace/queues/{vhost}/{queue}"

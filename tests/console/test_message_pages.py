@@ -156,6 +156,7 @@ def test_an_errand_is_counted_confirmed_and_done(console: LocalConsole, browser:
     fields = {"do": "move", "to": "others", "selector": "n < 3"}
     html = browser.send(f"{AT}/errand", **fields).body.decode()
     assert "3 of 5 ready messages" in html
+    assert ">Move 3 messages</button>" in html
     assert "headrace messages move letters others --selector &#39;n &lt; 3&#39;" in html
     assert ready(console, "others") == 0
     answer = browser.send(f"{AT}/errand", **fields, confirmation="wrong")
@@ -197,7 +198,7 @@ def test_dead_letters_are_requeued_by_group(console: LocalConsole, browser: Brow
     console.ask("POST", "/api/queues/%2F/mortal%27s/get", wanted)
     html = browser.text("/queues/%2F/others/dead-letters")
     assert "rejected" in html
-    (form,) = re.findall(r'href="([^"]+)">Requeue these', html)
+    (form,) = re.findall(r'href="([^"]+)">Requeue<', html)
     form = form.replace("&amp;", "&")
     at = "/queues/%2F/others/dead-letters"
     (group,) = browser.get(f"{at}?format=json&part=1").json

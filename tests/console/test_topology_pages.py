@@ -135,7 +135,7 @@ def test_the_bindings_drawn_are_sorted_filtered_and_a_file(
     assert len(keys) == 4
     assert keys == sorted(keys, reverse=True)
     assert [row["to"] for row in rows("has_1=PLAIN")] == ["queue plain"]
-    assert "From,How,Routing key" in html_of(console, f"{at}?format=csv&part=1", cookie)
+    assert "From,Kind,Routing key" in html_of(console, f"{at}?format=csv&part=1", cookie)
     html = html_of(console, f"{at}?routing_key=eu.x&sort_1=to&has_1=plain", cookie)
     assert 'name="routing_key" value="eu.x"' in html, "the filter keeps what is tried"
     html_of(console, f"{at}?format=json&part=2", cookie, status=404)
@@ -239,13 +239,13 @@ def test_the_position_of_a_group_is_set_and_deleted(
     assert "<etl>" not in html
     at = "/groups/%2F/log/%3Cetl%3E"
     assert at in html
-    assert "1 messages behind" in html_of(console, at, cookie)
+    assert "1 message behind" in html_of(console, at, cookie)
     assert send(console, at, cookie, position="soon")[0] == 400
     assert send(console, at, cookie, position="next") == (303, "/groups")
     assert "headrace groups set log" in html_of(console, at, cookie)
     assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
     assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
-    assert "No group reads a stream." in html_of(console, "/groups", cookie)
+    assert "No groups." in html_of(console, "/groups", cookie)
 
 
 def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, str]) -> None:
@@ -253,5 +253,5 @@ def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, 
         ("/transactions/%2F/x", {"confirmation": "x", "what": "commit"}, 404),
         ("/leases/%2F/plain/g", {"confirmation": "g", "force": "true"}, 404),
     ):
-        assert "There is none of that name now." in html_of(console, path, cookie)
+        assert "It no longer exists." in html_of(console, path, cookie)
         assert send(console, path, cookie, **fields)[0] == told

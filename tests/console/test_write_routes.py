@@ -553,7 +553,7 @@ SHOVEL = {"component": "shovel", "vhost": "/", "name": "s", "value": {"src-queue
 @pytest.mark.parametrize(
     ("element", "reason"),
     [
-        ({"parameters": [SHOVEL]}, "$.parameters[0]: no equivalent: parameters of component"),
+        ({"parameters": [SHOVEL]}, "$.parameters[0]: no equivalent: unknown parameter component"),
         (
             {"exchanges": [{"name": "x", "vhost": "/", "type": "x-jms-topic"}]},
             "$.exchanges[0]: no equivalent: ",

@@ -459,7 +459,11 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is no regular expression"),
         (("policy", "set", "p", "x", '{"max-length": -1}'), "of 'max-length': -1 is negative"),
         (("policy", "set", "p", "x", '{"max-age": "{0}"}', "--apply-to", "streams"), "'max-age'"),
-        (("policy", "set", "p", "x", '{"colour": "red"}'), "colour"),
+        (("policy", "set", "p", "x", '{"colour": "red"}'), "unknown policy key 'colour'"),
+        (
+            ("policy", "set", "p", "x", '{"delivery-limt": 3}'),
+            "unknown policy key 'delivery-limt'; did you mean 'delivery-limit'?",
+        ),
         (
             ("policy", "set", "p", "x", AT_LEAST_ONCE),
             "contradicts overflow",

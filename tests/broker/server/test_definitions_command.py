@@ -243,8 +243,8 @@ def test_a_running_broker_takes_all_of_a_file(data: Path, file: Path, broker: Lo
     report = taken(data, file)
     assert report["counts"] == MADE_OF_EVERYTHING
     said = {line["path"]: (line["outcome"], line["text"]) for line in report["lines"]}
-    assert said["$.parameters[2]"][1] == "parameters of component 'federation-upstream'"
-    assert said["$.queues[2]"] == ("no equivalent", "queues of type 'x-jms-queue'")
+    assert said["$.parameters[2]"][1] == "unknown parameter component 'federation-upstream'"
+    assert said["$.queues[2]"] == ("no equivalent", "unknown queue type 'x-jms-queue'")
     assert said["$.bindings[3]"][1] == "exchange 'jms.topic' is left out"
     assert said["$.policies[0]"] == ("made", "without effect here: ha-mode")
     check_everything(broker)
@@ -567,7 +567,7 @@ def test_the_default_type_of_a_virtual_host_is_the_one_it_says(
         write(file, {"vhosts": [{"name": "says", "default_queue_type": "x-jms-queue"}]})
         (line,) = taken(data, file)["lines"]
         assert line["outcome"] == "in part"
-        assert line["text"] == "queues of type 'x-jms-queue': the default type stays as it is"
+        assert line["text"] == "unknown queue type 'x-jms-queue': the default type stays as it is"
 
 
 TIMES: dict[str, Any] = {
@@ -747,7 +747,7 @@ def test_elements_that_a_file_repeats(data: Path, file: Path, broker: LocalBroke
     report = taken(data, write(file, value))
     assert report["counts"] == counts
     said = {line["path"]: (line["name"], line["text"]) for line in report["lines"]}
-    assert said["$.queues[5]"] == ("jms", "queues of type 'x-jms-queue'")
+    assert said["$.queues[5]"] == ("jms", "unknown queue type 'x-jms-queue'")
     check_everything(broker)
 
 
@@ -791,7 +791,7 @@ def test_the_rest_is_taken_where_a_part_has_no_equivalent(
     said = {line["path"]: line["text"] for line in report["lines"]}
     assert said == {line["path"]: line["text"] for line in dry["lines"]}
     for n, name in enumerate((HASH, HASH, "my_own_hashing")):
-        assert said[f"$.users[{n}]"] == f"hashes of '{name}': the user has no password"
+        assert said[f"$.users[{n}]"] == f"unknown password hash '{name}': the user has no password"
     for n, pattern in enumerate(patterns, 1):
         assert f"pattern '{pattern}' is no regular expression" in said[f"$.policies[{n}]"]
     assert said["$.permissions[0]"].endswith("(?!; write matches nothing")
@@ -811,7 +811,7 @@ def test_the_rest_is_taken_where_a_part_has_no_equivalent(
     )
     for option in ("--strict", "--known"):
         text = refused("definitions", "import", "--data", data, option, file)
-        assert "$.users[0]: in part: hashes of" in text
+        assert "$.users[0]: in part: unknown password hash" in text
 
 
 def test_a_user_keeps_the_password_that_a_file_cannot_give(
@@ -821,7 +821,9 @@ def test_a_user_keeps_the_password_that_a_file_cannot_give(
     before = accounts_of(data)["grace"]
     user = {"name": "grace", **MD5, "hashing_algorithm": HASH, "tags": ["monitoring"]}
     report = taken(data, write(file, {"users": [user]}))
-    assert report["lines"][0]["text"] == f"hashes of '{HASH}': the user keeps its password"
+    assert (
+        report["lines"][0]["text"] == f"unknown password hash '{HASH}': the user keeps its password"
+    )
     after = accounts_of(data)["grace"]
     assert (after.password_hash, after.scram) == (before.password_hash, before.scram)
     assert after.tags == ("monitoring",)
@@ -891,7 +893,7 @@ WRONG: list[tuple[Any, str]] = [
         "$.queues[3].name: another queue of that name is at $.queues[0]",
     ),
     (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
-    (altered("users", password_hash="!!"), "$.users[0].password_hash: this is no base64"),
+    (altered("users", password_hash="!!"), "$.users[0].password_hash: this is not valid base64"),
     (altered("users", password_hash="AAAA"), "has 36 octets with its salt, not 3"),
     (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag is one word"),
     (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),

@@ -242,7 +242,7 @@ def test_the_type_of_a_virtual_host_is_set_whatever_the_default_is(data: Path) -
 
 def test_parameters_of_a_virtual_host_are_refused_with_a_reason(operator: ManagementClient) -> None:
     fields = {"component": "shovel", "name": "s", "value": {}}
-    with pytest.raises(OperationRefused, match="does not have parameters of component 'shovel'"):
+    with pytest.raises(OperationRefused, match="unknown parameter component 'shovel'"):
         operator.ask("put parameter", **fields)
     fields["component"] = "operator_policy"
     assert refusal(operator, "put parameter", **fields) == "bad-request"

@@ -38,6 +38,7 @@ from headrace.console.http.routes import (
     NOBODY,
     POLICYMAKER,
     SAFE,
+    VIEWER,
     Route,
     Router,
 )
@@ -71,6 +72,8 @@ LACKS = {  # RabbitMQ's words.
     MONITORING: "Not monitor user",
     ADMINISTRATOR: "Not administrator user",
 }
+VIEWERS_CHANGE = "You may view, not change"
+VIEWERS_PAYLOADS = "You may not view the payloads of messages"
 RETRY = {"Retry-After": "2"}
 
 
@@ -178,7 +181,7 @@ class Port:
             if route.tag != NOBODY:
                 identity, session = await self._identify(request, route, connection)
                 if not route.allows(identity.tags):
-                    raise HttpError(401, LACKS[route.tag])
+                    raise HttpError(401, lacking(route, identity.tags))
             if not route.is_free:
                 if identity is None:
                     counted.enter_context(self._of_strangers.one(place, connection))
@@ -227,6 +230,13 @@ class Port:
         if session is None:
             raise logged_out(request, route)
         return session.identity, session
+
+
+def lacking(route: Route, tags: Iterable[str]) -> str:
+    """Return why a user with these tags may not ask for a route."""
+    if route.tag in (MANAGEMENT, MONITORING) and VIEWER in tags:
+        return VIEWERS_PAYLOADS if route.method in SAFE else VIEWERS_CHANGE
+    return LACKS[route.tag]
 
 
 def logged_out(request: BaseRequest, route: Route | None) -> HttpError:

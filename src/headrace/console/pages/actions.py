@@ -39,6 +39,7 @@ class Field:
     label: str
     kind: str = "text"  # text, number, flag, choice, json, area, password or file.
     choices: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)  # Choice -> its text, if another.
     default: str = ""
     help: str = ""
     required: bool = False
@@ -61,18 +62,18 @@ class Field:
             return None
         if self.kind == "number":
             if not text.lstrip("-").isdecimal() or len(text) > 18:
-                raise bad_request(f"{self.label} is no whole number")
+                raise bad_request(f"{self.label} is not a whole number")
             return int(text)
         if self.kind == "json":
             try:
                 found = read_json(text)
             except ValueError as error:
-                raise bad_request(f"{self.label} is no JSON: {error}") from None
+                raise bad_request(f"{self.label} is not valid JSON: {error}") from None
             if not isinstance(found, dict):
-                raise bad_request(f"{self.label} is no JSON object, such as {{}}")
+                raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
             return found
         if self.kind == "choice" and text not in self.choices:
-            raise bad_request(f"{self.label} is one of {', '.join(self.choices)}")
+            raise bad_request(f"{self.label} must be one of {', '.join(self.choices)}")
         return text
 
 
@@ -167,7 +168,7 @@ class Action:
         path = dict(call.path)
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self.confirm(call):
-                raise bad_request("type the text as it is shown to confirm; nothing was changed")
+                raise bad_request("to confirm, type the text as it is shown; nothing was changed")
             values = {one.name: one.read(form) for one in self.fields}
             placed = {place: str(values[name] or "") for place, name in self.names.items()}
             call.path = {**call.path, **placed}
@@ -221,4 +222,4 @@ async def refuse_known(call: HttpCall, show: Handler, what: str) -> None:
         if error.status == NOT_FOUND:
             return
         raise
-    raise HttpError(CONFLICT, f"{what}, which this form would replace unseen: change it instead")
+    raise HttpError(CONFLICT, f"{what} already; open the existing entry to change it")

@@ -20,7 +20,7 @@ from headrace.console.http.errors import HttpError
 from headrace.console.http.paging import is_true, paged, searched
 from headrace.console.http.routes import ALLOWED, MANAGEMENT, VIEWER, Parameter, Route
 from headrace.console.pages.rendering import NUMERIC, page
-from headrace.console.pages.texts import compact, plain
+from headrace.console.pages.texts import ack_mode, compact, plain
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -69,6 +69,11 @@ class Column:
         """Return the classes of a cell: phones do not show what says nothing."""
         says_nothing = value in QUIET.get(self.kind, NOTHING)
         return " ".join(["number"] * self.is_numeric + ["nil"] * says_nothing)
+
+    def exported(self, row: Mapping[str, object]) -> object:
+        """Return the value of a row for CSV."""
+        value = self.value(row)
+        return ack_mode(value) if self.kind == "ack" and value is not None else value
 
     def value(self, row: Mapping[str, object]) -> object:
         """Return the value of a row; None where it has none."""
@@ -120,7 +125,7 @@ class ListPage:
     searched: tuple[str, ...] = NAME  # Fields that a search for a name looks at.
     in_vhosts: bool = True  # Rows can be limited to a virtual host.
     is_live: bool = True  # False for what the look itself would change, such as the audit log.
-    empty: str = "There are none."
+    empty: str = "None."
 
     def route(self) -> Route:
         """Return the route of the page."""
@@ -234,7 +239,7 @@ def file_of(name: str, columns: tuple[Column, ...], rows: list[JsonObject], form
         HttpError: the format is none of ours.
     """
     if form not in (CSV, JSON):
-        raise HttpError(400, f"the format is {CSV} or {JSON}")
+        raise HttpError(400, f"'format' must be {CSV} or {JSON}")
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     if form == JSON:
         return Text(json.dumps(rows, indent=1).encode(), "application/json", headers=headers)
@@ -242,7 +247,7 @@ def file_of(name: str, columns: tuple[Column, ...], rows: list[JsonObject], form
     writer = csv.writer(text)
     writer.writerow([column.title for column in columns])
     for row in rows:
-        writer.writerow([field_of(column.value(row)) for column in columns])
+        writer.writerow([field_of(column.exported(row)) for column in columns])
     body = text.getvalue().encode(errors="backslashreplace")
     return Text(body, "text/csv; charset=utf-8", headers=headers)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORDS = {
     "Not_Authorized": "The user name or the password is wrong.",
-    "Not management user": "This user may not open the console: it has none of the tags.",
+    "Not management user": "This user has no tag that gives access to the console.",
 }
 
 

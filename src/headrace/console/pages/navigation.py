@@ -30,7 +30,7 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Leases", "/leases"),
             Entry("Transactions", "/transactions"),
             Entry("Staged batches", "/batches"),
-            Entry("Errands", "/errands"),
+            Entry("Jobs", "/errands"),
         ),
     ),
     (
@@ -53,8 +53,8 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
         (
             Entry("Policies", "/policies"),
             Entry("Operator policies", "/operator-policies"),
-            Entry("Limits of virtual hosts", "/vhost-limits"),
-            Entry("Limits of users", "/user-limits"),
+            Entry("Virtual host limits", "/vhost-limits"),
+            Entry("User limits", "/user-limits"),
         ),
     ),
     (

@@ -49,7 +49,7 @@ class Part:
     rows: Handler | None = None  # The API's; or:
     field: str = ""  # the field of the object that has the rows.
     link: Callable[[JsonObject], str] | None = None
-    empty: str = "There are none."
+    empty: str = "None."
     more: Callable[[HttpCall], str] | None = None  # The address of the whole list.
 
 

@@ -30,6 +30,7 @@ CELLS: dict[str, Callable[[object], object]] = {
     "time": texts.moment,
     "duration": texts.duration,
     "flag": texts.yes,
+    "ack": texts.ack_mode,
     "json": texts.compact_shown,
     "address": texts.shown,
     "bound": texts.bound,

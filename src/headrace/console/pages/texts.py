@@ -17,6 +17,7 @@ KIB = 1024
 MS = 1000
 NONE = "\N{EN DASH}"
 DEFAULT_EXCHANGE = "(default)"
+DELIVERY_MODES = {"2": "Persistent", "1": "Transient"}
 TYPES: dict[type, str] = {
     str: "string",
     bool: "boolean",
@@ -75,10 +76,15 @@ def code_of(character: str) -> str:
 
 
 def number(value: object) -> str:
-    """Return a number with thin spaces between thousands."""
+    """Return a number with commas between thousands."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return NONE
-    return f"{value:,.0f}".replace(",", "\u202f")
+    return f"{value:,.0f}"
+
+
+def counted(value: object, noun: str) -> str:
+    """Return a number of things, such as "1 channel" and "2 channels"."""
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
 
 
 def rate(value: object) -> str:
@@ -86,7 +92,7 @@ def rate(value: object) -> str:
     if not isinstance(value, int | float):
         return NONE
     text = f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
-    return text.replace(",", "\u202f") + "/s"
+    return f"{text}/s"
 
 
 def size(value: object) -> str:
@@ -180,6 +186,11 @@ def type_of(value: object) -> str:
 def compact_shown(value: object) -> Markup:
     """Return an object on one line."""
     return shown(compact(value))
+
+
+def ack_mode(value: object) -> str:
+    """Return how messages of a consumer are acknowledged: by it, or on delivery."""
+    return "manual" if value else "automatic"
 
 
 def yes(value: object) -> str:

@@ -14,6 +14,7 @@ argument. For streams, and the overflow of quorum queues, the policies count: se
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 NAME_OCTETS_MAX = 255
 KEYS_MAX = 64  # Of one policy.
+KEY_CHARACTERS_MATCHED = 64  # Of a misspelt key.
 DEFINITION_CHARACTERS_MAX = 65536
 POLICIES_MAX = 1024  # Of one virtual host; as many operator policies.
 PRIORITY_MAX = (1 << 31) - 1
@@ -192,7 +194,7 @@ def _arguments(
             continue
         known = KEYS.get(key)
         if known is None or known.argument not in QUEUE_ARGUMENTS:
-            raise InvalidArgument(f"policy '{name}': unknown key '{key!s:.255}'")
+            raise InvalidArgument(f"policy '{name}': {unknown_key(str(key))}")
         if not known.kinds & kinds:
             raise InvalidArgument(
                 f"policy '{name}': '{key}' says nothing of what the policy applies to"
@@ -211,6 +213,13 @@ def _arguments(
     if flaw:
         raise InvalidArgument(f"policy '{name}': {flaw}")
     return arguments
+
+
+def unknown_key(name: str) -> str:
+    """Return the text about a key of a policy that is unknown, and the key that is like it."""
+    close = difflib.get_close_matches(name[:KEY_CHARACTERS_MATCHED], KEYS, 1)
+    meant = f"; did you mean '{close[0]}'?" if close else ""
+    return f"unknown policy key '{name:.255}'{meant}"
 
 
 def contradiction(arguments: Mapping[str, object]) -> str:

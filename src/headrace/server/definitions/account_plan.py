@@ -86,7 +86,7 @@ class AccountPlan:
         strange = ""
         kind = metadata.get(QUEUE_TYPE_FIELD)
         if isinstance(kind, str) and kind not in ("", *QUEUE_TYPES) and not self._exact:
-            strange = f"queues of type '{kind:.64}': the default type stays as it is"
+            strange = f"unknown queue type '{kind:.64}': the default type stays as it is"
             metadata = {field: metadata[field] for field in metadata if field != QUEUE_TYPE_FIELD}
         outcome = THERE
         if name not in self._now.vhosts:
@@ -214,7 +214,7 @@ class AccountPlan:
         value = as_object(element.value.get("value"))
         self._once(element, "name", value, component, vhost, name)
         if component not in COMPONENTS:
-            raise NoEquivalent(name, f"parameters of component '{component}'")
+            raise NoEquivalent(name, f"unknown parameter component '{component}'")
         if name != ONLY_NAMES.get(component, name):
             raise element.fail("name", f"a {component} has the name '{ONLY_NAMES[component]}'")
         if "value" not in element.value:

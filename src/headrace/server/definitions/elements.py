@@ -262,16 +262,16 @@ def _hash(element: Element) -> tuple[str, str]:
         return NO_PASSWORD, ""
     if algorithm == ARGON2ID:
         if not given.startswith(ARGON2ID_PREFIX) or not given.isprintable():
-            raise element.fail("password_hash", f"this is no hash of {ARGON2ID}")
+            raise element.fail("password_hash", f"this is not a hash of {ARGON2ID}")
         return given, ""
     if algorithm and algorithm not in FOREIGN_HASHES:
-        return NO_PASSWORD, f"hashes of '{algorithm}'"
+        return NO_PASSWORD, f"unknown password hash '{algorithm}'"
     try:
         octets = base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):
-        raise element.fail("password_hash", "this is no base64") from None
+        raise element.fail("password_hash", "this is not valid base64") from None
     if not algorithm and len(octets) == MD5_SIZE:
-        return NO_PASSWORD, f"hashes of '{MD5}'"
+        return NO_PASSWORD, f"unknown password hash '{MD5}'"
     algorithm = algorithm or SHA256
     kept, size = FOREIGN_HASHES[algorithm]
     if len(octets) != size:

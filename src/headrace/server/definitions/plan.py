@@ -134,7 +134,7 @@ class Plan(AccountPlan):
             if found.name.startswith(RESERVED_PREFIX):
                 raise NoEquivalent(found.name, "the name is reserved for exchanges of the broker")
             if not self._worth(found.durable):
-                raise NoEquivalent(found.name, "what is not durable needs a broker that runs")
+                raise NoEquivalent(found.name, "transient objects need a running broker")
             try:
                 made = new_exchange(
                     found.type,
@@ -145,7 +145,7 @@ class Plan(AccountPlan):
                     arguments=found.arguments,
                 )
             except CommandInvalid:
-                raise NoEquivalent(found.name, f"exchanges of type '{found.type}'") from None
+                raise NoEquivalent(found.name, f"unknown exchange type '{found.type}'") from None
             self._judge_exchange(found, vhost)
             made.check_arguments(found.arguments, f"exchange '{found.name}' in vhost '{vhost}'")
         except NoEquivalent:
@@ -200,7 +200,7 @@ class Plan(AccountPlan):
             if there is not None and found.name in there.queues:
                 return found.name, *self._compare_queue(there, found)
             if not self._worth(found.durable):
-                raise NoEquivalent(found.name, "what is not durable needs a broker that runs")
+                raise NoEquivalent(found.name, "transient objects need a running broker")
         except NoEquivalent:
             self._left_out.add((vhost, QUEUE, found.name))
             raise
@@ -216,7 +216,7 @@ class Plan(AccountPlan):
     def _check_type(found: Queue) -> None:
         kind = found.arguments.get("x-queue-type", "classic")
         if isinstance(kind, str) and QUEUE_ARGUMENTS["x-queue-type"](kind, found.arguments):
-            raise NoEquivalent(found.name, f"queues of type '{kind}'")
+            raise NoEquivalent(found.name, f"unknown queue type '{kind}'")
         lasting = found.durable and not found.auto_delete
         if kind in ("quorum", "stream") and not lasting:
             raise DocumentError(found.path, f"a queue of type {kind} is durable, and stays")

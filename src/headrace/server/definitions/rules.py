@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy import policy
-from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX, HARMLESS, KEYS
+from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX, HARMLESS, KEYS, unknown_key
 from headrace.model.policy.rules import (
     LIMITS_NAME,
     METADATA,
@@ -40,7 +40,7 @@ def check_rule(key: Key, value: object) -> str:
         if isinstance(definition, Mapping):
             strange = [name for name in definition if name not in KEYS and name not in HARMLESS]
             if strange:
-                return f"policies with the key '{min(strange):.64}'"
+                return unknown_key(min(strange))
             if len(str(definition)) > DEFINITION_CHARACTERS_MAX:
                 raise InvalidArgument(f"a definition has {DEFINITION_CHARACTERS_MAX} characters")
     check_parameter(key.component, key.name, value)

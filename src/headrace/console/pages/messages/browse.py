@@ -15,9 +15,17 @@ from headrace.console.pages.commands import line
 from headrace.console.pages.listings import CSV, JSON, Column, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import segment
+from headrace.console.pages.texts import (
+    DELIVERY_MODES,
+    compact_shown,
+    exchange,
+    segment,
+    shown,
+)
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -114,7 +122,9 @@ async def show_one(call: HttpCall) -> object:
         queue=call.path["queue"],
         at=at,
         row=row,
-        properties=[(name, value) for name, value in row.items() if name not in APART],
+        properties=[
+            (name, property_shown(name, value)) for name, value in row.items() if name not in APART
+        ],
         headers=sorted((row.get("headers") or {}).items()),
         text=text,
         form=form,
@@ -129,6 +139,15 @@ async def show_one(call: HttpCall) -> object:
             **{"from": position},
         ),
     )
+
+
+def property_shown(name: str, value: object) -> Markup:
+    """Return the value of a property as text."""
+    if name == "exchange":
+        return exchange(value)
+    if name == "delivery_mode":
+        return shown(DELIVERY_MODES.get(str(value), value))
+    return compact_shown(value)
 
 
 ROUTES = (

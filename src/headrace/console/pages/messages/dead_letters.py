@@ -12,7 +12,7 @@ from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import segment
+from headrace.console.pages.texts import counted, number, segment
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -26,19 +26,19 @@ PARTS = (
             Column("Queue", "queue", leads=lambda row: row["of"]),
             Column("Exchange", "exchange", "exchange"),
             Column("Messages", "count", "number"),
-            Column("Look", "look", "address", sorts=False),
-            Column("Requeue these", "requeue", "address", sorts=False),
-            Column("First died", "first", "time"),
-            Column("Last died", "last", "time"),
+            Column("View", "look", "address", sorts=False),
+            Column("Requeue", "requeue", "address", sorts=False),
+            Column("First death", "first", "time"),
+            Column("Last death", "last", "time"),
         ),
         field="groups",
     ),
     Part(
         "By hour",
         (
-            Column("Hour of death", "hour", "time"),
+            Column("Hour", "hour", "time"),
             Column("Messages", "count", "number"),
-            Column("Share of the most", "share", "share", sorts=False),
+            Column("Relative to the peak", "share", "share", sorts=False),
         ),
         field="hours",
     ),
@@ -59,11 +59,22 @@ async def show(call: HttpCall) -> object:
         f"Dead letters in {call.path['queue']}",
         queue=call.path["queue"],
         at=at,
-        found=found,
+        examined=examined(found),
         tables=await tables_of(call, PARTS, rows),
         path=call.request.rel_url.raw_path,
         command=line("pipeline", "dead-letters", "list", call.path["queue"]),
     )
+
+
+def examined(found: JsonObject) -> str:
+    """Return how many messages were examined, and how many of them are not dead letters."""
+    others = found["others"]
+    amount = counted(found["looked"], "message")
+    if not found["is_all"]:
+        amount = f"the oldest {amount}; the queue has more"
+    kinds = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"
+    dead = "a dead letter" if others == 1 else "dead letters"
+    return f"Examined {amount}." if not found["looked"] else f"Examined {amount}; {kinds} {dead}."
 
 
 def rows_of(found: JsonObject, vhost: str, at: str) -> JsonObject:

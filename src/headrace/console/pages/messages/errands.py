@@ -26,9 +26,10 @@ ONE = "/errands/{vhost}/{id}"
 WORDS = {
     "move": "Move messages to another queue",
     "copy": "Copy messages to another queue",
-    "requeue": "Return dead letters to the queues that they came from",
+    "requeue": "Return dead letters to their original queues",
     "delete": "Delete messages",
 }
+VERBS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FIELDS = ("do", "to", "selector", "count", "first", "last")
 
 
@@ -48,7 +49,7 @@ async def send(call: HttpCall) -> object:
             return form(call, given, counted=dry)
         if sent.get("confirmation") != plain(call.path["queue"]):
             dry = await errands.run(call, Body({**body, "dry_run": True}), wait=True)
-            said = "Type the name of the queue as it is shown to confirm; nothing was changed."
+            said = "To confirm, type the name of the queue as it is shown; nothing was changed."
             return form(call, given, counted=dry, said=said, status=400)
         begun = await errands.run(call, Body(body))
     except HttpError as error:
@@ -75,12 +76,13 @@ def form(
     return page(
         call,
         "errand.html",
-        f"Errand on {queue}",
+        f"Job on {queue}",
         status=status,
         queue=queue,
         at=f"/queues/{segment(vhost)}/{segment(queue)}",
         given={**given, "do": do},
         words=WORDS,
+        verbs=VERBS,
         counted=counted,
         said=said,
         address=call.request.rel_url.raw_path,
@@ -103,7 +105,7 @@ async def show_errand(call: HttpCall) -> object:
     return page(
         call,
         "errand_state.html",
-        f"Errand {call.path['id']}",
+        f"Job {call.path['id']}",
         found=found,
         running=running,
         facts=[
@@ -122,7 +124,7 @@ def refuse_over(found: JsonObject) -> None:
         HttpError: the errand is over.
     """
     if found.get("state") not in ("choosing", "moving"):
-        raise bad_request("the errand is over")
+        raise bad_request("the job has ended")
 
 
 async def cancel(call: HttpCall) -> object:
@@ -137,49 +139,49 @@ async def hits(call: HttpCall) -> str:
     """Return how far an errand is."""
     found = await errands.show(call)
     assert isinstance(found, dict)
-    return f"The errand is {found['state']}; it has done {number(found.get('done'))} messages."
+    return f"The job is {found['state']}: {number(found.get('done'))} messages so far."
 
 
 LISTS = (
     ListPage(
         "/errands",
-        "Errands",
+        "Jobs",
         errands.list_errands,
         (
-            Column("Errand", "id"),
-            Column("Does", "do"),
+            Column("Job", "id"),
+            Column("Action", "do"),
             Column("From", "from"),
             Column("To", "to"),
             Column("Virtual host", "vhost"),
             Column("State", "state", "state"),
-            Column("Looked at", "looked", "number"),
+            Column("Examined", "looked", "number"),
             Column("Done", "done", "number"),
         ),
         lambda row: f"/errands/{segment(row['vhost'])}/{segment(row['id'])}",
-        about="Moving, copying, requeueing and deleting messages, while it runs.",
+        about="Running jobs, which move, copy, requeue or delete messages.",
         command=line("list", "errands"),
         searched=("id", "do", "from", "to"),
-        empty="No errand runs.",
+        empty="No running jobs.",
     ),
 )
 ACTIONS = (
     Action(
         f"{ONE}/cancel",
-        "Cancel an errand",
+        "Cancel a job",
         cancel,
         lambda call, values: f"/errands/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
-        lambda call, values: "The errand is cancelled: nothing was moved.",
+        lambda call, values: "The job is cancelled: nothing was changed.",
         hits=hits,
         command=lambda call, values: line(
             "messages", "cancel", call.path["id"], vhost=call.path["vhost"]
         ),
-        parent=("Errands", "/errands"),
-        button="Cancel the errand",
+        parent=("Jobs", "/errands"),
+        button="Cancel the job",
         danger=True,
     ),
 )
 ROUTES = (
-    Route("GET", PATH, show, MANAGEMENT, "", "An errand on a queue.", page=True),
-    Route("POST", PATH, send, MANAGEMENT, "read on the queue", "Begin an errand.", page=True),
-    Route("GET", ONE, show_errand, MANAGEMENT, "", "The progress of an errand.", page=True),
+    Route("GET", PATH, show, MANAGEMENT, "", "A job on a queue.", page=True),
+    Route("POST", PATH, send, MANAGEMENT, "read on the queue", "Start a job.", page=True),
+    Route("GET", ONE, show_errand, MANAGEMENT, "", "The progress of a job.", page=True),
 )

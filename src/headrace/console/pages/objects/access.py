@@ -19,7 +19,7 @@ from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
 from headrace.console.pages.parts import Part
-from headrace.console.pages.texts import compact, number, plain, segment
+from headrace.console.pages.texts import compact, counted, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ PERMISSION_COLUMNS = (
     Column("Read", "read"),
 )
 TOPIC_COLUMNS = (*PERMISSION_COLUMNS[:2], Column("Exchange", "exchange"), *PERMISSION_COLUMNS[3:])
-PATTERN = "A regular expression; the whole name need not match, so begin with ^ and end with $."
+PATTERN = "A regular expression; it may match a part of the name unless anchored with ^ and $."
 PERMISSION_FIELDS = (
     Field("configure", "Configure", help=PATTERN),
     Field("write", "Write"),
@@ -103,8 +103,8 @@ def user_charts(row: JsonObject) -> Charts:
     """Return the charts of what a user's connections do together."""
     at = f"/charts/user/{segment(row['name'])}"
     return (
-        (f"{at}/rates", "Messages a second, all connections"),
-        (f"{at}/bytes", "Bytes a second, all connections"),
+        (f"{at}/rates", "Messages/s, all connections"),
+        (f"{at}/bytes", "Bytes/s, all connections"),
     )
 
 
@@ -113,8 +113,8 @@ async def vhost_hits(call: HttpCall) -> str:
     row = await vhost_reads.show_vhost(call)
     assert isinstance(row, dict)
     return (
-        f"Virtual host {plain(row['name'])} has {number(row['messages'])} messages. Its queues, "
-        "exchanges, policies and permissions go with it; its connections are closed."
+        f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
+        "queues, exchanges, policies and permissions are deleted, and its connections are closed."
     )
 
 
@@ -141,11 +141,9 @@ async def user_values(call: HttpCall) -> Mapping[str, str]:
 VHOST_FIELDS = (
     Field("description", "Description"),
     Field("tags", "Tags", help="Separated by commas."),
-    Field(
-        "default_queue_type", "Type of queues by default", "choice", ("classic", "quorum", "stream")
-    ),
-    Field("tracing", "Trace: copy all messages to amq.rabbitmq.trace", "flag"),
-    Field("protected_from_deletion", "Protect it from deletion", "flag"),
+    Field("default_queue_type", "Default queue type", "choice", ("classic", "quorum", "stream")),
+    Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
+    Field("protected_from_deletion", "Protect from deletion", "flag"),
 )
 
 
@@ -273,7 +271,7 @@ LISTS = (
             Column("In", "message_stats.publish_details.rate", "rate"),
             Column("Out", "message_stats.deliver_get_details.rate", "rate"),
             Column("Queue type", "default_queue_type"),
-            Column("Traced", "tracing", "flag"),
+            Column("Tracing", "tracing", "flag"),
             Column("Protected", "protected_from_deletion", "flag"),
             Column("Tags", "tags", "json"),
             Column("Description", "description"),
@@ -316,7 +314,7 @@ LISTS = (
         topic_form,
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
-        about="They restrict the routing keys of a user at a topic exchange.",
+        about="Topic permissions restrict the routing keys of a user at a topic exchange.",
         command=line("permission", "topic", "list"),
         searched=("user", "vhost", "exchange"),
     ),
@@ -333,8 +331,8 @@ PAGES = (
             Column("Unacknowledged", "messages_unacknowledged", "number"),
             Column("Description", "description"),
             Column("Tags", "tags", "json"),
-            Column("Type of queues by default", "default_queue_type"),
-            Column("Traced", "tracing", "flag"),
+            Column("Default queue type", "default_queue_type"),
+            Column("Tracing", "tracing", "flag"),
             Column("Protected from deletion", "protected_from_deletion", "flag"),
         ),
         actions=vhost_links,
@@ -402,7 +400,7 @@ ACTIONS = (
         confirm=lambda call: plain(call.path["vhost"]),
         hits=vhost_hits,
         parent=VHOSTS,
-        button="Delete with everything in it",
+        button="Delete with all contents",
         danger=True,
         tag=ADMINISTRATOR,
     ),
@@ -434,7 +432,7 @@ ACTIONS = (
         lambda call, values: f"/users/{segment(call.path['user'])}",
         lambda call, values: f"User {plain(call.path['user'])} is changed.",
         (
-            Field("password", "New password", "password", help="Empty: the password stays."),
+            Field("password", "New password", "password", help="Empty: keep the current password."),
             Field("tags", "Tags", help=TAGS),
         ),
         command=change_user_command,
@@ -451,7 +449,7 @@ ACTIONS = (
         command=lambda call, values: line("user", "delete", call.path["user"]),
         confirm=lambda call: plain(call.path["user"]),
         parent=USERS,
-        button="Delete, and close its connections",
+        button="Delete and close connections",
         danger=True,
         tag=ADMINISTRATOR,
     ),
@@ -502,7 +500,7 @@ ACTIONS = (
         writes.delete_permission,
         lambda call, values: "/permissions",
         lambda call, values: (
-            f"User {plain(call.path['user'])} may not open the virtual host any more."
+            f"User {plain(call.path['user'])} no longer has access to the virtual host."
         ),
         command=lambda call, values: line(
             "permission", "clear", call.path["user"], vhost=call.path["vhost"]

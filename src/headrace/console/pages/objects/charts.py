@@ -221,7 +221,7 @@ def depths_and_rates(address: str) -> Charts:
     """Return two charts of the same object: what there is, and what goes through it a second."""
     return (
         (f"{address}?of={AMOUNTS}", "Messages"),
-        (f"{address}?of={SPEEDS}", "Messages a second"),
+        (f"{address}?of={SPEEDS}", "Messages/s"),
     )
 
 

@@ -13,7 +13,7 @@ from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
 from headrace.console.pages.parts import Part
-from headrace.console.pages.texts import plain, segment
+from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +41,8 @@ CHANNELS = (
     Column("Virtual host", "vhost"),
     Column("State", "state", "state"),
     Column("Unacked", "messages_unacknowledged", "number"),
-    Column("Prefetch of a consumer", "prefetch_count", "number"),
-    Column("Prefetch of the channel", "global_prefetch_count", "number"),
+    Column("Prefetch per consumer", "prefetch_count", "number"),
+    Column("Prefetch per channel", "global_prefetch_count", "number"),
     Column("Consumers", "consumer_count", "number"),
     Column("Confirms", "confirm", "flag"),
     Column("Transactional", "transactional", "flag"),
@@ -53,7 +53,7 @@ CONSUMERS = (
     Column("Virtual host", "queue.vhost"),
     Column("Channel", "channel_details.name", leads=channel_of),
     Column("User", "channel_details.user"),
-    Column("Acknowledges", "ack_required", "flag"),
+    Column("Ack mode", "ack_required", "ack"),
     Column("Prefetch", "prefetch_count", "number"),
     Column("Active", "active", "flag"),
     Column("Exclusive", "exclusive", "flag"),
@@ -86,7 +86,7 @@ def chart_of_channel(name: str) -> str:
 def connection_charts(row: JsonObject) -> Charts:
     """Return the charts of a connection."""
     at = f"/charts/connection/{segment(row['name'])}"
-    return ((f"{at}/rates", "Messages a second"), (f"{at}/bytes", "Bytes a second"))
+    return ((f"{at}/rates", "Messages/s"), (f"{at}/bytes", "Bytes/s"))
 
 
 def consumer_charts(row: JsonObject) -> Charts:
@@ -105,8 +105,9 @@ async def hits(call: HttpCall) -> str:
     row = await reads.show_connection(call)
     assert isinstance(row, dict)
     return (
-        f"The client of user {plain(row['user'])} at {row['peer_host']} loses {row['channels']} "
-        "channels; what it has not acknowledged goes back to its queues."
+        f"Client of user {plain(row['user'])} at {row['peer_host']}: "
+        f"{counted(row['channels'], 'channel')} {'is' if row['channels'] == 1 else 'are'} closed; "
+        "unacknowledged messages return to their queues."
     )
 
 
@@ -123,7 +124,7 @@ LISTS = (
         reads.list_connections,
         (
             Column("Name", "name"),
-            Column("Called", "user_provided_name"),
+            Column("Client name", "user_provided_name"),
             Column("User", "user"),
             Column("Virtual host", "vhost"),
             Column("State", "state", "state"),
@@ -135,7 +136,7 @@ LISTS = (
         ),
         connection_address,
         command=line("list", "connections"),
-        empty="No client is connected.",
+        empty="No connections.",
     ),
     ListPage(
         "/channels",
@@ -145,7 +146,7 @@ LISTS = (
         channel_address,
         about="Channels of 0-8 to 0-9-1, and sessions of 0-10.",
         command=line("list", "channels"),
-        empty="No channel is open.",
+        empty="No open channels.",
     ),
     ListPage(
         "/consumers",
@@ -154,7 +155,7 @@ LISTS = (
         CONSUMERS,
         consumer_address,
         command=line("list", "consumers"),
-        empty="No client consumes.",
+        empty="No consumers.",
     ),
 )
 PAGES = (
@@ -165,20 +166,20 @@ PAGES = (
         reads.show_connection,
         lambda row: row["name"],
         (
-            Column("Called", "user_provided_name"),
+            Column("Client name", "user_provided_name"),
             Column("User", "user"),
             Column("Virtual host", "vhost"),
             Column("State", "state", "state"),
             Column("Blocked by", "blocked_by"),
             Column("Protocol", "protocol"),
             Column("TLS", "ssl_protocol"),
-            Column("Login by", "auth_mechanism"),
-            Column("Since", "connected_at", "time"),
+            Column("Authentication", "auth_mechanism"),
+            Column("Connected at", "connected_at", "time"),
             Column("From client", "recv_oct", "bytes"),
             Column("To client", "send_oct", "bytes"),
-            Column("Heartbeat, s", "timeout", "number"),
-            Column("Frame, bytes", "frame_max", "number"),
-            Column("Client", "client_properties", "json"),
+            Column("Heartbeat (s)", "timeout", "number"),
+            Column("Maximum frame size (bytes)", "frame_max", "number"),
+            Column("Client properties", "client_properties", "json"),
         ),
         (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
         links,
@@ -204,10 +205,9 @@ PAGES = (
         reads.show_consumer,
         lambda row: row["consumer_tag"],
         (*CONSUMERS[1:], Column("Connection", "channel_details.connection_name")),
-        actions=lambda call, row: [Link("Its queue", queue_address(row), changes=False)],
+        actions=lambda call, row: [Link("Queue", queue_address(row), changes=False)],
         charts=consumer_charts,
-        about="The broker counts messages by channel, not by consumer: the chart has all "
-        "consumers of this one's channel together.",
+        about="Messages are counted per channel: the charts include all consumers of the channel.",
     ),
 )
 ACTIONS = (

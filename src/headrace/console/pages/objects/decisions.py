@@ -10,7 +10,7 @@ from headrace.console.api.own import records
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Link
-from headrace.console.pages.texts import number, plain, segment
+from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -21,7 +21,7 @@ TRANSACTION = "/transactions/{vhost}/{xid}"
 LEASE = "/leases/{vhost}/{queue}/{group}"
 GROUP = "/groups/{vhost}/{stream}/{group}"
 DECISIONS = ("rollback", "commit", "forget")
-NONE = "There is none of that name now."
+NONE = "It no longer exists."
 
 
 async def row_here(call: HttpCall, do: str) -> JsonObject | None:
@@ -38,8 +38,9 @@ async def transaction_hits(call: HttpCall) -> str:
     if row is None:
         return NONE
     return (
-        f"The transaction is {row['state']} since {row['since']}: {number(row['publishes'])} "
-        f"publishes and {number(row['settles'])} acknowledgements wait for its outcome."
+        f"The transaction is {row['state']} since {row['since']}: "
+        f"{counted(row['publishes'], 'published message')} and "
+        f"{counted(row['settles'], 'acknowledgement')} wait for its outcome."
     )
 
 
@@ -49,7 +50,7 @@ async def lease_hits(call: HttpCall) -> str:
     if row is None:
         return NONE
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    return f"{number(row['leased'])} messages go back to their places in the queue{owner}."
+    return f"{counted(row['leased'], 'message')} return to their places in the queue{owner}."
 
 
 async def group_hits(call: HttpCall) -> str:
@@ -58,8 +59,8 @@ async def group_hits(call: HttpCall) -> str:
     if row is None:
         return NONE
     return (
-        f"The group is at offset {row['position']} and {number(row['lag'])} messages behind. "
-        "Running readers do not notice a change."
+        f"The group is at offset {row['position']} and {counted(row['lag'], 'message')} behind. "
+        "A change does not affect running readers."
     )
 
 
@@ -107,10 +108,14 @@ ACTIONS = (
         "Decide a transaction",
         records.decide,
         lambda call, values: "/transactions",
-        lambda call, values: f"{values['what']} of {plain(call.path['xid'])} is done.",
+        lambda call, values: f"Transaction {plain(call.path['xid'])}: {values['what']} is done.",
         (
             Field("what", "Decision", "choice", DECISIONS, required=True),
-            Field("heuristic", "In place of its coordinator, which learns of it later", "flag"),
+            Field(
+                "heuristic",
+                "Heuristic: decide in place of the coordinator, which is notified later",
+                "flag",
+            ),
         ),
         command=decide_command,
         confirm=lambda call: plain(call.path["xid"]),
@@ -126,8 +131,8 @@ ACTIONS = (
         lambda call, values: "/leases",
         lambda call, values: f"The lease of {plain(call.path['group'])} is released.",
         (
-            Field("force", "Even while an owner works on it", "flag"),
-            Field("forget", "End the lease, too; the next one starts with 0", "flag"),
+            Field("force", "Force: release it while an owner is active", "flag"),
+            Field("forget", "Forget: also delete the lease; the next one starts at 0", "flag"),
         ),
         command=release_command,
         confirm=lambda call: plain(call.path["group"]),

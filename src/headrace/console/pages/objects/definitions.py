@@ -67,21 +67,21 @@ ACTIONS = (
         (
             Field(
                 "file",
-                "A file of definitions to import",
+                "Definitions file",
                 "file",
-                help="JSON of Headrace or RabbitMQ. What exists and differs stays as it is, and is "
+                help="JSON of Headrace or RabbitMQ. Elements that exist and differ are kept and "
                 "listed; users, permissions and policies take the value of the file.",
             ),
             Field(
                 writes.LENIENT,
-                "Leave out what has no equivalent here, such as shovels",
+                "Skip elements without an equivalent here, such as shovels",
                 "flag",
-                help="Without it nothing is imported from a file with such an element.",
+                help="Otherwise a file with such an element is refused as a whole.",
                 in_query=True,
             ),
             Field(
                 writes.DRY_RUN,
-                "Dry run: show what would be done, and change nothing",
+                "Dry run: report the changes without making them",
                 "flag",
                 in_query=True,
             ),

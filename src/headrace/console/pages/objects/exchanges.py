@@ -95,9 +95,9 @@ async def show_removal(call: HttpCall) -> str:
     row = await reads.show_binding(call)
     assert isinstance(row, dict)
     return (
-        f"Messages that exchange {plain(row['source']) or DEFAULT} gets with routing key "
-        f"'{plain(row['routing_key'])}' reach {row['destination_type']} "
-        f"{plain(row['destination'])} no more by this binding."
+        f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages with routing key "
+        f"'{plain(row['routing_key'])}' to {row['destination_type']} "
+        f"{plain(row['destination'])} by this binding."
     )
 
 
@@ -241,14 +241,14 @@ PAGES = (
         ),
         (
             Part(
-                "Bindings from it",
+                "Bindings from this exchange",
                 BINDING_COLUMNS[1:],
                 bindings_of_source,
                 link=binding_address,
-                empty="There are none; the default exchange has each queue bound by its name.",
+                empty="None. The default exchange routes to each queue by its name.",
             ),
             Part(
-                "Bindings to it",
+                "Bindings to this exchange",
                 BINDING_COLUMNS[:2],
                 reads.bindings_of_destination,
                 link=binding_address,
@@ -272,11 +272,9 @@ ACTIONS = (
             Field("vhost", "Virtual host", default="/", required=True),
             Field("name", "Name", required=True),
             Field("type", "Type", "choice", EXCHANGE_TYPES, default="direct"),
-            Field(
-                "durable", "Durable: it outlives a restart of the broker", "flag", default="true"
-            ),
-            Field("auto_delete", "Auto-delete: it ends with its last binding", "flag"),
-            Field("internal", "Internal: clients may not publish to it", "flag"),
+            Field("durable", "Durable: survives a broker restart", "flag", default="true"),
+            Field("auto_delete", "Auto-delete: deleted with its last binding", "flag"),
+            Field("internal", "Internal: clients cannot publish to it", "flag"),
             Field("arguments", "Arguments", "json", help='Such as {"alternate-exchange": "rest"}.'),
         ),
         {"vhost": "vhost", "exchange": "name"},
@@ -308,11 +306,13 @@ ACTIONS = (
         "Publish a message",
         publish,
         lambda call, values: here(call),
-        lambda call, values: f"Exchange {plain(call.path['exchange'])} got the message.",
+        lambda call, values: (
+            f"The message is published to exchange {plain(call.path['exchange'])}."
+        ),
         (
             Field("routing_key", "Routing key"),
             Field("payload", "Payload", "area"),
-            Field("payload_encoding", "Payload is", "choice", ("string", "base64")),
+            Field("payload_encoding", "Payload encoding", "choice", ("string", "base64")),
             Field("properties", "Properties", "json", help='Such as {"headers": {"n": 1}}.'),
         ),
         command=publish_command,
@@ -327,8 +327,8 @@ ACTIONS = (
         lambda call, values: f"{plain(str(values['destination']))} is bound.",
         (
             Field("vhost", "Virtual host", default="/", required=True),
-            Field("source", "Source: an exchange", required=True),
-            Field("kind", "Destination is", "choice", ("queue", "exchange")),
+            Field("source", "Source exchange", required=True),
+            Field("kind", "Destination type", "choice", ("queue", "exchange")),
             Field("destination", "Destination", required=True),
             Field("routing_key", "Routing key"),
             Field(

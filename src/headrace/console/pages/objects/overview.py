@@ -30,13 +30,13 @@ PARTS = (
 )
 CHARTS = (
     ("/charts/totals/messages", "Messages"),
-    ("/charts/totals/rates", "Messages a second"),
+    ("/charts/totals/rates", "Messages/s"),
     ("/charts/totals/clients", "Clients"),
 )
 NODE_CHARTS = (
     ("/charts/node/memory", "Memory"),
     ("/charts/node/disk", "Disk"),
-    ("/charts/node/syncs", "Journal syncs a second"),
+    ("/charts/node/syncs", "Journal syncs/s"),
     ("/charts/node/files", "Files"),
 )
 Tile = tuple[str, object, str, str]
@@ -110,7 +110,7 @@ def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
         ("Node", found["node"], "text"),
         ("Version", found["product_version"], "text"),
         ("Python", found["erlang_version"], "text"),
-        ("Running for", machine.uptime_ms, "duration"),
+        ("Uptime", machine.uptime_ms, "duration"),
         ("Memory", machine.resident, "bytes"),
         ("Disk free", machine.disk_free, "bytes"),
         ("Open files", machine.open_files, "number"),

@@ -21,7 +21,7 @@ from headrace.console.pages.objects.clients import channel_of, consumer_address
 from headrace.console.pages.objects.exchanges import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.records import LEASE_COLUMNS, lease_address
 from headrace.console.pages.parts import Part
-from headrace.console.pages.texts import number, plain, segment
+from headrace.console.pages.texts import DELIVERY_MODES, counted, number, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ CONSUMERS = (
     Column("Consumer tag", "consumer_tag", leads=consumer_address),
     Column("Channel", "channel_details.name", leads=channel_of),
     Column("User", "channel_details.user"),
-    Column("Acknowledges", "ack_required", "flag"),
+    Column("Ack mode", "ack_required", "ack"),
     Column("Prefetch", "prefetch_count", "number"),
     Column("Active", "active", "flag"),
     Column("Exclusive", "exclusive", "flag"),
@@ -80,10 +80,10 @@ FACTS = (
     Column("Policy", "policy"),
     Column("Operator policy", "operator_policy"),
     Column("Declared by", "user_who_performed_action"),
-    Column("Died: rejected", f"{KEY}.{DEAD}.rejected", "number"),
-    Column("Died: expired", f"{KEY}.{DEAD}.expired", "number"),
-    Column("Died: queue too long", f"{KEY}.{DEAD}.maxlen", "number"),
-    Column("Died: delivery limit", f"{KEY}.{DEAD}.delivery_limit", "number"),
+    Column("Dead letters: rejected", f"{KEY}.{DEAD}.rejected", "number"),
+    Column("Dead letters: expired", f"{KEY}.{DEAD}.expired", "number"),
+    Column("Dead letters: length limit", f"{KEY}.{DEAD}.maxlen", "number"),
+    Column("Dead letters: delivery limit", f"{KEY}.{DEAD}.delivery_limit", "number"),
 )
 
 
@@ -144,7 +144,7 @@ async def hits(call: HttpCall) -> str:
     ready, unacked = number(row["messages_ready"]), number(row["messages_unacknowledged"])
     return (
         f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready} ready and "
-        f"{unacked} unacknowledged messages, and {number(row['consumers'])} consumers."
+        f"{unacked} unacknowledged messages and {counted(row['consumers'], 'consumer')}."
     )
 
 
@@ -214,7 +214,7 @@ LISTS = (
         page_address,
         (Link("Declare a queue", "/queues/new"),),
         command=line("list", "queues"),
-        empty="No queue fits.",
+        empty="No matching queues.",
     ),
 )
 PAGES = (
@@ -228,7 +228,7 @@ PAGES = (
         (
             Part("Consumers", CONSUMERS, field="consumer_details"),
             Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
-            Part("Leases", LEASES, leases_of, link=lease_address, empty="No group leases any."),
+            Part("Leases", LEASES, leases_of, link=lease_address, empty="No leases."),
         ),
         links,
         charts=charts,
@@ -246,10 +246,8 @@ ACTIONS = (
             Field("vhost", "Virtual host", default="/", required=True),
             Field("name", "Name", required=True),
             Field("queue_type", "Type", "choice", ("", "classic", "quorum", "stream")),
-            Field(
-                "durable", "Durable: it outlives a restart of the broker", "flag", default="true"
-            ),
-            Field("auto_delete", "Auto-delete: it ends with its last consumer", "flag"),
+            Field("durable", "Durable: survives a broker restart", "flag", default="true"),
+            Field("auto_delete", "Auto-delete: deleted with its last consumer", "flag"),
             Field(
                 "arguments",
                 "Arguments",
@@ -272,7 +270,7 @@ ACTIONS = (
         confirm=name_of,
         hits=hits,
         parent=PARENT,
-        button="Drop the ready messages",
+        button="Purge",
         danger=True,
     ),
     Action(
@@ -297,12 +295,18 @@ ACTIONS = (
         "Publish a message",
         publish,
         lambda call, values: here(call),
-        lambda call, values: f"The message is in queue {plain(call.path['queue'])}.",
+        lambda call, values: f"The message is published to queue {plain(call.path['queue'])}.",
         (
             Field("payload", "Payload", "area"),
-            Field("payload_encoding", "Payload is", "choice", ("string", "base64")),
+            Field("payload_encoding", "Payload encoding", "choice", ("string", "base64")),
             Field("content_type", "Content type"),
-            Field("delivery_mode", "Delivery mode", "choice", ("2", "1"), help="2 is persistent."),
+            Field(
+                "delivery_mode",
+                "Delivery mode",
+                "choice",
+                tuple(DELIVERY_MODES),
+                words=DELIVERY_MODES,
+            ),
             Field(
                 "properties",
                 "Other properties",

@@ -45,9 +45,9 @@ LEASE_COLUMNS = (
     Column("Queue", "queue", leads=queue_of),
     Column("Virtual host", "vhost"),
     Column("Leased", "leased", "number"),
-    Column("Settled to", "settled", "number"),
+    Column("Settled up to", "settled", "number"),
     Column("Next", "next", "number"),
-    Column("Still ready", "ready", "number"),
+    Column("Ready", "ready", "number"),
     Column("Owner", "owner"),
 )
 GROUP_COLUMNS = (
@@ -59,7 +59,7 @@ GROUP_COLUMNS = (
     Column("Position", "position", "number"),
     Column("Owner", "owner"),
     Column("Claimed", "claimed", "flag"),
-    Column("Holds retention", "pin", "flag"),
+    Column("Pins retention", "pin", "flag"),
 )
 LISTS = (
     ListPage(
@@ -68,9 +68,9 @@ LISTS = (
         records.list_leases,
         LEASE_COLUMNS,
         lease_address,
-        about="Messages that groups took from queues and have not settled: the batches of Spark.",
+        about="Messages that groups have leased from queues and not settled: the batches of Spark.",
         command=line("list", "leases"),
-        empty="No group leases messages.",
+        empty="No leases.",
     ),
     ListPage(
         "/groups",
@@ -78,9 +78,9 @@ LISTS = (
         records.list_groups,
         GROUP_COLUMNS,
         group_address,
-        about="Readers of streams, with the position that the broker keeps for them.",
+        about="Groups of stream readers, with the position that the broker stores for each.",
         command=line("list", "groups"),
-        empty="No group reads a stream.",
+        empty="No groups.",
     ),
     ListPage(
         "/transactions",
@@ -99,7 +99,7 @@ LISTS = (
         about="Branches of distributed transactions. A prepared one is in doubt: its messages wait "
         "for the coordinator, or for an operator's decision.",
         command=line("list", "transactions"),
-        empty="No transaction is open.",
+        empty="No open transactions.",
     ),
     ListPage(
         "/batches",
@@ -113,13 +113,13 @@ LISTS = (
             Column("Prepared", "prepared", "number"),
             Column("Messages", "messages", "number"),
             Column("Last committed", "last", "number"),
-            Column("At", "at_ms", "time"),
+            Column("Committed at", "at_ms", "time"),
             Column("Owner", "owner"),
         ),
-        about="Batches that Spark's queries write in parts: a batch shows in its queues when all "
-        "of it is committed. What is prepared is among the transactions.",
+        about="Batches that Spark queries write in parts. A batch becomes visible in its queues "
+        "when it is committed; prepared branches are listed under Transactions.",
         command=line("sinks", "list"),
-        empty="No sink has batches.",
+        empty="No staged batches.",
     ),
     ListPage(
         "/settings",
@@ -131,13 +131,13 @@ LISTS = (
             Column("Unit", "unit"),
             Column("Source", "source"),
             Column("Default", "default", "json"),
-            Column("Reload applies it", "reload", "flag"),
-            Column("What it is", "help", sorts=False),
+            Column("Applied on reload", "reload", "flag"),
+            Column("Description", "help", sorts=False),
         ),
         tag=ADMINISTRATOR,
         in_vhosts=False,
         is_live=False,
-        about="The settings that apply now; values of secret ones are not shown.",
+        about="The settings in effect; secret values are hidden.",
     ),
     ListPage(
         "/log",
@@ -153,7 +153,7 @@ LISTS = (
         in_vhosts=False,
         is_live=False,
         about="The last 1,000 lines of the file that the setting log_file names, the newest first.",
-        empty="No line fits; without log_file the log goes to standard error.",
+        empty="No matching lines. Without log_file the log goes to standard error.",
     ),
     ListPage(
         "/audit",
@@ -161,18 +161,18 @@ LISTS = (
         records.audit_log,
         (
             Column("Time", "time"),
-            Column("What", "what"),
+            Column("Action", "what"),
             Column("Allowed", "allowed", "flag"),
             Column("User", "who"),
             Column("From", "from"),
             Column("Virtual host", "vhost"),
             Column("Reason", "reason"),
-            Column("Facts", "facts", "json", sorts=False),
+            Column("Details", "facts", "json", sorts=False),
         ),
         tag=ADMINISTRATOR,
         in_vhosts=False,
         is_live=False,
-        about="The newest 1,000 lines that fit, of the file that the setting audit_log names.",
-        empty="No line fits; without audit_log there is no audit log.",
+        about="The newest 1,000 matching lines of the file that the setting audit_log names.",
+        empty="No matching lines. Without audit_log there is no audit log.",
     ),
 )

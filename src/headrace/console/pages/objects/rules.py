@@ -75,10 +75,19 @@ def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handl
     parent = (title, f"/{kind}")
     fields = (
         Field(
-            "pattern", "Pattern", required=True, help="Of names of queues and exchanges: ^orders."
+            "pattern",
+            "Pattern",
+            required=True,
+            help="Matches names of queues and exchanges, such as ^orders.",
         ),
         Field("apply-to", "Applies to", "choice", APPLY_TO),
-        Field("priority", "Priority", "number", default="0", help="The highest wins."),
+        Field(
+            "priority",
+            "Priority",
+            "number",
+            default="0",
+            help="Of the policies that match, the highest priority applies.",
+        ),
         Field(
             "definition", "Definition", "json", required=True, help='Such as {"max-length": 1000}.'
         ),
@@ -221,7 +230,7 @@ def limits(
             (
                 Field(whose, label, default="/" if whose == "vhost" else "", required=True),
                 Field("name", "Limit", "choice", names),
-                Field("value", "Value", "number", required=True, help="-1 is no limit."),
+                Field("value", "Value", "number", required=True, help="-1: no limit."),
             ),
             {whose: whose, "name": "name"},
             lambda call, values: line(
@@ -254,7 +263,7 @@ def limits(
 
 OF_VHOSTS = limits(
     "vhost-limits",
-    "Limits of virtual hosts",
+    "Virtual host limits",
     "vhost",
     "Virtual host",
     vhost_limit_rows,
@@ -264,7 +273,7 @@ OF_VHOSTS = limits(
 )
 OF_USERS = limits(
     "user-limits",
-    "Limits of users",
+    "User limits",
     "user",
     "User",
     user_limit_rows,

@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
 PARENT = ("Streams", "/streams")
-OF_QUEUES = frozenset(  # Columns that tell nothing of a stream.
+OF_QUEUES = frozenset(  # Columns without meaning for a stream.
     (
         *("Type", "Ready", "Unacked", "Unacknowledged", "Acked", "Acknowledged", "Redelivered"),
         *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
-        *("Died: rejected", "Died: expired", "Died: queue too long", "Died: delivery limit"),
+        *("Dead letters: rejected", "Dead letters: expired"),
+        *("Dead letters: length limit", "Dead letters: delivery limit"),
     )
 )
 GROUPS = tuple(one for one in GROUP_COLUMNS if one.title not in ("Stream", "Virtual host"))
 SEGMENTS = (
     Column("Segment", "number", "number"),
     Column("First offset", "first_offset", "number"),
-    Column("Begun", "begun", "time"),
+    Column("Created", "begun", "time"),
     Column("Size", "bytes", "bytes"),
 )
 
@@ -80,7 +81,7 @@ LISTS = (
         stream_address,
         (Link("Declare a stream", "/queues/new?queue_type=stream"),),
         command=line("list", "streams"),
-        empty="No stream fits.",
+        empty="No matching streams.",
     ),
 )
 PAGES = (
@@ -95,11 +96,11 @@ PAGES = (
             Column("First offset", "first_offset", "number"),
             Column("Next offset", "next_offset", "number"),
             *(one for one in FACTS if one.title not in OF_QUEUES),
-            Column("Bytes at most", "max_bytes", "bound"),
-            Column("Kept for, at most", "max_age_ms", "span"),
+            Column("Maximum size", "max_bytes", "bound"),
+            Column("Maximum age", "max_age_ms", "span"),
         ),
         (
-            Part("Groups", GROUPS, field="groups", link=group_address, empty="No group reads it."),
+            Part("Groups", GROUPS, field="groups", link=group_address, empty="No groups."),
             Part("Consumers", CONSUMERS, field="consumer_details"),
             Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
             Part("Segments", SEGMENTS, field="segments"),

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 PARTS = (
     Part(
-        "Bindings drawn",
+        "Bindings",
         (
             Column("From", "from"),
-            Column("How", "what"),
+            Column("Kind", "what"),
             Column("Routing key", "routing_key"),
             Column("Arguments", "arguments", "json"),
             Column("To", "to"),
@@ -35,7 +35,7 @@ PARTS = (
         field="bindings",
     ),
 )
-SIZE = Parameter("count", "Objects of the drawing, 200 at most.", "integer")
+SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
 QUERY = (*around.MESSAGE, SIZE, *parts.QUERY)
 
 

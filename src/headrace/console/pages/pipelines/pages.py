@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 WHERE = (
-    "The setting console_pipelines says which directories and files are looked at: directories "
-    "that pipelines run in, and files that a QueryListener writes."
+    "The setting console_pipelines lists the sources: directories that pipelines run in, and files "
+    "that a QueryListener writes."
 )
 NAME, STATE = Column("Query", "name"), Column("State", "state", "state")
 FIGURES = (
@@ -29,7 +29,7 @@ FIGURES = (
     Column("Lag", "lag", "number"),
     Column("Group lag", "waiting", "number"),
     Column("Rows in", "rows_per_s", "rate"),
-    Column("Rows done", "processed_per_s", "rate"),
+    Column("Rows processed", "processed_per_s", "rate"),
     Column("Batch", "batch", "number"),
     Column("Rejected", "rejected", "number"),
 )
@@ -38,22 +38,22 @@ OF_PIPELINE = (NAME, STATE, ERROR, *FIGURES, Column("Rows", "rows", "number"), C
 RULES = (
     Column("Rule", "name"),
     Column("View", "view"),
-    Column("Rows must", "check"),
-    Column("Other rows", "action"),
-    Column("Go to", "to"),
+    Column("Condition", "check"),
+    Column("Action on rejected rows", "action"),
+    Column("Destination", "to"),
     Column("Rejected rows", "rejected", "number"),
 )
 PARTS = (
-    Part("Queries", OF_PIPELINE, field="queries", empty="None has begun."),
-    Part("Rules", RULES, field="rules", empty="It has no rules."),
+    Part("Queries", OF_PIPELINE, field="queries", empty="No queries have started."),
+    Part("Rules", RULES, field="rules", empty="No rules."),
 )
 FACTS = (
     Column("State", "state", "state"),
     Column("File", "file"),
-    Column("Directory of its state", "directory"),
+    Column("State directory", "directory"),
     Column("Process", "pid"),
     Column("Started", "started", "time"),
-    Column("Told last", "updated", "time"),
+    Column("Last report", "updated", "time"),
 )
 KEPT = frozenset(("exchange", "stream"))  # Types of sinks that the broker has.
 
@@ -104,7 +104,7 @@ def rejects_of(found: JsonObject) -> list[tuple[str, str, str]]:
 LISTS = (
     ListPage(
         "/queries",
-        "Spark's queries",
+        "Spark queries",
         pipelines.list_queries,
         (
             NAME,
@@ -112,14 +112,14 @@ LISTS = (
             ERROR,
             Column("Pipeline", "pipeline"),
             *FIGURES,
-            Column("Told last", "updated", "time"),
+            Column("Last report", "updated", "time"),
             CHECKPOINT,
         ),
         query_address,
         tag=MONITORING,
         about=WHERE,
         command=line("groups", "list"),
-        empty="No query tells of itself.",
+        empty="No query has reported.",
     ),
     ListPage(
         "/pipelines",
@@ -134,14 +134,14 @@ LISTS = (
             Column("Rows in", "rows_per_s", "rate"),
             Column("Rejected rows", "rejected", "number"),
             Column("Started", "started", "time"),
-            Column("Told last", "updated", "time"),
+            Column("Last report", "updated", "time"),
             Column("File", "file"),
         ),
         pipeline_address,
         tag=MONITORING,
         about=WHERE,
         command=line("pipeline", "status", "FILE"),
-        empty="There is no pipeline.",
+        empty="No pipelines.",
     ),
 )
 ROUTES = (

@@ -43,7 +43,7 @@ async def put(call: Call, section: str, value: dict[str, object]) -> bool:
     plan = Plan(running(call), exact=True)
     finding = plan.add(section, 0, value)
     if finding.outcome == NO_EQUIVALENT:
-        call.refuse("precondition", f"this broker does not have {finding.text}")
+        call.refuse("precondition", finding.text)
     if plan.changes:
         await call.broker.accounts.change(plan.changes, call.actor)
     return finding.outcome == MADE

@@ -154,7 +154,7 @@ def put_parameter(call: Call) -> Answered:
     component = call.text("component")
     if component in COMPONENTS:
         call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
-    call.refuse("precondition", f"this broker does not have parameters of component '{component}'")
+    call.refuse("precondition", f"unknown parameter component '{component}'")
 
 
 def delete_parameter(call: Call) -> Answered:
