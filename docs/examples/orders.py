@@ -24,7 +24,7 @@ spark = SparkSession.builder.master("local[2]").appName("orders").getOrCreate()
 # %% [markdown]
 # ## Some orders
 #
-# A stream is a queue that keeps what was read. One of the orders is no JSON.
+# A stream is a queue that keeps what was read. One of the orders is not valid JSON.
 
 # %%
 orders = [

@@ -82,4 +82,4 @@ def finite(text: str) -> float:
 
 def refuse_constant(name: str) -> NoReturn:
     """Refuse Infinity and NaN."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")

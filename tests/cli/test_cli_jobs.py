@@ -219,9 +219,9 @@ def test_what_is_asked_for_again_is_done_once(
     assert (again["done"], again["already"], again["to"]) == (4, True, {target: 4})
     assert requests.ask("messages.errand", id=names["id"])["state"] == "done"
     for what, fields in (("messages.copy", {"selector": "n < 5"}), ("messages.move", {})):
-        with pytest.raises(RequestRefused, match="was another one"):
+        with pytest.raises(RequestRefused, match="is a different one"):
             requests.ask(what, **names, **fields)
-    with pytest.raises(RequestRefused, match="there is no errand"):
+    with pytest.raises(RequestRefused, match="there is no job"):
         requests.ask("messages.errand", id="nobody's")
     assert left(channel, target) == [0, 1, 2, 3]
 
@@ -265,7 +265,7 @@ def test_the_command_names_its_errand(
 
     said = run("copy", *queues)
     assert said.stdout == "3 messages copied\n"
-    name = said.stderr.removeprefix("errand ").strip()
+    name = said.stderr.removeprefix("job ").strip()
     assert run("copy", "--id", name, *queues).stdout == (
         "3 messages copied before, under this name\n"
     )
@@ -288,7 +288,7 @@ def test_ctrl_c_leaves_everything_as_it_was(
         patched.setattr(jobs.time, "sleep", interrupted)  # type: ignore[attr-defined]
         said = CliRunner().invoke(messages, ["move", *queues], env={"HEADRACE_URL": shared.url})
     assert said.exit_code == 1
-    assert "the errand was cancelled; nothing was changed" in said.stderr
+    assert "the job was cancelled; nothing was changed" in said.stderr
     assert (count(channel, queues[0]), count(channel, queues[1])) == (1000, 0)
 
 

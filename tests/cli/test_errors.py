@@ -29,7 +29,7 @@ def refusal(*arguments: str, url: str = "amqp://guest:guest@127.0.0.1:1/") -> st
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code in (1, 2), result.output
     before, _, said = result.stderr.partition("Error: ")
-    assert before == "" or before.startswith(("Usage: ", "errand ")), result.stderr
+    assert before == "" or before.startswith(("Usage: ", "job ")), result.stderr
     assert said.endswith("\n"), result.stderr
     return said[:-1]
 
@@ -52,8 +52,8 @@ def refusal(*arguments: str, url: str = "amqp://guest:guest@127.0.0.1:1/") -> st
         (("get", "nosuch"), "404 NOT_FOUND - no queue 'nosuch' in vhost '/'"),
         (("get", "a\n\x1b[1mb"), r"404 NOT_FOUND - no queue 'a\n\x1b[1mb' in vhost '/'"),
         (("publish", "x" * 256, "body"), "a short string holds 255 bytes, not 256"),
-        (("publish", "bad\udcff", "body"), r"'bad\udcff' is no text in UTF-8"),
-        (("consume", "--selector", "bad\udcff", "{q}"), r"'bad\udcff' is no text in UTF-8"),
+        (("publish", "bad\udcff", "body"), r"'bad\udcff' is not valid UTF-8"),
+        (("consume", "--selector", "bad\udcff", "{q}"), r"'bad\udcff' is not valid UTF-8"),
     ],
     ids=lambda value: " ".join(value[:2])[:24] if isinstance(value, tuple) else "",
 )
@@ -73,7 +73,7 @@ def test_what_a_broker_refuses(
         (("peek", "q" * 256), "Invalid value for 'QUEUE': a name has 255 octets at most, not 256"),
         (
             ("messages", "move", "a", "b\udcff"),
-            r"Invalid value for 'TO': b\udcff is no text in UTF-8",
+            r"Invalid value for 'TO': b\udcff is not valid UTF-8",
         ),
         (
             ("consume", "--offset", "9" * 5000, "s"),
@@ -85,7 +85,7 @@ def test_what_a_broker_refuses(
         ),
         (
             ("publish", "--expiration-s", "nan", "q", "b"),
-            "--expiration-s nan is no number of seconds",
+            "--expiration-s nan is not a number of seconds",
         ),
         (("no\x1bsuch",), r"No such command 'no\x1bsuch'."),
         (("definitions", "export", ""), "the name of the file is empty"),

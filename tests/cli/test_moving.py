@@ -43,7 +43,7 @@ def run(shared: LocalBroker) -> Callable[..., str]:
         result = CliRunner().invoke(command, arguments, env={"HEADRACE_URL": shared.url})
         assert (result.exit_code != 0) == fails, result.output
         lines = result.output.splitlines(keepends=True)
-        return "".join(line for line in lines if not line.startswith("errand cli-"))
+        return "".join(line for line in lines if not line.startswith("job cli-"))
 
     return run
 
@@ -127,7 +127,7 @@ def test_dead_letters_go_back_to_where_they_died(
     assert given[:3] == ["3 messages would be given back", f"2 to {orders}", f"1 to {parcels}"]
     out = run(messages, "requeue", dead)
     assert "3 messages given back" in out
-    assert "1 stay: it is no dead letter" in out
+    assert "1 stay: it is not a dead letter" in out
     assert left(channel, dead) == [99]
     assert left(channel, parcels) == [11, 10]
     again = [channel.get(orders) for _ in range(4)]

@@ -103,7 +103,7 @@ def test_types_of_arguments(run: Callable[..., Result], name: Names) -> None:
     said = run("declare", "queue", *twice, exchange, code=2).stderr
     assert "the argument x-max-length is given twice" in said
     said = run("declare", "queue", "--max-length-bytes", "many", exchange, code=2).stderr
-    assert "'many' is no number of bytes, such as 1048576 or 1MiB" in said
+    assert "'many' is not a number of bytes, such as 1048576 or 1MiB" in said
 
 
 def test_streams_exchanges_and_bindings(
@@ -279,7 +279,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         ("amqp://guest:secret@localhost:{port}/", "password"),
         ("amqp://localhost:{port}/nosuch", "`headrace vhost add` makes one"),
         ("amqps://localhost:{port}/", "localhost:{port} does not speak TLS"),
-        ("amqp://localhost:{tls}/", "does the port want TLS, as with amqps://?"),
+        ("amqp://localhost:{tls}/", "does the port need TLS, as with amqps://?"),
         ("amqps://localhost:{tls}/", "certificate is refused: CERTIFICATE_VERIFY_FAILED"),
     ],
 )
@@ -316,7 +316,7 @@ def test_an_alert_of_tls_is_understood(tls: LocalBroker) -> None:
         with connection:
             connection.sendall(alert.read())
             _, said = process.communicate(timeout=PATIENCE_S)
-    assert "does the port want TLS, as with amqps://?" in said, said
+    assert "does the port need TLS, as with amqps://?" in said, said
 
 
 def test_a_route_is_shown_and_nothing_is_published(

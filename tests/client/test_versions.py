@@ -42,7 +42,7 @@ def test_the_version_in_a_url() -> None:
     assert parse_url("amqp://host/").version is V0_9_1
     for version in Version:
         assert parse_url(f"amqp://host/?version={version.label}").version is version
-    with pytest.raises(InvalidUrl, match="version='1-0' is none of 0-8, 0-9, 0-9-1, 0-10"):
+    with pytest.raises(InvalidUrl, match="version='1-0' is not one of 0-8, 0-9, 0-9-1, 0-10"):
         parse_url("amqp://host/?version=1-0")
     with pytest.raises(InvalidUrl, match="insist"):
         parse_url("amqp://host/?insist=maybe")

@@ -113,7 +113,7 @@ def test_a_password_in_the_command_line(tmp_path: Path) -> None:
     ("url", "why"),
     [
         ("postgresql://broker@127.0.0.1:1/x", "PostgreSQL at 127.0.0.1/x: connection failed"),
-        ("mysql://broker@127.0.0.1/x", "the URL of the cluster is none of PostgreSQL"),
+        ("mysql://broker@127.0.0.1/x", "the URL of the cluster is not a PostgreSQL URL"),
     ],
 )
 def test_a_database_that_cannot_be_used(tmp_path: Path, url: str, why: str) -> None:

@@ -213,7 +213,7 @@ def test_codes_do_not_cross_the_network_in_clear(tmp_path: Path, endpoint: str) 
         client_id="c", authorization_endpoint="https://example.org/", token_endpoint=endpoint
     )
     settings = ConsoleSettings(socket=tmp_path / "none", port=0, metrics_port=None, oauth=client)
-    with pytest.raises(ConsoleError, match="is no https address"):
+    with pytest.raises(ConsoleError, match="is not an https address"):
         asyncio.run(Console(settings).start())
 
 

@@ -110,12 +110,12 @@ def test_a_route_is_tried_by_an_address(console: LocalConsole, cookie: dict[str,
     assert [title_of(one) for one in reached] == [f"queue {HOSTILE}, 0 ready"]
     assert "It would reach no queue" in html_of(console, f"{at}?routing_key=us", cookie)
     html = html_of(console, f"{at}?routing_key=us&headers=%5B1", cookie, status=400)
-    assert "the headers are no JSON" in html
+    assert "the headers are not valid JSON" in html
     twice = quote('{"a": 1, "a": 2}')
     html = html_of(console, f"{at}?routing_key=us&headers={twice}", cookie, status=400)
     assert "is there twice" in html
     html = html_of(console, f"{at}?routing_key=us&headers={{%22CC%22:1}}", cookie, status=400)
-    assert "is no list of routing keys" in html
+    assert "is not a list of routing keys" in html
     html_of(console, "/exchanges/%2F/none/topology", cookie, status=404)
     html_of(console, "/queues/%2F/none/topology", cookie, status=404)
     html_of(console, "/exchanges/%2F/amq.default/topology?routing_key=x", cookie)

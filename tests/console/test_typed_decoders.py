@@ -231,4 +231,4 @@ def test_a_decoder_finds_each_kind_of_fault(tmp_path: Path) -> None:
     ):
         assert decoder.faults("[row]", [{**row, **wrong}]), wrong
     assert decoder.faults("row", {"port": 1}) == [".name: missing"]
-    assert decoder.faults("row", []) == [": [] is no object"]
+    assert decoder.faults("row", []) == [": [] is not an object"]

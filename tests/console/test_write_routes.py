@@ -91,11 +91,11 @@ def test_bodies_are_as_loosely_typed_as_clients_send_them(
         ({"queue_type": 5}, "'queue_type' is not a string"),
         ({"exclusive": True}, "an exclusive queue belongs to a connection"),
         (b'"{}"', "the body is a JSON string; is it doubly JSON-encoded?"),
-        (b"[]", "the body is no JSON object"),
-        (b"{", "the body is no JSON"),
+        (b"[]", "the body is not a JSON object"),
+        (b"{", "the body is not valid JSON"),
         (
             b'{"durable": true, "durable": false}',
-            'the body is no JSON: the name "durable" is there twice',
+            'the body is not valid JSON: the name "durable" is there twice',
         ),
         (
             b'{"arguments": {"x-max-length": 1e400}}',
@@ -528,7 +528,7 @@ def test_definitions_are_imported(console: LocalConsole, as_form) -> None:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ([], "the definitions are no JSON object"),
+        ([], "the definitions are not a JSON object"),
         ({"queues": 5}, "'queues' is not a list"),
         ({"queues": [{"name": "x" * LINE_BYTES_MAX}]}, "queues[0] has more than"),
         ({"queues": [{"name": 5, "vhost": "/"}]}, "nothing was changed"),
@@ -537,7 +537,7 @@ def test_definitions_are_imported(console: LocalConsole, as_form) -> None:
             'the name "vhosts" is there twice',
         ),
         (b'{"queues": [{"name": "q", "name": "r"}]}', 'the name "name" is there twice'),
-        (b'{"queues": [{"name": NaN}]}', "the body is no JSON"),
+        (b'{"queues": [{"name": NaN}]}', "the body is not valid JSON"),
     ],
 )
 def test_wrong_definitions_change_nothing(console: LocalConsole, document, reason) -> None:

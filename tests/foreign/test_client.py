@@ -52,7 +52,7 @@ def test_what_only_headrace_has_says_so(url: str, name: Name) -> None:
         async with connect(url) as connection, Requests(connection) as requests:
             await requests.ask("stream.info", stream=name("s"))
 
-    with pytest.raises(UsageError, match="is no Headrace"):
+    with pytest.raises(UsageError, match="is not a Headrace"):
         asyncio.run(ask())
 
 

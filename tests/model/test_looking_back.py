@@ -111,9 +111,9 @@ def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
         ({"x-qpid-replay-period": -1}, "expected 0 to 999999999 seconds"),
         ({"x-qpid-replay-period": "1s"}, "expected 0 to 999999999 seconds"),
         ({"x-qpid-replay-period": 1, "x-stream-offset": 5}, "contradicts 'x-stream-offset'"),
-        ({"x-stream-offset": "soon"}, "'soon' is no position"),
-        ({"x-stream-offset": 1 << 64}, "is no position"),
-        ({"x-stream-offset": True}, "is no position"),
+        ({"x-stream-offset": "soon"}, "'soon' is not a position"),
+        ({"x-stream-offset": 1 << 64}, "is not a position"),
+        ({"x-stream-offset": True}, "is not a position"),
     ],
 )
 def test_what_is_no_place_to_begin(arguments: dict[str, Any], text: str) -> None:

@@ -141,8 +141,8 @@ WRONG = {
             'type = "iceberg"\ncatalog = "c"\ntable = "a.b"\npartition_by = ["week(day)"]',
         ),
         [
-            ("37: sinks.bad.partition_by: 'week(day)' is no partition: a column, or year, month, "
-            "day or hour of one as in 'day(moment)', or 'bucket(16, column)' or "
+            ("37: sinks.bad.partition_by: 'week(day)' is not a partition: a column, or year, "
+            "month, day or hour of one as in 'day(moment)', or 'bucket(16, column)' or "
             "'truncate(4, column)'")
         ],
     ),

@@ -145,7 +145,10 @@ def test_an_archive_is_enough_to_find_its_pipeline(
         assert "lake: 1 batches are known" in call("reset", directory).output
     other = call("status", "lake")
     assert other.exit_code == 1
-    assert "lake is no state of a pipeline, and no pipeline with its state in" in other.output
+    assert (
+        "lake is not the state directory of a pipeline, and no pipeline with its state in"
+        in other.output
+    )
 
 
 @pytest.mark.parametrize("name", ready_names())

@@ -347,7 +347,7 @@ def test_secrets_of_a_catalog_are_in_no_error(make: Make, rest: RestCatalog) -> 
 def test_a_file_of_secrets_that_cannot_be_read(make: Make, rest: RestCatalog) -> None:
     pipeline = of_rest(make, rest)
     (rest.home / "secrets.toml").write_text("token = no quotes")
-    with pytest.raises(PipelineError, match=r"catalog 'lake': .*secrets.toml is no TOML"):
+    with pytest.raises(PipelineError, match=r"catalog 'lake': .*secrets.toml is not valid TOML"):
         IcebergTable(pipeline, "lake", "sales.orders")
     (rest.home / "secrets.toml").unlink()
     with pytest.raises(PipelineError, match="No such file"):

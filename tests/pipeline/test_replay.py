@@ -87,7 +87,7 @@ def test_a_span_of_time_and_a_stream_are_chosen(lake: Path) -> None:
 
 
 def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="has no Parquet files and is no Delta table"):
+    with pytest.raises(PipelineError, match="has no Parquet files and is not a Delta table"):
         look(Order(lake=tmp_path))
     pq.write_table(pa.table({"body": [b""], "offset": [1]}), tmp_path / "x.parquet")
     with pytest.raises(PipelineError, match="no column exchange, routing_key, stream, timestamp"):
@@ -176,6 +176,6 @@ def test_the_command_refuses_what_it_does_not_know(lake: Path) -> None:
 
     result = CliRunner().invoke(command, [str(lake), "--without", "body"])
     assert result.exit_code == 2
-    assert "it is none of content_type" in result.output
+    assert "it is not one of content_type" in result.output
     result = CliRunner().invoke(command, [str(lake), "--dry-run"])
     assert "120 messages" in result.output

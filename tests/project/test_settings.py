@@ -63,7 +63,7 @@ def test_sizes_have_units(text: str, octets: int) -> None:
         ("HEADRACE_FRAME_MAX", "much", "'much' is not a size, e.g. 64MiB"),
         ("HEADRACE_MEMORY", "maybe", "'maybe' is neither true nor false"),
         ("HEADRACE_HANDSHAKE_S", "nan", "'nan' is not a number"),
-        ("HEADRACE_LOG_LEVEL", "loud", "'loud' is none of debug, info, warning, error"),
+        ("HEADRACE_LOG_LEVEL", "loud", "'loud' is not one of debug, info, warning, error"),
     ],
 )
 def test_a_bad_value_is_named_with_its_source(variable: str, text: str, reason: str) -> None:
@@ -98,7 +98,7 @@ def test_a_variable_that_is_no_setting_is_told() -> None:
         {"HEADRACE_PORT": "1", "HEADRACE_URL": "", "HEADRACE_TEST_URL": "", "PATH": "", "port": ""}
         | {"HEADRACE_MEMROY_MAX": "1GiB", "HEADRACE_SERVICE_HOST": "10.0.0.1", "HEADRACE_ZZZ": "1"}
     )
-    ignored = "is no setting, and is ignored"
+    ignored = "is not a setting and is ignored"
     assert told == [
         f"the variable HEADRACE_MEMROY_MAX {ignored}; did you mean HEADRACE_MEMORY_MAX?",
         f"the variable HEADRACE_ZZZ {ignored}",

@@ -55,7 +55,7 @@ def test_a_newer_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "schema").write_text("one\n")
-    with pytest.raises(StoreError, match="is no version"):
+    with pytest.raises(StoreError, match="is not a version"):
         DataDirectory(tmp_path)
 
 

@@ -70,13 +70,13 @@ class Decoder:
             yield from self._faults(items, value, place)
         elif type_.startswith("["):
             if not isinstance(value, list):
-                yield f"{place}: {value!r} is no list"
+                yield f"{place}: {value!r} is not a list"
                 return
             for at, one in enumerate(value):
                 yield from self._faults(type_[1:-1], one, f"{place}[{at}]")
         elif type_.startswith("{"):
             if not isinstance(value, dict):
-                yield f"{place}: {value!r} is no object"
+                yield f"{place}: {value!r} is not an object"
                 return
             for name, one in value.items():
                 yield from self._faults(type_[1:-1], one, f"{place}.{name}")
@@ -87,7 +87,7 @@ class Decoder:
 
     def _of_object(self, name: str, value: object, place: str, items: str = "") -> Iterator[str]:
         if not isinstance(value, dict):
-            yield f"{place}: {value!r} is no object"
+            yield f"{place}: {value!r} is not an object"
             return
         for field, one in self._types[name].items():
             here = f"{place}.{field}"

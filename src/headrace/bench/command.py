@@ -174,14 +174,14 @@ def _version(label: str) -> Version:
         if version.label == label:
             return version
     known = ", ".join(version.label for version in Version)
-    raise click.BadParameter(f"{label!r} is none of {known}")
+    raise click.BadParameter(f"{label!r} is not one of {known}")
 
 
 def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
     wanted = [name.strip() for name in names.split(",")] if names else list(known)
     for name in wanted:
         if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}")
     return [known[name] for name in wanted]
 
 

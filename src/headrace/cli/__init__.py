@@ -108,7 +108,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "cli.check.conformance", "conformance", "Check a broker for the rules of AMQP."
         ),
         "soak": _entry("cli.check.soaks", "soak", "Kill a broker again and again, and check."),
-        "soak-spark": _entry("cli.check.soaks", "soak_spark", "Kill a pipeline on Spark likewise."),
+        "soak-spark": _entry(
+            "cli.check.soaks", "soak_spark", "Kill a pipeline on Spark again and again."
+        ),
     },
 }
 COMMANDS = {name: entry for entries in SECTIONS.values() for name, entry in entries.items()}

@@ -65,7 +65,7 @@ class Name(click.types.StringParamType):
         try:
             octets = len(value.encode())
         except UnicodeEncodeError:
-            self.fail(f"{printable(value)} is no text in UTF-8", param, ctx)
+            self.fail(f"{printable(value)} is not valid UTF-8", param, ctx)
         if not octets and not self._optional:
             self.fail("a name cannot be empty", param, ctx)
         if octets > NAME_OCTETS_MAX:
@@ -101,7 +101,7 @@ def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
             yield connection
     except (ClientError, TimeoutError, ValueError) as error:  # ValueError: it fits no frame.
         usual = url == DEFAULT_URL and type(error) is ConnectFailed
-        hint = " (--url or HEADRACE_URL says where another broker is)" if usual else ""
+        hint = " (--url or HEADRACE_URL names another broker)" if usual else ""
         raise click.ClickException(reason(error) + hint) from None
 
 
@@ -151,7 +151,7 @@ def reason(error: Exception) -> str:
         case RequestRefused():
             return printable(error.text)
         case UnicodeEncodeError():
-            return f"'{printable(error.object)}' is no text in UTF-8"
+            return f"'{printable(error.object)}' is not valid UTF-8"
         case _:
             return printable(str(error))
 

@@ -114,7 +114,7 @@ class Commands(Group):
             if error.encoding != "utf-8":
                 raise
             text = printable(error.object)
-            raise click.ClickException(f"'{text:.80}' is no text in UTF-8") from None
+            raise click.ClickException(f"'{text:.80}' is not valid UTF-8") from None
         except ImportError as error:
             how = extras.said(error)
             if how is None:

@@ -27,7 +27,7 @@ from headrace.server.config.settings import Settings
 ANSWER_S = 60.0  # How long the broker may be silent.
 NAMES_S = 1.0  # How long completion waits for a broker,
 NAMES_MAX = 500  # and how many names it reads.
-ELSEWHERE = "--data or --socket says where one does"
+ELSEWHERE = "name another with --data or --socket"
 
 
 def management_option(function: Function) -> Function:

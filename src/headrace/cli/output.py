@@ -39,7 +39,7 @@ def format_option(function: Function) -> Function:
         "--format",
         "form",
         type=click.Choice(["table", "tsv", "json"]),
-        help="A table, values with tabs between them, or one JSON object a line. "
+        help="A table, values with tabs between them, or one JSON object per line. "
         "[table on a terminal, tsv elsewhere]",
     )
     @json_flag
@@ -65,7 +65,7 @@ def text_option(function: Function) -> Function:
         "--format",
         "form",
         type=click.Choice(["text", "json"]),
-        help="Text for people, or one JSON object a line. [text]",
+        help="Text for people, or one JSON object per line. [text]",
     )
     @json_flag
     @functools.wraps(function)

@@ -38,7 +38,7 @@ QUERY_STDIN: Final = "-"
     "--format",
     "form",
     type=click.Choice(["table", "csv", "json", "parquet"]),
-    help="A table, CSV, one JSON object a line, or a Parquet file, which needs --output. "
+    help="A table, CSV, one JSON object per line, or a Parquet file, which needs --output. "
     "[table on a terminal, csv elsewhere; by the name of --output]",
 )
 @json_flag
@@ -54,7 +54,7 @@ QUERY_STDIN: Final = "-"
     default=2048,
     show_default=True,
     metavar="MIB",
-    help="The most memory for sorts, joins and groups.",
+    help="Maximum memory for sorts, joins and groups.",
 )
 @click.argument("query")
 def sql(
@@ -66,7 +66,7 @@ def sql(
     memory: int,
     query: str,
 ) -> None:
-    """Query streams, queues and archives with SQL, by DuckDB. Nothing is taken or changed.
+    """Query streams, queues and archives with SQL, by DuckDB. Nothing is consumed or changed.
 
     \b
     headrace sql "SELECT count(*) FROM orders"

@@ -147,7 +147,7 @@ class Requests(AsyncClosing):
             try:
                 if not is_headrace(self._connection.server_properties):
                     where = self._connection.address
-                    raise UsageError(f"{where} is no Headrace that serves requests")
+                    raise UsageError(f"{where} is not a Headrace broker that serves requests")
                 answers = _Answers(channel, _REPLY_TO)
                 request = BasicConsume(queue=_REPLY_TO, consumer_tag=_TAG, no_ack=True)
                 await channel.attach(_TAG, answers, [request])

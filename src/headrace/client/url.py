@@ -204,7 +204,7 @@ def _version(label: str) -> Version:
         if version.label == label:
             return version
     known = ", ".join(version.label for version in Version)
-    raise InvalidUrl(f"version={label!r} is none of {known}")
+    raise InvalidUrl(f"version={label!r} is not one of {known}")
 
 
 def _verify(values: dict[str, str]) -> bool:

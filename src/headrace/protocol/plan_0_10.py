@@ -397,7 +397,7 @@ class Codec:
             return xid, end
         value, at = self.decode_struct32(d, at)
         if value.NAME != "dtx.xid":
-            raise MalformedError("a struct is no xid")
+            raise MalformedError("a struct is not an xid")
         return value, at
 
     def _read_xids(self, d: bytes, at: int) -> tuple[list[Struct], int]:

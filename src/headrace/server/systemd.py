@@ -41,7 +41,7 @@ class Supervisor:
                 end.setblocking(False)
                 end.sendto("\n".join(lines).encode(), self.address)
         except OSError as error:
-            log.warning("systemd cannot be told %s: %s", lines[0], error)
+            log.warning("systemd cannot be notified of %s: %s", lines[0], error)
 
     def ready(self, status: str) -> None:
         """Report that the broker serves, at start or after a reload."""

@@ -116,7 +116,7 @@ class DataDirectory:
         try:
             text = self.disk.read(handle, 20, 0).decode("ascii", "replace").strip()
             if text and not text.isdigit():
-                raise StoreError(f"{self.path / 'schema'} is damaged: {text!r} is no version")
+                raise StoreError(f"{self.path / 'schema'} is damaged: {text!r} is not a version")
             version = int(text) if text else SCHEMA_VERSION
             if not text and self.mark is not None:
                 version = self.mark.schema

@@ -283,7 +283,7 @@ def decode_sequence_set(d: bytes, at: int = 0) -> tuple[SequenceSet, int]:
     if end > len(d):
         raise MalformedError("a sequence-set is cut off")
     if size % 8:
-        raise MalformedError("a sequence-set is no number of pairs")
+        raise MalformedError("a sequence-set is not a number of pairs")
     made = SequenceSet()
     if size == 0:
         return made, end
@@ -365,7 +365,7 @@ def decode_byte_ranges(d: bytes, at: int = 0) -> tuple[ByteRanges, int]:
     if end > len(d):
         raise MalformedError("byte-ranges are cut off")
     if size % 16:
-        raise MalformedError("byte-ranges are no number of pairs")
+        raise MalformedError("byte-ranges are not a number of pairs")
     ranges: list[tuple[int, int]] = []
     before = -2
     while at < end:

@@ -453,10 +453,16 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("policy", "set", "p", "(", '{"expires": 1}'), "pattern '(' is no regular expression"),
-        (("policy", "set", "p", "(a{999}){999}", '{"expires": 1}'), "is no regular expression"),
+        (
+            ("policy", "set", "p", "(", '{"expires": 1}'),
+            "pattern '(' is not a valid regular expression",
+        ),
+        (
+            ("policy", "set", "p", "(a{999}){999}", '{"expires": 1}'),
+            "is not a valid regular expression",
+        ),
         (("policy", "set", "p", "a" * 2000, '{"expires": 1}'), "longer than 1024 characters"),
-        (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is no regular expression"),
+        (("policy", "set", "p", "(?=a)", '{"expires": 1}'), "is not a valid regular expression"),
         (("policy", "set", "p", "x", '{"max-length": -1}'), "of 'max-length': -1 is negative"),
         (("policy", "set", "p", "x", '{"max-age": "{0}"}', "--apply-to", "streams"), "'max-age'"),
         (("policy", "set", "p", "x", '{"colour": "red"}'), "unknown policy key 'colour'"),
@@ -468,10 +474,10 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
             ("policy", "set", "p", "x", AT_LEAST_ONCE),
             "contradicts overflow",
         ),
-        (("policy", "set", "p", "x", "[" * 30000), "the definition is no JSON"),
+        (("policy", "set", "p", "x", "[" * 30000), "the definition is not valid JSON"),
         (("policy", "set", "p", "x", '{"expires": 1e999}'), "invalid value of 'expires'"),
-        (("policy", "set", "p", "x", "{"), "the definition is no JSON"),
-        (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), "says 'expires' twice"),
+        (("policy", "set", "p", "x", "{"), "the definition is not valid JSON"),
+        (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), "has 'expires' twice"),
         (("policy", "set", "p", "x", "[1]"), "has no definition"),
         (("policy", "set", "p" * 256, "x", '{"expires": 1}'), "255 octets at most"),
         (("policy", "set", "p", "x", '{"expires": 1}', "--vhost", "no"), "no virtual host 'no'"),

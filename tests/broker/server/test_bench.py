@@ -176,7 +176,7 @@ def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Pa
     ("options", "text"),
     [
         (["amqp://127.0.0.1:1/", "--workload", "W1"], "127.0.0.1:1"),
-        (["--workload", "W99"], "'W99' is none of W7, W1"),
+        (["--workload", "W99"], "'W99' is not one of W7, W1"),
         (["http://example.org/"], "amqp://"),
     ],
 )

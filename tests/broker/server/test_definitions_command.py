@@ -793,7 +793,7 @@ def test_the_rest_is_taken_where_a_part_has_no_equivalent(
     for n, name in enumerate((HASH, HASH, "my_own_hashing")):
         assert said[f"$.users[{n}]"] == f"unknown password hash '{name}': the user has no password"
     for n, pattern in enumerate(patterns, 1):
-        assert f"pattern '{pattern}' is no regular expression" in said[f"$.policies[{n}]"]
+        assert f"pattern '{pattern}' is not a valid regular expression" in said[f"$.policies[{n}]"]
     assert said["$.permissions[0]"].endswith("(?!; write matches nothing")
     assert said["$.topic_permissions[0]"].endswith("(?=; read matches nothing")
     found = given(data)
@@ -855,7 +855,7 @@ def nested(depth: int) -> Any:
 
 WRONG: list[tuple[Any, str]] = [
     ([], "$: definitions are an object, not a list"),
-    ({"color": "red"}, "$: none of the fields of definitions is there"),
+    ({"color": "red"}, "$: it has no field of definitions"),
     ({"queues": {}}, "$.queues: a list is needed, not an object"),
     ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
     (altered("queues", name=7), "$.queues[0].name: a text is needed, not a number"),
@@ -865,7 +865,7 @@ WRONG: list[tuple[Any, str]] = [
     (altered("queues", name="ä" * 128), "$.queues[0].name: a text of 255 octets at most is needed"),
     (
         altered("queues", name="\ud800"),
-        "$.queues[0].name: half of a surrogate pair is no character",
+        "$.queues[0].name: half of a surrogate pair is not a character",
     ),
     (altered("queues", durable="yes"), "$.queues[0].durable: true or false is needed, not a text"),
     (altered("queues", durable=False), "$.queues[0]: a queue of type quorum is durable, and stays"),
@@ -898,8 +898,11 @@ WRONG: list[tuple[Any, str]] = [
     (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag is one word"),
     (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),
     (altered("permissions", user="eve"), "$.permissions[0].user: there is no user 'eve'"),
-    (altered("permissions", write="("), "$.permissions[0]: write '(' is no regular expression"),
-    (altered("permissions", read="(a{1000}){1000}"), "is no regular expression"),
+    (
+        altered("permissions", write="("),
+        "$.permissions[0]: write '(' is not a valid regular expression",
+    ),
+    (altered("permissions", read="(a{1000}){1000}"), "is not a valid regular expression"),
     (altered("policies", pattern="(a{999}){999}"), "$.policies[0]:"),
     (altered("policies", definition={}), "$.policies[0]: policy 'short' has no definition"),
     (
@@ -925,21 +928,21 @@ WRONG: list[tuple[Any, str]] = [
     ),
 ]
 TEXTS: list[tuple[bytes, str]] = [
-    (b"", "$: this is no JSON"),
-    (b"\xff\xfe", "$: octet 0 is no UTF-8"),
-    (b'{"queues": [', "$: this is no JSON: Expecting value at line 1, column 13"),
+    (b"", "$: this is not valid JSON"),
+    (b"\xff\xfe", "$: octet 0 is not valid UTF-8"),
+    (b'{"queues": [', "$: this is not valid JSON: Expecting value at line 1, column 13"),
     (b'{"queues": [], "queues": []}', '$: the name "queues" is there twice'),
     (
         b'{"queues": [{"name": "q", "name": "r"}]}',
         '$.queues[0]: the name "name" is there twice',
     ),
-    (b'{"queues": [{"name": NaN}]}', "$: this is no JSON: NaN is no number of JSON"),
+    (b'{"queues": [{"name": NaN}]}', "$: this is not valid JSON: NaN is not a JSON number"),
     (
         b'{"queues": [{"name": "q", "arguments": {"x": -1e400}}]}',
-        "$: this is no JSON: the number -1e400 is larger than a double can be",
+        "$: this is not valid JSON: the number -1e400 is larger than a double can be",
     ),
     (b'{"queues": ' + b"[" * 200_000, "$: lists and objects are nested too deeply"),
-    (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is no JSON: Exceeds the limit"),
+    (b'{"queues": [' + b"9" * 5000 + b"]}", "$: this is not valid JSON: Exceeds the limit"),
     (
         b'{"queues": [{"name": "' + b"q" * 300_000 + b'"}]}',
         "$.queues[0]: an element has 262144 characters at most",

@@ -98,7 +98,7 @@ def test_the_socket_may_be_elsewhere_and_a_broker_in_memory_has_one_when_asked(
         with pytest.raises(Exception, match="another broker listens there"):
             LocalBroker(management_socket=str(path)).start()
     path.write_text("mine")
-    with pytest.raises(Exception, match="there is something that is no socket"):
+    with pytest.raises(Exception, match="exists and is not a socket"):
         LocalBroker(management_socket=str(path)).start()
     assert path.read_text() == "mine"
 
@@ -347,7 +347,7 @@ def test_what_is_defined_is_listed(broker: LocalBroker, data: Path) -> None:
         assert queues["log"]["type"] == "stream"
         assert [row["name"] for row in as_json("list", "streams", *where)] == ["log"]
         assert "next_offset\t0\n" in works("show", "stream", "log", *where)
-        assert "queue 'orders' is no stream" in refused("show", "stream", "orders", *where)
+        assert "queue 'orders' is not a stream" in refused("show", "stream", "orders", *where)
         (binding,) = as_json("list", "bindings", *where)
         assert (binding["source"], binding["destination"]) == ("events", "orders")
         assert binding["routing_key"] == "order.#"

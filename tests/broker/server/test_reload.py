@@ -276,7 +276,7 @@ def test_keys_are_read_again_and_what_is_no_set_of_them_changes_nothing(
         ("", "it names 0 issuers"),
         ("\n".join(f'["https://{n}"]' for n in range(ISSUERS_MAX + 1)), f"{ISSUERS_MAX + 1} issue"),
         ("x" * 300_000, "more than"),
-        ("issuer = 3", "'issuer' is no table"),
+        ("issuer = 3", "'issuer' is not a table"),
         (f'["{THERE}"]', "is the issuer of oauth_issuer"),
         (f'["{HERE}"]\nplace = "x"', "there is no 'place'"),
         (f'["{HERE}"]\nissuer = "x"', "there is no 'issuer'"),

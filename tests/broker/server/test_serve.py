@@ -303,7 +303,7 @@ def test_users_of_a_stopped_broker(tmp_path: Path) -> None:
     assert works("vhost", "list", "--no-header", *data) == "/\nlab\n"
     assert works("permission", "list", "--no-header", *data) == "ada\tlab\t-\t^orders\t.*\n"
     said = refused("permission", "set", *data, "ada", "(", "", "")
-    assert "configure '(' is no regular expression: missing ): (" in said
+    assert "configure '(' is not a valid regular expression: missing ): (" in said
     assert "there is no user 'bob'" in refused("user", "delete", *data, "bob")
     assert "exists already" in refused("vhost", "add", *data, "lab")
     served = Served(tmp_path).start()

@@ -210,7 +210,7 @@ def test_a_backup_that_is_none_is_refused(backup: Path, tmp_path: Path) -> None:
     (backup / "backup.json").write_text("[" * 100_000)
     assert "is damaged" in refused("restore", backup, "--data", tmp_path / "target")
     (backup / "backup.json").unlink()
-    assert "is no complete backup" in refused("verify-data", backup)
+    assert "is not a complete backup" in refused("verify-data", backup)
     assert not (tmp_path / "target").exists()
 
 
@@ -220,7 +220,7 @@ def test_nothing_is_overwritten(backup: Path, tmp_path: Path) -> None:
     with LocalBroker(data):
         assert "is not empty" in refused("backup", backup, "--data", data)
         assert "is in the data directory" in refused("backup", data / "copy", "--data", data)
-        assert "is no complete backup" in refused(
+        assert "is not a complete backup" in refused(
             "backup", tmp_path / "new", "--base", tmp_path, "--data", data
         )
 

@@ -122,9 +122,9 @@ def test_a_restored_copy_takes_nothing_from_its_original(served: Served, tmp_pat
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--stream-store", "ftp://bucket"), "ftp: is no scheme of an object store"),
-        (("--stream-store", "s3:bucket"), "is no scheme of an object store"),
-        (("--stream-store", "memory:///"), "memory: is no scheme of an object store"),
+        (("--stream-store", "ftp://bucket"), "ftp is not a scheme of an object store"),
+        (("--stream-store", "s3:bucket"), "is not a scheme of an object store"),
+        (("--stream-store", "memory:///"), "memory is not a scheme of an object store"),
         (("--memory", "--stream-store", "file:///nowhere"), "a broker in memory has no segments"),
     ],
 )

@@ -93,7 +93,7 @@ async def test_an_empty_range_ends_at_once(
         assert (snapshot.messages, snapshot.bounds) == (0, ())
         assert await look(connection, queue, 0, snapshot.last + 1000) == []
         async with connection.channel() as other:
-            with pytest.raises(ChannelClosed, match="is no position"):
+            with pytest.raises(ChannelClosed, match="is not a position"):
                 async with other.consume(queue, arguments={"x-browse": True, "x-stream-last": "x"}):
                     pass
 

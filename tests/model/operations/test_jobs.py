@@ -76,7 +76,7 @@ def test_no_more_at_once_than_there_may_be(
 ) -> None:
     monkeypatch.setattr(jobs, "RUNNING_MAX", 2)
     running = [begin(vhost, name, count=3) for name in ("", "named")]
-    with pytest.raises(ResourceError, match="2 errands are under way"):
+    with pytest.raises(ResourceError, match="2 jobs are running"):
         begin(vhost, "third")
     assert len(vhost.errands) == 2
     for each in running:

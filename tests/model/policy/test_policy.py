@@ -126,13 +126,13 @@ def test_the_stricter_limit_counts() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([], "is no object"),
+        ([], "is not an object"),
         ({"definition": {"expires": 1}}, "has no pattern"),
-        (say("(", expires=1), "is no regular expression: missing )"),
-        (say("(?=a)b", expires=1), "is no regular expression"),
-        (say("^(?!a", expires=1), "is no regular expression"),
-        (say(r"(a)\1", expires=1), "is no regular expression"),
-        (say("(((x{100}){100}){100})", expires=1), "is no regular expression"),
+        (say("(", expires=1), "is not a valid regular expression: missing )"),
+        (say("(?=a)b", expires=1), "is not a valid regular expression"),
+        (say("^(?!a", expires=1), "is not a valid regular expression"),
+        (say(r"(a)\1", expires=1), "is not a valid regular expression"),
+        (say("(((x{100}){100}){100})", expires=1), "is not a valid regular expression"),
         (say("a|b" * 1000, expires=1), "longer than 1024 characters"),
         (say("a"), "has no definition"),
         (say("a", max_lenght=1), "unknown policy key 'max-lenght'; did you mean 'max-length'?"),
@@ -142,9 +142,9 @@ def test_the_stricter_limit_counts() -> None:
         (say("a", expires=0), "invalid value of 'expires'"),
         (say("a", overflow="never"), "invalid value of 'overflow'"),
         (say("a", max_age="1 day"), "invalid value of 'max-age'"),
-        (say("a", to="streams", message_ttl=1), "says nothing of what the policy applies to"),
-        (say("a", to="exchanges", max_length=1), "says nothing of what the policy applies to"),
-        (say("a", to="classic_queues", max_age="1h"), "says nothing of what the policy applies"),
+        (say("a", to="streams", message_ttl=1), "has no meaning for what the policy applies to"),
+        (say("a", to="exchanges", max_length=1), "has no meaning for what the policy applies to"),
+        (say("a", to="classic_queues", max_age="1h"), "has no meaning for what the policy applies"),
         (say("a", to="cats", expires=1), "applies to 'cats'"),
         (say("a", to=["queues"], expires=1), "applies to"),  # type: ignore[arg-type]
         (say("a", True, expires=1), "is a whole number"),
@@ -171,7 +171,7 @@ def test_hostile_policies_are_left_out_and_cost_nothing(caplog: pytest.LogCaptur
     good = {f"p{n}": say(f"^({n}|x.*)*$", -n, max_length=n) for n in range(POLICIES_MAX - 1)}
     policies = Policies({"bad": say("(", expires=1), **good, "late": say(".*", 9, expires=1)})
     assert len(policies.policies) == POLICIES_MAX - 1
-    assert "is no regular expression" in caplog.text
+    assert "is not a valid regular expression" in caplog.text
     assert "more than 1024" in caplog.text
     began = time.thread_time()
     policies.settings("classic", "x" * 254 + "!")  # Would take for ever with backtracking.
@@ -251,7 +251,7 @@ def test_what_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> No
     assert rules.policies.settings("classic", "a") == {"x-max-length": 1}
     assert (rules.limits, rules.default_queue_type) == (NO_LIMITS, "quorum")
     assert rules.unknown_arguments == "log"
-    assert "policy 'o' is no object" in caplog.text
+    assert "policy 'o' is not an object" in caplog.text
     assert "unknown limit 'max-cats'" in caplog.text
     assert limits_of_user(parameters, "ada") == Limits(connections=3)
     assert limits_of_user(parameters, "bob") == limits_of_user(parameters, "eve") == NO_LIMITS

@@ -118,9 +118,9 @@ def test_it_is_declared_again_only_as_it_is(vhost: VirtualHost) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"x_partitions": 0}, "0 is no number from 1 to 1000"),
-        ({"x_partitions": 1001}, "1001 is no number"),
-        ({"x_partitions": True}, "true is no number"),
+        ({"x_partitions": 0}, "0 is not a number from 1 to 1000"),
+        ({"x_partitions": 1001}, "1001 is not a number"),
+        ({"x_partitions": True}, "true is not a number"),
         ({"x_partition_by": "size"}, "it is hash or key, not size"),
         ({"x_max_length": 3}, "it is not understood"),
         ({"x_partitions": 2, "x_max_age": "soon"}, "x-max-age"),
@@ -143,9 +143,9 @@ def test_it_is_durable_and_made_of_streams(vhost: VirtualHost) -> None:
         declare(vhost, "t", x_partitions=2)
     assert list(vhost.queues) == ["t-1"]
     declare(vhost)
-    with pytest.raises(PreconditionFailed, match="'t-1' is no stream"):
+    with pytest.raises(PreconditionFailed, match="'t-1' is not a stream"):
         vhost.bind("s", ("queue", "t-1"))
-    with pytest.raises(PreconditionFailed, match=r"'amq\.topic' is no stream"):
+    with pytest.raises(PreconditionFailed, match=r"'amq\.topic' is not a stream"):
         vhost.bind("s", ("exchange", "amq.topic"))
     vhost.declare_queue("u", durable=True, arguments=STREAM)
     with pytest.raises(InvalidArgument, match="x-stream-partition-order"):

@@ -228,7 +228,7 @@ def test_a_message_without_a_type_in_spark_is_refused() -> None:
     assert of(file, name="x.N") == "has no message 'x.N'; it has google.protobuf.Timestamp, x.M"
     file.dependency.append("gone.proto")
     assert "protoc needs --include_imports" in of(file)
-    with pytest.raises(ProtobufSchemaError, match="is no set of file descriptors"):
+    with pytest.raises(ProtobufSchemaError, match="is not a set of file descriptors"):
         read_message(b"no such thing", "x.M")
 
 
@@ -241,7 +241,7 @@ def test_a_required_field_that_is_missing_makes_a_body_bad() -> None:
     decoded = old.decode([b"\x08\x07", b"", b"\x08\x07\x12\x01\xff"])
     assert decoded.values.to_pylist() == [{"id": 7, "text": None}, None, None]
     assert decoded.faults[1] == "no message x.M: required fields are missing: id"
-    assert 2 in decoded.faults, "text that is no UTF-8"
+    assert 2 in decoded.faults, "text that is not valid UTF-8"
 
 
 @pytest.fixture

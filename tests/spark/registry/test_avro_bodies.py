@@ -167,7 +167,7 @@ def test_a_column_of_another_type_is_refused(ddl: str, told: str) -> None:
     ("change", "told"),
     [
         ({"value": "json"}, "option 'value' must be 'avro' for writing; got 'json'"),
-        ({"valueSchema": "{}"}, "option 'valueSchema' is no Avro schema of a record"),
+        ({"valueSchema": "{}"}, "option 'valueSchema' is not an Avro schema of a record"),
         ({"avroFraming": "registry"}, "option 'schemaRegistry' is needed"),
         (
             {"avroFraming": "registry", "schemaRegistry": "http://h"},

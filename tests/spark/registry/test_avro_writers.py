@@ -129,8 +129,8 @@ DIFFERENT = "the writer's schema does not resolve to 'valueSchema': Schema misma
 ITSELF = record({"name": "next", "type": ["null", "shop.Order"]})
 NOTHING = {"type": "array", "items": record(name="shop.None")}
 UNUSABLE: dict[str, tuple[object, str]] = {
-    "not avro": ("{", "schema 1 is no Avro schema"),
-    "no record": ('"string"', "schema 1 is no Avro schema of a record"),
+    "not avro": ("{", "schema 1 is not an Avro schema"),
+    "no record": ('"string"', "schema 1 is not an Avro schema of a record"),
     "contains itself": (ITSELF, "schema 1 has the type 'shop.Order', which contains itself"),
     "without end": (
         record({"name": "many", "type": NOTHING}),
@@ -185,7 +185,7 @@ def test_a_writer_of_unknown_ids_does_not_flood_the_registry(registry: FakeRegis
 def test_a_damaged_file_is_named(registry: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / "registry").mkdir()
     (tmp_path / "registry" / "1.json").write_text('{"v": 1, "id": 2}')
-    with pytest.raises(RegistryError, match=r"registry/1\.json is no schema of a registry"):
+    with pytest.raises(RegistryError, match=r"registry/1\.json is not a schema of a registry"):
         reader(registry, tmp_path).decode([framed(1, b"")])
 
 

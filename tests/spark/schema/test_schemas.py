@@ -77,7 +77,7 @@ def test_versions_never_change_and_none_is_lost(tmp_path: Path) -> None:
     assert sorted(newest.types) == [f"c{index}" for index in range(10)]
     assert [path.name for path in log.path.iterdir() if path.suffix != ".json"] == []
     (log.path / "10.json").write_text('{"v": 2}')
-    with pytest.raises(SchemaLogError, match=r"10\.json is no version of a schema"):
+    with pytest.raises(SchemaLogError, match=r"10\.json is not a version of a schema"):
         log.latest()
 
 
@@ -193,8 +193,8 @@ def test_a_single_object_names_its_writers_schema() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("x", "is no Avro schema"),
-        ('"int"', "is no Avro schema of a record"),
+        ("x", "is not an Avro schema"),
+        ('"int"', "is not an Avro schema of a record"),
         (record(("a", ["int", "string"])), "has a union of several types"),
         (record(("a", ["null", "order"])), "has the type 'order', which contains itself"),
         (record(("a", "null")), "has a field that is always null"),

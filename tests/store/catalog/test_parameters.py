@@ -57,8 +57,8 @@ def test_a_change_happens_as_a_whole(directory: UserDirectory) -> None:
         ("", 1, "may not be empty"),
         ("é" * 128, 1, "longer than 255 octets"),
         ("a\nb", 1, "control characters"),
-        ("a", float("nan"), "is no JSON"),
-        ("a", {1, 2}, "is no JSON"),
+        ("a", float("nan"), "is not valid JSON"),
+        ("a", {1, 2}, "is not valid JSON"),
         ("a", "x" * VALUE_CHARACTERS_MAX, "is longer than"),
     ],
 )

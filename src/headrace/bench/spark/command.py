@@ -60,7 +60,7 @@ def bench_spark(
     names = [name.strip() for name in parts.split(",")] if parts else list(PARTS)
     for name in names:
         if name not in PARTS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(PARTS)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(PARTS)}")
     if minutes == 0:
         names = [name for name in names if name != "memory"]
     began = time.monotonic()

@@ -140,7 +140,7 @@ def check_tags(tags: tuple[str, ...]) -> None:
 
 
 PASSWORD = click.option(
-    "--password", help="Better typed, or piped in: other users of the machine see arguments."
+    "--password", help="Prefer the prompt or a pipe: other users of the machine see arguments."
 )
 
 
@@ -159,9 +159,7 @@ def user() -> None:
 
 @BY_DIRECTORY.command(user, "add", make=True)
 @PASSWORD
-@click.option(
-    "--tag", "tags", multiple=True, help="Such as management or viewer; it counts in the console."
-)
+@click.option("--tag", "tags", multiple=True, help="Such as management or viewer, for the console.")
 @NAME
 def add_user(
     directory: UserDirectory, password: str | None, tags: tuple[str, ...], name: str
@@ -263,7 +261,7 @@ def set_vhost(directory: UserDirectory, name: str, **given: object) -> None:
 @BY_DIRECTORY.command(vhost, "delete")
 @NAME
 def delete_vhost(directory: UserDirectory, name: str) -> None:
-    """Delete the virtual host NAME with everything in it."""
+    """Delete the virtual host NAME with all its contents."""
     directory.delete_vhost(name)
 
 
@@ -317,7 +315,7 @@ def list_permissions(directory: UserDirectory) -> list[Row]:
 
 @permission.group()
 def topic() -> None:
-    """Restrict the routing keys of users at topic exchanges; without restriction, all."""
+    """Restrict the routing keys of users at topic exchanges; the default allows all."""
 
 
 @BY_DIRECTORY.command(topic, "set")

@@ -47,7 +47,7 @@ class Size(_Type):
     ) -> int:
         found = value if isinstance(value, int) else size_of(str(value))
         if found is None or not 0 <= found <= OFFSET_MAX:
-            self.fail(f"{value!r} is no number of bytes, such as 1048576 or 1MiB", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes, such as 1048576 or 1MiB", param, ctx)
         return found
 
 
@@ -55,7 +55,7 @@ COUNT = click.IntRange(0)
 # Options for arguments of queues, streams and exchanges: argument, type, help.
 Table: TypeAlias = "dict[str, tuple[str, click.ParamType[object] | None, str]]"
 OF_BOTH: Table = {
-    "max_length": ("x-max-length", COUNT, "Messages it holds; then as --overflow says."),
+    "max_length": ("x-max-length", COUNT, "Maximum number of messages; then --overflow applies."),
     "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes of bodies it holds, such as 1GiB."),
 }
 OF_QUEUES: Table = OF_BOTH | {
@@ -181,14 +181,14 @@ arg_option = click.option(
     multiple=True,
     type=Argument(),
     metavar="NAME=VALUE",
-    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a text. '
+    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a string. '
     "NAME:timestamp=, NAME:decimal= and NAME:bytes= (base64) have these types.",
 )
 passive_option = click.option(
     "--passive", is_flag=True, help="Change nothing; fail unless it exists."
 )
 durable_option = click.option(
-    "--durable/--transient", default=True, help="Keep it over restarts, or not. [durable]"
+    "--durable/--transient", default=True, help="Whether it survives a restart. [durable]"
 )
 auto_delete_option = click.option(
     "--auto-delete", is_flag=True, help="Delete it after its last use."
@@ -238,7 +238,7 @@ def declare() -> None:
     "--type",
     "kind",
     type=click.Choice(["classic", "quorum", "stream"]),
-    help="[classic, unless the virtual host says otherwise]",
+    help="[the default of the virtual host, usually classic]",
 )
 @durable_option
 @auto_delete_option
@@ -358,7 +358,7 @@ def declare_binding(channel: Channel, to_exchange: bool) -> Callable[..., None]:
 
 @click.group(cls=Group)
 def delete() -> None:
-    """Delete a queue, a stream, an exchange or a binding; a missing one is no error."""
+    """Delete a queue, a stream, an exchange or a binding; a missing one is not an error."""
 
 
 def removal_options(function: Function) -> Function:

@@ -52,7 +52,7 @@ def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise click.ClickException(f"the definition says '{twice:.255}' twice")
+        raise click.ClickException(f"the definition has '{twice:.255}' twice")
     return found
 
 
@@ -67,7 +67,7 @@ def read_definition(text: str) -> object:
     try:
         found: object = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        raise click.ClickException(f"the definition is no JSON: {error}") from None
+        raise click.ClickException(f"the definition is not valid JSON: {error}") from None
     return found
 
 
@@ -78,7 +78,13 @@ def group_for(component: str, title: str, words: str) -> click.Group:
     @group.command("set", help=f"Set the {title} NAME.\n\nFor example: `{EXAMPLES[component]}`.")
     @data_option
     @VHOST
-    @click.option("--priority", type=int, default=0, show_default=True, help="The highest wins.")
+    @click.option(
+        "--priority",
+        type=int,
+        default=0,
+        show_default=True,
+        help="The highest one that matches applies.",
+    )
     @click.option(
         "--apply-to",
         type=click.Choice(list(APPLY_TO)),
@@ -177,8 +183,8 @@ def limits_key(vhost: str | None, user: str | None) -> Key:
 def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, number: int) -> None:
     """Set a limit of a virtual host or a user, such as `set --user ada max-connections 10`.
 
-    Rates are messages a second, sizes bytes. A negative number is no limit. Existing objects above
-    the limit stay.
+    Rates are in messages per second, sizes in bytes. A negative number means no limit. Existing
+    objects above the limit stay.
     """
     from headrace.model.policy.accounts import AccountError
 

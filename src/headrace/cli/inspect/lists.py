@@ -113,18 +113,20 @@ def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
 
 @click.command()
 @management_option
-@click.option("--vhost", help="Where to look. [for an exchange or a queue the default one, or all]")
+@click.option(
+    "--vhost", help="The virtual host. [for an exchange or a queue the default one, or all]"
+)
 @format_option
 @click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND]))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
-    """Print all that is known of what NAME names.
+    """Print the details of the object NAME.
 
     KIND is connection, channel, consumer, exchange, queue, stream, transaction, errand, lease,
     group, vhost or user. Connections are named by their numbers, channels by connection and number
-    as in 17:1, or the name of the session, consumers by their tags, transactions and errands by
-    their ids, leases and groups of readers by the group or by what it reads. All that have that
-    name are printed.
+    as in 17:1, or the name of the session, consumers by their tags, transactions and jobs
+    (errand) by their ids, leases and groups of readers by the group or by what it reads. All
+    objects of that name are printed.
     """
     if kind == "connection":
         print_facts(ask(socket, "show connection", id=number_of(name)), form)
@@ -132,7 +134,7 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     if kind in WHOLE:
         facts = ask(socket, f"show {QUEUE if kind == STREAM else kind}", name=name, vhost=vhost)
         if kind == STREAM and facts["type"] != STREAM:
-            raise click.ClickException(f"queue '{name}' is no stream")
+            raise click.ClickException(f"queue '{name}' is not a stream")
         print_facts(facts, form)
         return
     if vhost is not None and f"{kind}s" in EVERYWHERE:
@@ -190,5 +192,5 @@ def close_connections(
 def number_of(text: str) -> int:
     """Read the number of a connection."""
     if not text.isascii() or not text.isdigit():
-        raise click.UsageError(f"{text!r} is no number of a connection")
+        raise click.UsageError(f"{text!r} is not a connection number")
     return int(text)

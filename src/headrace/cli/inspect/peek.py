@@ -63,7 +63,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     "HEADRACE_URL. [by the management socket]",
 )
 @management_option
-@click.option("--vhost", help="The virtual host; with --url that says it. [the default one]")
+@click.option("--vhost", help="The virtual host; with --url, that of the URL. [the default one]")
 @selector_option
 @click.option(
     "--property",
@@ -71,7 +71,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     multiple=True,
     metavar="NAME=VALUE",
     help="Only messages with this property (content_type, type, message_id, …) or header; "
-    "`headers.NAME` is a header in any case. May be repeated: all must be so.",
+    "`headers.NAME` is a header in any case. May be repeated: all must match.",
 )
 @click.option(
     "--limit",
@@ -81,7 +81,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="The most messages.",
+    help="Maximum number of messages.",
 )
 @click.option(
     "--from",
@@ -94,14 +94,14 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     "--format",
     "form",
     type=click.Choice(["table", "tsv", "json", "body"]),
-    help="A table, values with tabs between them, one JSON object a line, or the bodies alone. "
+    help="A table, values with tabs between them, one JSON object per line, or the bodies alone. "
     "[table on a terminal, tsv elsewhere]",
 )
 @json_flag
 @click.option(
     "--body-octets",
     type=click.IntRange(0, BODY_OCTETS_MAX),
-    help=f"The most bytes of each body, except in tables. [{BODY_OCTETS}; all with --format body]",
+    help=f"Maximum bytes of each body, except in tables. [{BODY_OCTETS}; all with --format body]",
 )
 @click.argument("queue", type=QUEUE)
 @click.pass_context

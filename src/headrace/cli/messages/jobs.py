@@ -39,7 +39,7 @@ def errand(url: str, request: str, name: str | None, **fields: object) -> Answer
     given = name
     name = name or f"cli-{secrets.token_hex(8)}"
     if given is None and not fields.get("dry_run"):
-        click.echo(f"errand {name}", err=True)
+        click.echo(f"job {name}", err=True)
     with open_requests(url) as requests:
         try:
             return Watched(requests, name).run(request, fields)
@@ -47,7 +47,7 @@ def errand(url: str, request: str, name: str | None, **fields: object) -> Answer
             raise
         except (ClientError, TimeoutError) as error:
             raise click.ClickException(
-                f"{reason(error)}; what became of the errand is not known: the same command with "
+                f"{reason(error)}; the state of the job is unknown: the same command with "
                 f"--id {name} tells, and does it if it was not done"
             ) from None
 
@@ -79,7 +79,7 @@ class Watched:
         if answer["state"] == "failed":
             raise click.ClickException(str(answer["error_text"]))
         if self.cancelled:
-            click.echo("it was too late to cancel: the errand is done", err=True)
+            click.echo("it was too late to cancel: the job is done", err=True)
         return answer
 
     def cancel(self) -> Answer:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.client.blocking import Delivery as BlockingDelivery
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line, with properties."
+    "--json", "as_json", is_flag=True, help="One JSON object per line, with properties."
 )
 EXPIRATION_S_MAX = 3650 * 86_400  # Ten years.
 
@@ -81,7 +81,7 @@ class Interrupts:
     default="",
     help="Exchange; without, ROUTING_KEY is a queue.",
 )
-@click.option("--declare", is_flag=True, help="Make the queue ROUTING_KEY if it is missing.")
+@click.option("--declare", is_flag=True, help="Create the queue ROUTING_KEY if it is missing.")
 @click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option("--content-type")
@@ -127,7 +127,9 @@ def publish(
     try:
         expiration = None if expiration_s is None else timedelta(seconds=expiration_s)
     except ValueError:
-        raise click.UsageError(f"--expiration-s {expiration_s} is no number of seconds") from None
+        raise click.UsageError(
+            f"--expiration-s {expiration_s} is not a number of seconds"
+        ) from None
 
     def message(body: bytes) -> Message:
         return Message(
@@ -164,7 +166,7 @@ def publish(
     is_flag=True,
     help="Have messages acknowledged on delivery.",
 )
-@click.option("--declare", is_flag=True, help="Make the durable queue if it is missing.")
+@click.option("--declare", is_flag=True, help="Create the durable queue if it is missing.")
 @click.option(
     "--offset",
     metavar="OFFSET",

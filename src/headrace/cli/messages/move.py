@@ -26,7 +26,7 @@ def options(function: Function) -> Function:
             "name",
             metavar="NAME",
             type=NAMED,
-            help="A name for the errand: repeated requests of it do it once.",
+            help="A name for the job; a job of one name runs once.",
         ),
         click.option("--dry-run", is_flag=True, help="Count the messages, and change nothing."),
         click.option(
@@ -35,7 +35,7 @@ def options(function: Function) -> Function:
             "-n",
             "count",
             type=click.IntRange(1, OFFSET_MAX),
-            help="The most messages.",
+            help="Maximum number of messages.",
         ),
         selector_option,
         json_flag,
@@ -60,7 +60,8 @@ class Choice(TypedDict):
 def messages() -> None:
     """Move, copy, requeue or delete selected messages of a queue.
 
-    A command happens wholly or not at all, even if the broker is killed. Ctrl-C cancels it.
+    A command applies to all selected messages or to none, even if the broker is killed. Ctrl-C
+    cancels it.
     """
 
 
@@ -86,13 +87,13 @@ def copy(source: str, target: str, **choice: Unpack[Choice]) -> None:
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
 def requeue(source: str, **choice: Unpack[Choice]) -> None:
-    """Return dead letters to the queues that they came from last."""
+    """Return dead letters to the queues in which they died last."""
     do("messages.requeue", "given back", source, **choice)
 
 
 @messages.command()
 @options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.argument("source", metavar="FROM", type=QUEUE)
 def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
     """Delete messages."""
@@ -104,10 +105,10 @@ def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
 
 
 @BY_SOCKET.command(messages, "cancel")
-@click.option("--vhost", help="The virtual host of the errand. [the default one]")
+@click.option("--vhost", help="The virtual host of the job. [the default one]")
 @click.argument("name", metavar="ID")
 def cancel(socket: Path, vhost: str | None, name: str) -> None:
-    """Cancel the errand ID, as `headrace list errands` shows it; nothing of it has happened."""
+    """Cancel the job ID, as `headrace list errands` shows it; no message is changed."""
     ask(socket, "cancel errand", id=name, vhost=vhost)
 
 

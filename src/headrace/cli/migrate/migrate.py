@@ -45,8 +45,8 @@ PROGRESS_S = 1.0  # How often progress is printed.
 )
 @click.option("--queue", "queues", multiple=True, help="Only this queue. [all of the file]")
 @click.option("--stream", "streams", multiple=True, help="Only this stream. [all of the file]")
-@click.option("--topology-only", is_flag=True, help="No messages.")
-@click.option("--messages-only", is_flag=True, help="No topology: it exists already.")
+@click.option("--topology-only", is_flag=True, help="Topology only, no messages.")
+@click.option("--messages-only", is_flag=True, help="Messages only: the topology exists already.")
 @click.option("--origin", is_flag=True, help="Keep exchange and routing key in headers.")
 @click.option(
     "--state",
@@ -88,7 +88,7 @@ def migrate(
     if topology_only and messages_only:
         raise click.UsageError("--topology-only and --messages-only leave nothing to do")
     if file is None and not (messages_only and (queues or streams)):
-        raise click.UsageError("--definitions says what there is; or --messages-only and --queue")
+        raise click.UsageError("give --definitions, or --messages-only and --queue")
     try:
         vhost = parse_url(old).vhost
         target = target or f"amqp://guest:guest@127.0.0.1:5672/{quote(vhost, safe='')}"

@@ -65,7 +65,7 @@ def new(
 ) -> None:
     """Write a new pipeline to FILE, and samples for `test` beside it.
 
-    On a terminal it asks what no option says; elsewhere it takes the defaults.
+    On a terminal it asks for missing options; elsewhere it uses the defaults.
     """
     from headrace.pipeline.config.load import parse
     from headrace.pipeline.ready.new import MESSAGES, Answers, samples_of, text_of

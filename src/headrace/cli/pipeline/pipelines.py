@@ -172,10 +172,15 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
 @click.option("--query", help="The query to rewind; without it, all checkpoints are shown.")
 @click.option("--to", "batch", type=click.IntRange(0), help="Rewind to the end of this batch.")
 @click.option(
-    "--position", multiple=True, metavar="STREAM=OFFSET", help="Go on at this offset of a stream."
+    "--position",
+    multiple=True,
+    metavar="STREAM=OFFSET",
+    help="Continue at this offset of a stream.",
 )
-@click.option("--all", "whole", is_flag=True, help="Forget the checkpoint: begin anew.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--all", "whole", is_flag=True, help="Delete the checkpoint: start from the beginning."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(
     file: str,
     parameters: tuple[str, ...],

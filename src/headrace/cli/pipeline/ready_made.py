@@ -49,7 +49,7 @@ def archive(
     start: str,
     compact_every: int,
 ) -> None:
-    """Archive every message once in a lake, a directory per day. A restart goes on.
+    """Archive every message once in a lake, a directory per day. A restart continues.
 
     The same as `headrace pipeline run ready:archive --set …`, where `status`, `stop` and `reset`
     find it too. Its state is in .headrace/archive-NAME.
@@ -93,10 +93,12 @@ def _utc(moment: datetime | None) -> datetime | None:
 @click.option("--until", type=MOMENT, help="Only messages that arrived before, UTC.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages per second.")
 @click.option("--without", multiple=True, metavar="PROPERTY", help="Leave a property out.")
-@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add one.")
+@click.option(
+    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add a property."
+)
 @click.option(
     "--progress", type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps the progress; a second run goes on there.",
+    help="A file that keeps the progress; a second run continues from it.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print what would be published.")
 def replay(
@@ -126,7 +128,7 @@ def replay(
         added[name] = value
     for name in without:
         if name not in DROPPABLE:
-            raise click.UsageError(f"--without {name}: it is none of {', '.join(DROPPABLE)}")
+            raise click.UsageError(f"--without {name}: it is not one of {', '.join(DROPPABLE)}")
     order = Order(
         lake=lake,
         choice=Choice(frozenset(streams), _utc(since), _utc(until)),
@@ -172,7 +174,7 @@ def dead_letters() -> None:
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1), default=100_000, show_default=True,
-    help="The most messages to read, from the head of the queue.",
+    help="Maximum number of messages to read, from the head of the queue.",
 )  # fmt: skip
 
 
@@ -227,7 +229,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 @broker_option
 @limit_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A TOML file of [[rules]]; see docs/guides/dead-letters.md.",
@@ -236,10 +238,14 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
     "--action", type=click.Choice(["route-back", "park", "drop"]),
     help="Without a file: what to do with the messages that the next options select.",
 )  # fmt: skip
-@click.option("--reason", default="*", help="Only letters with this reason; * and ? are wildcards.")
-@click.option("--from-queue", default="*", help="Only letters of this queue; likewise.")
+@click.option(
+    "--reason", default="*", help="Only dead letters with this reason; * and ? are wildcards."
+)
+@click.option(
+    "--from-queue", default="*", help="Only dead letters of this queue; * and ? are wildcards."
+)
 @click.option("--to", help="The queue for park.")
-@click.option("--forget-deaths", is_flag=True, help="Remove the headers of deaths.")
+@click.option("--forget-deaths", is_flag=True, help="Remove the headers about deaths.")
 @click.argument("queue", type=NAMED)
 def apply(
     url: str,

@@ -76,7 +76,7 @@ def verify_data(form: str | None, directory: Path) -> None:
 @click.option(
     "--new-identity",
     is_flag=True,
-    help="Give the data a new id, which tells them from the backed-up ones.",
+    help="Give the data a new id, so that it differs from the backed-up data.",
 )
 @format_option
 @click.argument("directory", type=DIRECTORY)

@@ -26,7 +26,7 @@ def status(socket: Path) -> Answer:
 @click.command()
 @management_option
 @click.option(
-    "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Only this. [all]"
+    "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Run only this check. [all]"
 )
 @click.option("--vhost", metavar="NAME", help="Also whether this broker serves it.")
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
@@ -63,7 +63,7 @@ def health(
 def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None:
     """Take the broker out of service: accept no clients, and close the connected ones.
 
-    The ports are closed. After the grace period the broker reads no more from the remaining
+    The ports are closed. After the grace period the broker stops reading from the remaining
     clients, confirms what they published, and closes them with code 320. `headrace resume` opens
     the ports again.
     """

@@ -67,7 +67,7 @@ def show(requests: Requests, stream: str, group: str) -> Row:
 def set_position(url: str, pin: bool | None, stream: str, group: str, position: str | None) -> None:
     """Set the position of GROUP in STREAM: an offset, first, last, next, or a time (ISO 8601).
 
-    Ownership is not checked, and running readers do not notice. A missing group is made.
+    Ownership is not checked, and running readers are not affected. A missing group is created.
     """
     from headrace.client.blocking_pipeline import Groups
 
@@ -85,11 +85,11 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
 
 
 @BY_REQUEST.command(groups, "delete")
-@click.option("--force", is_flag=True, help="Even while a reader owns it.")
+@click.option("--force", is_flag=True, help="Delete it while a reader owns it.")
 @STREAM
 @GROUP
 def delete(requests: Requests, force: bool, stream: str, group: str) -> None:
-    """Delete GROUP in STREAM: its readers begin anew, and its pin ends."""
+    """Delete GROUP in STREAM: its readers start over, and its pin ends."""
     from headrace.client.blocking_pipeline import Groups
 
     Groups(requests, group).delete([stream], force=force)

@@ -44,12 +44,12 @@ def show(requests: Requests, queue: str, group: str) -> Row:
 
 
 @BY_REQUEST.command(leases, "release")
-@click.option("--force", is_flag=True, help="Even while an owner works on it.")
-@click.option("--forget", is_flag=True, help="End the lease, too; the next one starts with 0.")
+@click.option("--force", is_flag=True, help="Release it while an owner is active.")
+@click.option("--forget", is_flag=True, help="Also delete the lease; the next one starts at 0.")
 @QUEUE
 @GROUP
 def release(requests: Requests, force: bool, forget: bool, queue: str, group: str) -> str:
-    """Return the unsettled messages that GROUP took from QUEUE to their places."""
+    """Return the unsettled messages that GROUP leased from QUEUE to their places."""
     names = {"queue": queue, "group": group, "owner": NAME}
     answer = requests.ask("lease.release", **names, force=force, forget=forget)
     if not force and not forget:

@@ -55,7 +55,7 @@ def create(
     max_age: str | None,
     name: str,
 ) -> None:
-    """Make the super stream NAME with partitions NAME-0, NAME-1 and so on."""
+    """Create the super stream NAME with partitions NAME-0, NAME-1 and so on."""
     arguments: dict[str, Value] = {"x-partitions": partitions, "x-partition-by": by}
     limits = {"x-max-length-bytes": max_length_bytes, "x-max-age": max_age}
     arguments |= {key: value for key, value in limits.items() if value is not None}

@@ -27,7 +27,7 @@ XID = click.argument("xid")
 HEURISTIC = click.option(
     "--heuristic",
     is_flag=True,
-    help="Decide in place of the coordinator, which learns of it until `transaction forget`.",
+    help="Decide in place of the coordinator, which is notified until `transaction forget`.",
 )
 
 

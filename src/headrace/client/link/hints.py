@@ -47,8 +47,8 @@ def of_socket(error: OSError, settings: Settings) -> str:
 def before_greeting(settings: Settings) -> str:
     """Return a hint when the connection ended before the broker's first bytes."""
     if settings.tls:
-        return " (before it said anything: is an AMQP broker there?)"
-    return " (before it said anything: does the port want TLS, as with amqps://?)"
+        return " (before it sent anything: is it an AMQP broker?)"
+    return " (before it sent anything: does the port need TLS, as with amqps://?)"
 
 
 def of_close(reason: Closed, settings: Settings) -> str:

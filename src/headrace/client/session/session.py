@@ -334,7 +334,7 @@ class Session(Commands):
 
     def _acquired(self, transfers: Iterable[Transfer]) -> None:
         if not all(transfer.acquired for transfer in transfers):
-            raise UsageError("a message that was only looked at must be acquired first")
+            raise UsageError("a message that was only browsed must be acquired first")
 
     def _release_acquired(self, acquiring: asyncio.Future[Struct | None]) -> None:
         """Release what a cancelled call has acquired."""

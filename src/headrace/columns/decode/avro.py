@@ -74,12 +74,12 @@ def read_schema(text: str) -> JsonObject:
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or raw.get("type") != "record":
-            raise AvroSchemaError("is no Avro schema of a record")
+            raise AvroSchemaError("is not an Avro schema of a record")
         return cast("JsonObject", parse_schema(plain(raw)))
     except AvroSchemaError:
         raise
     except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
-        raise AvroSchemaError(f"is no Avro schema: {reason(error)}") from None
+        raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
 
 
 def spark_type(schema: Json) -> StructType:

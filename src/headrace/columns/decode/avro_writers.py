@@ -33,9 +33,9 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
             parse_schema(plain(json.loads(other)), named)
         parsed = parse_schema(plain(json.loads(text)), named)
     except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
-        raise AvroSchemaError(f"is no Avro schema: {reason(error)}") from None
+        raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise AvroSchemaError("is no Avro schema of a record")
+        raise AvroSchemaError("is not an Avro schema of a record")
     _Walk(named).has_bytes(parsed, 0)
     return cast("JsonObject", parsed)
 

@@ -155,7 +155,9 @@ class TextCodec:
                 texts.append(body.decode())
             except UnicodeDecodeError as error:
                 texts.append(None)
-                faults[index] = reason(f"the body is no UTF-8: {error.reason} at {error.start}")
+                faults[index] = reason(
+                    f"the body is not valid UTF-8: {error.reason} at {error.start}"
+                )
         return Decoded(pa.array(texts, pa.string()), faults)
 
 

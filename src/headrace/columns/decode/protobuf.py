@@ -86,7 +86,7 @@ def read_message(descriptors: bytes, name: str) -> Descriptor:
     try:
         files = FileDescriptorSet.FromString(descriptors).file
     except DecodeError as error:
-        raise ProtobufSchemaError(f"is no set of file descriptors: {reason(error)}") from None
+        raise ProtobufSchemaError(f"is not a set of file descriptors: {reason(error)}") from None
     pool = DescriptorPool()
     try:
         for file in files:

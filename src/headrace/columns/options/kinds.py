@@ -209,7 +209,7 @@ def _pattern(text: str) -> str | None:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a valid regular expression: {error}") from None
     return text or None
 
 

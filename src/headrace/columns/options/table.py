@@ -90,7 +90,7 @@ CONNECTION: Final = Section(
         Option(
             name="tls",
             kind=kinds.BOOLEAN,
-            doc="whether to speak TLS with `host`; a URL says it by `amqps://`",
+            doc="whether to speak TLS with `host`; a URL does so with `amqps://`",
             default="`false`",
             needs="host",
         ),
@@ -184,7 +184,7 @@ SOURCE: Final = Section(
             name="queue",
             kind=kinds.STATED_NAME,
             doc="a queue: a streaming read takes its messages by leases and settles them when "
-            "their batch is committed, a batch read looks at them and leaves them there",
+            "their batch is committed, a batch read browses them and leaves them in the queue",
             uses=READS,
         ),
         Option(
@@ -223,8 +223,8 @@ SOURCE: Final = Section(
         Option(
             name="spoolBytesMax",
             kind=kinds.SIZE,
-            doc="how much the spool may hold; beyond it nothing is taken from the queue until a "
-            "batch is committed",
+            doc="maximum size of the spool; beyond it no messages are consumed until a batch is "
+            "committed",
             default="`1g`",
             uses=STREAMING,
             sources=OF_QUEUES,

@@ -25,8 +25,8 @@ DECODING: Final = Section(
             kind=kinds.choice(
                 "json", "csv", "avro", "protobuf", "cbor", "msgpack", "string", "binary"
             ),
-            doc="decode bodies into a column `value`; [Decoding](../guides/spark-decode.md) "
-            "tells how. For writing only `avro`: "
+            doc="decode bodies into a column `value`, see [Decoding](../guides/spark-decode.md). "
+            "For writing only `avro`: "
             "[the column `value` is encoded](../guides/spark-sink.md#bodies-of-avro)",
             default="bodies are not decoded, and not encoded",
         ),

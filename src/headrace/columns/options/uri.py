@@ -102,4 +102,4 @@ def _text(value: object) -> str:
 
 
 def _said_twice(option: str) -> OptionError:
-    return OptionError(f"option {option!r} contradicts option 'uri', which says it too")
+    return OptionError(f"option {option!r} contradicts option 'uri', which sets it too")

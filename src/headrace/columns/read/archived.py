@@ -104,7 +104,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
     if at < run.last:
         raise ArchiveError(
             f"archive {lake.where}: file {run.path} has no offset {at} of stream {stream!r}, "
-            f"though its statistics tell of {run.first} to {run.last - 1}"
+            f"though its statistics cover {run.first} to {run.last - 1}"
         )
 
 

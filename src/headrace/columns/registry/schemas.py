@@ -85,7 +85,7 @@ class Schemas:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
-            raise RegistryError(f"{path} is no schema of a registry") from None
+            raise RegistryError(f"{path} is not a schema of a registry") from None
 
     def _asked(self, number: int) -> Schema:
         if number in self._unknown:

@@ -85,7 +85,7 @@ class SchemaLog:
             if entry["v"] != FORMAT or "schema" not in entry:
                 raise KeyError(entry["v"])
         except (ValueError, KeyError, TypeError) as error:
-            raise SchemaLogError(f"{path} is no version of a schema: {error!r}") from None
+            raise SchemaLogError(f"{path} is not a version of a schema: {error!r}") from None
         return dict(entry)
 
     def _add(self, entry: JsonObject, version: int) -> bool:

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
 
+AMQP_NAMES = "part: 0-8, 0-9 and 0-9-1 are `amqp091`, 0-10 is `amqp`"
 #: What paths do otherwise than RabbitMQ's, by method and path. ``part`` serves what clients need;
 #: ``no`` answers so that clients go on.
 DIFFERENCES: dict[str, str] = {
-    "GET /api/nodes/{node}/memory": "part: messages, and all else; other parts are 0",
-    "GET /api/nodes/{node}/memory/relative": "part: messages, and all else; other parts are 0",
-    "GET /api/auth/attempts/{node}": "part: 0-8, 0-9 and 0-9-1 are `amqp091`, 0-10 is `amqp`",
-    "GET /api/auth/attempts/{node}/source": "part: likewise",
+    "GET /api/nodes/{node}/memory": "part: only messages and the rest; other parts are 0",
+    "GET /api/nodes/{node}/memory/relative": "part: only messages and the rest; other parts are 0",
+    "GET /api/auth/attempts/{node}": AMQP_NAMES,
+    "GET /api/auth/attempts/{node}/source": AMQP_NAMES,
     "GET /api/channels": "part: no uncommitted messages",
     "GET /api/connections": "part: frames are not counted",
     "GET /api/connections/{name}": "part: frames are not counted",
@@ -42,8 +43,8 @@ DIFFERENCES: dict[str, str] = {
     "PUT /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "DELETE /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
     "POST /api/login": "part: the cookie is of a session, and has no password",
-    "POST /api/definitions": "part: refuses shovels and the like, and then all",
-    "POST /api/definitions/{vhost}": "part: likewise",
+    "POST /api/definitions": "part: refuses a file with shovels and the like",
+    "POST /api/definitions/{vhost}": "part: refuses a file with shovels and the like",
     **{
         f"GET {path}": "no: an empty list"
         for path in (
@@ -62,9 +63,9 @@ DIFFERENCES: dict[str, str] = {
 #: Paths of RabbitMQ, and of its plug-ins, that are answered with 404.
 NOT_SERVED = (
     ("GET `/api/nodes/{node}/memory/ets`", "memory of Erlang's tables"),
-    ("GET `/api/ets-tables/{node}`", "likewise"),
+    ("GET `/api/ets-tables/{node}`", "memory of Erlang's tables"),
     ("`/api/federation-links/{vhost}/{state}`", "there is no federation"),
-    ("`/api/shovels/{vhost}/{name}`", "there are no shovels; errands move messages"),
+    ("`/api/shovels/{vhost}/{name}`", "there are no shovels; jobs move messages"),
     ("`/api/stream/super-streams/{vhost}/{name}`", "the stream protocol is not served"),
     ("`/api/traces/{vhost}/{name}`, `/api/trace-files`", "traces are messages, not files"),
     ("GET `/cli/rabbitmqadmin`", "the script is part of RabbitMQ; Debian has it"),
@@ -105,10 +106,10 @@ def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
             read,
             MANAGEMENT,
             "",
-            "This table, as a page.",
+            "The routes, as a page.",
             media="text/html",
             aliases=("/api/index.html",),
         ),
-        Route("GET", "/api/openapi.json", show, MANAGEMENT, "", "This table, as OpenAPI 3.1."),
+        Route("GET", "/api/openapi.json", show, MANAGEMENT, "", "The routes, as OpenAPI 3.1."),
     )
     return whole

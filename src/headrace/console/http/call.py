@@ -143,7 +143,7 @@ class HttpCall:
         if isinstance(value, str):
             raise bad_request("the body is a JSON string; is it doubly JSON-encoded?", "not_json")
         if not isinstance(value, dict):
-            raise bad_request("the body is no JSON object", "not_json")
+            raise bad_request("the body is not a JSON object", "not_json")
         return value
 
     async def form(self) -> Form:
@@ -239,9 +239,9 @@ def parsed(body: bytes) -> Json:
     try:
         return read_json(body)
     except UnfitValue as error:
-        raise bad_request(f"the body is no JSON: {error}", "not_json") from None
+        raise bad_request(f"the body is not valid JSON: {error}", "not_json") from None
     except ValueError:
-        raise bad_request("the body is no JSON", "not_json") from None
+        raise bad_request("the body is not valid JSON", "not_json") from None
 
 
 def peer_of(request: BaseRequest) -> str:

@@ -104,7 +104,7 @@ class HttpConnection(RequestHandler):
         """Answer a request that is no HTTP, or whose handler failed."""
         if status >= 500 and not isinstance(exc, ConnectionError):  # The client has gone.
             log.error("a request from %s failed", request.remote, exc_info=exc)
-        reason = "internal error; the console's log says more" if status >= 500 else "not HTTP"
+        reason = "internal error; see the console's log" if status >= 500 else "not HTTP"
         answer = Response(
             status=status, body=error_body(status, reason), content_type="application/json"
         )

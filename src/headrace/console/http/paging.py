@@ -207,7 +207,9 @@ def matcher(
     try:
         pattern = re2.compile(name, options)
     except (re2.error, UnicodeError) as error:
-        raise bad_request(f"'{parameter}' is no regular expression: {said(error)}") from None
+        raise bad_request(
+            f"'{parameter}' is not a valid regular expression: {said(error)}"
+        ) from None
     return lambda text: pattern.search(searchable(text)) is not None
 
 
@@ -301,5 +303,5 @@ def whole(query: Query, name: str, default: int) -> int:
     if not text:
         return default
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise bad_request(f"'{name}' is no whole number", "invalid_pagination_parameters")
+        raise bad_request(f"'{name}' is not a whole number", "invalid_pagination_parameters")
     return int(text)

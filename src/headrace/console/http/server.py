@@ -126,7 +126,7 @@ class Port:
             if isinstance(error, OSError) and connection.transport is None:  # Its network has, too.
                 raise ConnectionResetError(str(error)) from None
             log.exception("%s %s failed", request.method, request.path)
-            reason = "internal error; the console's log says more"
+            reason = "internal error; see the console's log"
             return self._told(request, HttpError(500, reason, closes=True))
         finally:
             self.server.wait(connection)

@@ -189,7 +189,7 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
             text = f"{text}: its certificate is refused: {certificate_faults.said(refused)}"
         raise AuthorizationError(text) from None
     except (ValueError, RecursionError):
-        raise AuthorizationError("the authorization server's answer is no JSON") from None
+        raise AuthorizationError("the authorization server's answer is not valid JSON") from None
     if status != 200 or not isinstance(value, dict):
         raise AuthorizationError(f"{REFUSED}: status {status} for the code")
     return value
@@ -221,7 +221,7 @@ def check(client: OAuthClient) -> None:
             parts.scheme == "http" and is_loopback(parts.hostname or "")
         )
         if not is_safe or not parts.hostname or parts.fragment:
-            raise ValueError(f"'{endpoint}' is no https address of an authorization server")
+            raise ValueError(f"'{endpoint}' is not an https address of an authorization server")
 
 
 def is_loopback(host: str) -> bool:

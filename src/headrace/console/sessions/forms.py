@@ -57,7 +57,9 @@ def parse(raw: bytes, content_type: str) -> Form:
             raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
         )
     except ValueError:
-        raise FormError(f"the form is no UTF-8, or has more than {FIELDS_MAX} fields") from None
+        raise FormError(
+            f"the form is not valid UTF-8, or has more than {FIELDS_MAX} fields"
+        ) from None
     return Form(fields, {})
 
 
@@ -88,7 +90,7 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
         try:
             fields.append((name, content.decode()))
         except UnicodeDecodeError:
-            raise FormError(f"the field '{name[:80]}' is no UTF-8") from None
+            raise FormError(f"the field '{name[:80]}' is not valid UTF-8") from None
     return Form(fields, files)
 
 

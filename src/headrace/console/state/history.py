@@ -91,7 +91,7 @@ class History:
 
     def _give_up(self, error: Exception) -> None:
         self._is_kept = False
-        log.warning("there is no history of more than an hour: %s: %s", self._path, error)
+        log.warning("the history is limited to one hour: %s: %s", self._path, error)
 
     def _begin_anew(self, error: HistoryDamaged) -> None:
         """Set the damaged file aside."""

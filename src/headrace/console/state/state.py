@@ -180,7 +180,7 @@ class State:
             except (BrokerGone, OperationRefused) as error:
                 log.debug("no sample: %s", error)
             except Exception:
-                log.exception("a sample failed; the next one is taken all the same")
+                log.exception("a sample failed; sampling continues")
             await asyncio.sleep(SAMPLE_S - time.time() % SAMPLE_S)
 
     async def stop(self) -> None:

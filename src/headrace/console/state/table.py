@@ -412,5 +412,5 @@ def key_of(values: Sequence[object]) -> str:
 def int_of(value: object) -> int:
     """Return a value that is an integer."""
     if not isinstance(value, int):
-        raise TypeError(f"{value!r:.64} is no integer")
+        raise TypeError(f"{value!r:.64} is not an integer")
     return value

@@ -52,7 +52,7 @@ def realms_of(text: str) -> dict[str, Pattern]:
         try:
             found[name] = compile_search(pattern)
         except PatternError as error:
-            raise OfferError(f"{pattern!r} is no regular expression: {error}") from None
+            raise OfferError(f"{pattern!r} is not a valid regular expression: {error}") from None
     return found
 
 

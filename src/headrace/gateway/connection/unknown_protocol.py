@@ -17,4 +17,4 @@ def stranger(octets: bytes) -> str:
     if octets.startswith(b"AMQP"):
         numbers = "-".join(map(str, numbers_of(octets)))
         return f"a client asks for AMQP {numbers}, which is not served"
-    return f"what came is no AMQP: {octets[:SHOWN_OCTETS]!r}"
+    return f"the first bytes are not an AMQP header: {octets[:SHOWN_OCTETS]!r}"

@@ -292,7 +292,7 @@ def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | 
 def _short(parts: list[bytes], bit: int, text: bytes, what: str) -> int:
     """Append a short string, which may hold any bytes; return its flag."""
     if len(text) > TEXT_MAX:
-        raise CannotConvert(f"the {what} is no short string")
+        raise CannotConvert(f"the {what} is not a short string")
     parts.append(bytes((len(text),)))
     parts.append(text)
     return bit

@@ -175,7 +175,7 @@ class Tokens:
         for name in ("exp", "nbf", "iat"):
             value = claims.get(name, 0)
             if type(value) is not int or not 0 <= value <= NUMERIC_DATE_MAX:
-                raise LoginRefused(f"bearer token: {name} is no whole number of seconds")
+                raise LoginRefused(f"bearer token: {name} is not a whole number of seconds")
         if claims["exp"] + leeway_s <= now:
             raise LoginRefused("bearer token: it has expired")
         if claims.get("nbf", 0) - leeway_s > now:
@@ -186,6 +186,6 @@ class Tokens:
             name = next(at_path(claims, claim), None)
             if isinstance(name, str) and name:
                 if not name.isprintable() or len(name.encode()) > 255:
-                    raise LoginRefused(f"bearer token: {claim} is no user's name")
+                    raise LoginRefused(f"bearer token: {claim} is not a user's name")
                 return name
         raise LoginRefused("bearer token: it names no user")

@@ -111,7 +111,7 @@ def list_some(call: RequestCall) -> RequestAnswer:
         and isinstance(after[0], int)
         and isinstance(after[1], str)
     ):
-        call.refuse("bad-request", "'after' is what an answer told as 'next'")
+        call.refuse("bad-request", "'after' must be the 'next' of an answer")
     groups = groups_of(call)
     only = call.stream().id if "stream" in call.request else 0
     page = groups.page((after[0], after[1]), LIST_MAX, only)
@@ -213,7 +213,7 @@ def streams_of(call: RequestCall) -> list[Stream]:
     if len(names) > STREAMS_MAX or len(set(names)) < len(names):
         call.refuse("bad-request", f"streams are named once each, {STREAMS_MAX} at most")
     if not isinstance(ids, dict):
-        call.refuse("bad-request", "'ids' is no object")
+        call.refuse("bad-request", "'ids' is not an object")
     streams = []
     for name in names:
         named = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
@@ -249,8 +249,8 @@ def position_of(stream: Stream, said: object) -> int:
         return int(stream.log.offset_at(moment))
     raise RefusedRequest(
         "bad-request",
-        f"the position for stream '{stream.name}' is no offset, none of first, last and next, "
-        'and no {"timestamp_ms": ...}',
+        f"the position for stream '{stream.name}' is not an offset, first, last, next "
+        'or {"timestamp_ms": ...}',
     )
 
 

@@ -91,12 +91,12 @@ def numbers(call: RequestCall, field: str) -> list[int]:
     found: list[int] = []
     given = call.request.get(field, [])
     if not isinstance(given, list):
-        call.refuse("bad-request", f"'{field}' is no list")
+        call.refuse("bad-request", f"'{field}' is not a list")
     for item in given:
         pair = item if isinstance(item, list) else [item, None]
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in pair[:1])
         if len(pair) != 2 or not whole or not (pair[1] is None or isinstance(pair[1], int)):
-            call.refuse("bad-request", f"'{field}' has {item!r}, which is no number and no range")
+            call.refuse("bad-request", f"'{field}' has {item!r}, which is not a number or a range")
         last = pair[0] + 1 if pair[1] is None else pair[1]
         if len(found) + last - pair[0] > REJECTS_MAX:
             call.refuse("limit", f"'{field}' has more than {REJECTS_MAX} numbers")

@@ -43,7 +43,7 @@ def errand(call: RequestCall) -> RequestAnswer:
     """Return the progress or the result of an errand."""
     found = call.vhost.errands.describe(name_of(call))
     if found is None:
-        call.refuse("not-found", f"there is no errand '{name_of(call)}'")
+        call.refuse("not-found", f"there is no job '{name_of(call)}'")
     what, answer = found
     source = str(what["from"])
     call.allow("read", source)
@@ -58,7 +58,7 @@ def cancel(call: RequestCall) -> Steps:
     while True:
         found = errands.describe(name_of(call))
         if found is None:
-            call.refuse("not-found", f"there is no errand '{name_of(call)}'")
+            call.refuse("not-found", f"there is no job '{name_of(call)}'")
         if found[1]["state"] not in ("choosing", "moving"):
             return answered(call, str(found[0]["from"]), found[1])
         yield
@@ -79,7 +79,9 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     if not isinstance(wait, bool):
         call.refuse("bad-request", "'wait' is neither true nor false")
     if not wait and not name:
-        call.refuse("bad-request", "who does not wait has to name the errand: 'id' is missing")
+        call.refuse(
+            "bad-request", "a request that does not wait must name the job: 'id' is missing"
+        )
     source = call.text("from")
     what: RequestAnswer = {"do": do, "from": source}
     call.allow("read", source)
@@ -153,7 +155,7 @@ def selector_of(call: RequestCall) -> Selector | None:
     """Return the selector of a request; without one every message is selected."""
     text = call.request.get("selector", "")
     if not isinstance(text, str) or len(text) > LENGTH_MAX:
-        call.refuse("bad-request", f"'selector' is no text of {LENGTH_MAX} characters at most")
+        call.refuse("bad-request", f"'selector' is not a string of {LENGTH_MAX} characters at most")
     if not text.strip():
         return None
     try:

@@ -67,7 +67,7 @@ def commit(call: RequestCall) -> Steps:
     name = sink_of(call)
     texts = call.request.get("branches", [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        call.refuse("bad-request", "'branches' is no list of texts")
+        call.refuse("bad-request", "'branches' is not a list of strings")
     if len(texts) > STAGES_MAX:
         call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
     stages = [Stage.parse(text) for text in texts]

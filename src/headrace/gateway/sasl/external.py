@@ -77,7 +77,7 @@ def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
         raise LoginRefused(f"the certificate has {len(found)} names of the kind '{where}', not one")
     name: str = found[0]
     if not name.isprintable() or len(name.encode()) > 255:
-        raise LoginRefused("the name in the certificate is no user's name")
+        raise LoginRefused("the name in the certificate is not a user's name")
     return name
 
 

@@ -105,7 +105,7 @@ def check_pattern(action: str, pattern: str) -> None:
         compile_search(pattern)
     except PatternError as error:
         kind = ForeignExpression if foreign_form(str(error)) else AccountError
-        raise kind(f"{action} '{pattern}' is no regular expression: {error}") from None
+        raise kind(f"{action} '{pattern}' is not a valid regular expression: {error}") from None
 
 
 def expanded(pattern: str, user: str, vhost: str) -> str:
@@ -402,5 +402,10 @@ class Access(Rights):
                 search = self._searches[pattern] = compile_search(pattern)
             return search(name) is not None
         except PatternError as error:  # Written by other means than our commands.
-            log.error("permission '%s' of user '%s' is no expression: %s", pattern, user, error)
+            log.error(
+                "permission '%s' of user '%s' is not a valid regular expression: %s",
+                pattern,
+                user,
+                error,
+            )
             return False

@@ -450,7 +450,7 @@ class SuperStreamExchange(Exchange):
     def check_destination(self, destination: Destination) -> None:
         if not getattr(destination, "is_stream", False):
             raise PreconditionFailed(
-                f"'{destination.name}' is no stream, and so no partition of super stream "
+                f"'{destination.name}' is not a stream and cannot be a partition of super stream "
                 f"'{self.name}'"
             )
 

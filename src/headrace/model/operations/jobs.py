@@ -142,7 +142,7 @@ class Errands:
             ResourceError: too many are running.
         """
         if len(self._running) >= RUNNING_MAX:
-            raise ResourceError(f"{RUNNING_MAX} errands are under way already")
+            raise ResourceError(f"{RUNNING_MAX} jobs are running already")
         if not name:
             self._unnamed += 1
         running = Running(name, what, errand, dry)
@@ -174,7 +174,7 @@ class Errands:
         """Cancel a running errand, unless it is decided."""
         running = self._running.get(name)
         if running is not None:
-            running.errand.cancel("the errand was cancelled")
+            running.errand.cancel("the job was cancelled")
 
     def close(self) -> None:
         """Undo what is not decided; the broker stops."""
@@ -196,7 +196,7 @@ class Errands:
             and OPERATOR not in watchers
             and not any(map(self.is_open, watchers))
         ):
-            errand.cancel("no client waits for the errand any more")
+            errand.cancel("no client waits for the job any more")
         try:
             next(steps)
         except StopIteration as end:
@@ -204,7 +204,7 @@ class Errands:
         except ModelError as error:
             running.error = error
         except Exception:
-            log.exception("an errand failed")
+            log.exception("a job failed")
             running.error = IllegalState("internal error; see the broker's log")
         else:
             return True
@@ -266,10 +266,7 @@ class Errands:
 
     def _check_same(self, name: str, known: str, what: What) -> None:
         if known != digest(what):
-            raise IllegalState(
-                f"errand '{name}' was another one: what is to be done differs from what was asked "
-                "for under that name"
-            )
+            raise IllegalState(f"job '{name}' exists and is a different one: use another name")
 
 
 def told(done: MoveResult) -> dict[str, object]:

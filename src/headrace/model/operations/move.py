@@ -224,8 +224,8 @@ class Errand:
     def _check_size(self, count: int) -> None:
         if count > self._most and not self._dry:
             raise ResourceError(
-                f"more than {self._most} messages are chosen, which is the most for one errand "
-                "(errand_messages_max); nothing was changed. Choose fewer: --selector, --limit"
+                f"more than {self._most} messages are selected, the maximum of one job "
+                "(errand_messages_max); nothing was changed. Select fewer: --selector, --limit"
             )
 
     def _check(self) -> None:
@@ -447,7 +447,7 @@ def to_origin(vhost: Host, may: Callable[[str], bool]) -> Target:
         last = deaths[0] if isinstance(deaths, list) and deaths else None
         name = last.get("queue") if isinstance(last, dict) else None
         if not isinstance(name, str):
-            return "it is no dead letter"
+            return "it is not a dead letter"
         queue = vhost.queues.get(name)
         if queue is None or queue.is_hidden or queue.exclusive_owner is not None:
             return f"there is no queue '{name}' any more"

@@ -231,7 +231,7 @@ def place(source: Queue, arguments: Mapping[str, object], argument: str, default
         return position_since(source, int(value.timestamp() * 1000))
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POSITION_MAX:
         raise PreconditionFailed(
-            f"invalid arg '{argument}' for {what(source)}: {value!r} is no position"
+            f"invalid arg '{argument}' for {what(source)}: {value!r} is not a position"
         )
     return value
 

@@ -222,7 +222,7 @@ def view_of(queue: Queue) -> Queue:
     if queue.is_stream:
         return queue
     if isinstance(queue, MultiQueue):
-        raise PreconditionFailed("several queues are not looked at by one consumer")
+        raise PreconditionFailed("one consumer cannot browse several queues")
     if queue.view is None:
         queue.view = QueueView(queue)
     view: QueueView = queue.view

@@ -98,5 +98,5 @@ def _compile(pattern: str, text: str) -> Callable[[str], object]:
         if isinstance(reason, bytes):
             reason = reason.decode("utf-8", "replace")
         kind = ForeignPattern if foreign_form(str(reason)) else InvalidArgument
-        raise kind(f"pattern '{text}' is no regular expression: {reason}") from None
+        raise kind(f"pattern '{text}' is not a valid regular expression: {reason}") from None
     return search

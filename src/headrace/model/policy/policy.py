@@ -153,7 +153,7 @@ def read_policy(name: str, value: object) -> Policy:
     if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
         raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} octets at most")
     if not isinstance(value, Mapping):
-        raise InvalidArgument(f"policy '{name}' is no object")
+        raise InvalidArgument(f"policy '{name}' is not an object")
     strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
     if strange:
         raise InvalidArgument(f"policy '{name}' has the unknown field '{min(strange)}'")
@@ -171,7 +171,7 @@ def read_policy(name: str, value: object) -> Policy:
     if kinds is None:
         known = ", ".join(APPLY_TO)
         raise InvalidArgument(
-            f"policy '{name}' applies to {target!r:.64}, which is none of {known}"
+            f"policy '{name}' applies to {target!r:.64}, which is not one of {known}"
         )
     definition = value.get("definition")
     if not isinstance(definition, Mapping) or not definition:
@@ -197,7 +197,7 @@ def _arguments(
             raise InvalidArgument(f"policy '{name}': {unknown_key(str(key))}")
         if not known.kinds & kinds:
             raise InvalidArgument(
-                f"policy '{name}': '{key}' says nothing of what the policy applies to"
+                f"policy '{name}': '{key}' has no meaning for what the policy applies to"
             )
         arguments[known.argument] = given
     # A routing key may rely on the queue's own dead-letter exchange.

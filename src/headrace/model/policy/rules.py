@@ -80,7 +80,7 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
         InvalidArgument: they are malformed.
     """
     if not isinstance(value, Mapping):
-        raise InvalidArgument("limits are no object")
+        raise InvalidArgument("limits are not an object")
     found = {}
     for name, number in value.items():
         field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
@@ -90,9 +90,9 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
             known = ", ".join(LIMIT_NAMES)
             raise InvalidArgument(f"unknown limit '{name!s:.64}'; there are {known}")
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
-            raise InvalidArgument(f"limit '{name}' is no number: {number!r:.64}")
+            raise InvalidArgument(f"limit '{name}' is not a number: {number!r:.64}")
         if number == 0 and field == "message_rate":
-            raise InvalidArgument("limit 'max-message-rate' is at least 1; -1 is no limit")
+            raise InvalidArgument("limit 'max-message-rate' is at least 1; -1 means no limit")
         found[field] = max(number, -1)
     return Limits(**found)
 
@@ -117,13 +117,13 @@ def read_metadata(value: object) -> Metadata:
         InvalidArgument: they are malformed.
     """
     if not isinstance(value, Mapping):
-        raise InvalidArgument("the metadata of a virtual host are no object")
+        raise InvalidArgument("the metadata of a virtual host are not an object")
     strange = set(value) - set(Metadata._fields)
     if strange:
         raise InvalidArgument(f"a virtual host has no '{min(map(str, strange))!s:.64}'")
     kind = value.get("default_queue_type") or ""
     if kind not in ("", *QUEUE_TYPES):
-        raise InvalidArgument(f"{kind!r:.64} is no queue type: {', '.join(QUEUE_TYPES)}")
+        raise InvalidArgument(f"{kind!r:.64} is not a queue type: {', '.join(QUEUE_TYPES)}")
     unknown = value.get("unknown_arguments") or ""
     if unknown not in ("", *UNKNOWN_ARGUMENTS):
         known = ", ".join(UNKNOWN_ARGUMENTS)

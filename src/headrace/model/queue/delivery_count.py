@@ -48,7 +48,7 @@ def tell(queue: Queue, message: Message) -> None:
     try:
         message.data = contents.counted(message, message.deliveries)
     except deadletter.UnreadableError as error:
-        log.warning("queue %r: a message does not tell its count: %s", queue.name, error)
+        log.warning("queue %r: the delivery count of a message is unknown: %s", queue.name, error)
 
 
 # Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.

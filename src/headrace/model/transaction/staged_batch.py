@@ -94,7 +94,7 @@ class Stage(NamedTuple):
         """
         name, _, chunks = text.rpartition(":")
         if not name or not chunks.isascii() or not chunks.isdigit() or int(chunks) > CHUNKS_MAX:
-            raise InvalidArgument(f"'{text}' is no name of staged work")
+            raise InvalidArgument(f"'{text}' is not a name of staged work")
         return cls(name, int(chunks))
 
 

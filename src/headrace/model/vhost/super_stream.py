@@ -90,7 +90,7 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     count = arguments.get(PARTITIONS, 0)
     if PARTITIONS in arguments and not _is_count(count):
         raise InvalidArgument(
-            f"invalid arg '{PARTITIONS}' for {what}: {shown(count)} is no number from 1 to "
+            f"invalid arg '{PARTITIONS}' for {what}: {shown(count)} is not a number from 1 to "
             f"{PARTITIONS_MAX}"
         )
     way = arguments.get(PARTITION_BY, "hash")

@@ -71,12 +71,12 @@ def _text_of(file: str | Path) -> tuple[str, str, Path]:
     path = ready_path(name.removeprefix(READY)) if name.startswith(READY) else Path(file)
     try:
         if path.stat().st_size > SIZE_MAX:
-            raise PipelineError(f"{name}: larger than {SIZE_MAX} bytes: this is no pipeline")
+            raise PipelineError(f"{name}: larger than {SIZE_MAX} bytes: this is not a pipeline")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PipelineError(f"{name}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise PipelineError(f"{name}: this is no UTF-8") from None
+        raise PipelineError(f"{name}: this is not valid UTF-8") from None
     home = Path.cwd() if name.startswith(READY) else path.absolute().parent
     return text, name, home
 

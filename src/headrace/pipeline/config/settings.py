@@ -199,7 +199,7 @@ class Step(Table):
         if (self.sql is None) == (self.source is None):
             raise ValueError("a step needs either 'sql' or 'from'")
         if self.reads is not None and self.sql is None:
-            raise ValueError("'reads' says which views 'sql' reads, so it needs 'sql'")
+            raise ValueError("'reads' names the views that 'sql' reads, so it needs 'sql'")
         return self
 
 
@@ -513,7 +513,7 @@ def partition_field(text: str) -> PartitionField:
         if "(" not in text:
             return PartitionField(text, "identity")
         raise ValueError(
-            f"{text!r} is no partition: a column, or year, month, day or hour of one as in "
+            f"{text!r} is not a partition: a column, or year, month, day or hour of one as in "
             "'day(moment)', or 'bucket(16, column)' or 'truncate(4, column)'"
         )
     if found["timed"]:

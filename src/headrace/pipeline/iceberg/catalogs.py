@@ -49,7 +49,7 @@ def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
         except OSError as error:
             raise PipelineError(f"catalog {name!r}: {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            raise PipelineError(f"catalog {name!r}: {path} is no TOML") from None
+            raise PipelineError(f"catalog {name!r}: {path} is not valid TOML") from None
     return properties
 
 

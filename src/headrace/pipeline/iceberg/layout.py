@@ -66,7 +66,7 @@ def add_partitions(update: UpdateSpec, schema: Schema, partition_by: Sequence[st
         kind = schema.find_field(wanted.column).field_type
         transform = _transform(wanted)
         if not transform.can_transform(kind):
-            raise PipelineError(f"{text!r} is no partition of a column of type {kind}")
+            raise PipelineError(f"{text!r} is not a partition of a column of type {kind}")
         update.add_field(wanted.column, transform, _name(wanted))
 
 

@@ -92,7 +92,7 @@ def _moment(row: Row) -> float:
 
 def _files(lake: Path, choice: Choice) -> Iterator[Path]:
     if not lake.is_dir():
-        raise PipelineError(f"{lake} is no directory")
+        raise PipelineError(f"{lake} is not a directory")
     if (lake / "_delta_log").is_dir():
         from headrace.pipeline.sinks.delta import files_of, table_at
 
@@ -106,7 +106,7 @@ def _files(lake: Path, choice: Choice) -> Iterator[Path]:
             if not any(part.startswith(("_", ".")) for part in path.relative_to(lake).parts)
         ]
     if not paths:
-        raise PipelineError(f"{lake} has no Parquet files and is no Delta table")
+        raise PipelineError(f"{lake} has no Parquet files and is not a Delta table")
     for path in sorted(paths):
         folder = path.relative_to(lake).parent.as_posix()
         if choice.may_have("" if folder == "." else folder):
@@ -121,7 +121,7 @@ def _pieces_of(path: Path, choice: Choice) -> Iterator[tuple[str, Piece]]:
     missing = set(NEEDED) - set(pq.read_schema(path).names)
     if missing:
         raise PipelineError(
-            f"{path} is no archive of messages: it has no column {', '.join(sorted(missing))}"
+            f"{path} is not an archive of messages: it has no column {', '.join(sorted(missing))}"
         )
     table = pq.ParquetFile(path).read(columns=["stream", "offset"])
     for stream in pc.unique(table.column("stream")).to_pylist():

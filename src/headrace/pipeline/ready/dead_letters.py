@@ -114,7 +114,7 @@ def grouped(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
     known = {one.name for one in fields(Death)}
     for name in by:
         if name not in known:
-            raise PipelineError(f"{name!r} is none of {', '.join(GROUPED_BY)}")
+            raise PipelineError(f"{name!r} is not one of {', '.join(GROUPED_BY)}")
     groups: dict[tuple[str, ...], Group] = {}
     for letter in letters:
         death = death_of(letter)
@@ -240,8 +240,8 @@ def _target(rule: LetterRule, death: Death) -> tuple[str, str]:
         return "", ""
     if not death.queue or (rule.by == "exchange" and not death.exchange and not death.routing_key):
         raise PipelineError(
-            f"rule {rule.name!r}: a message has no header that tells where it died, so it cannot "
-            "be routed back"
+            f"rule {rule.name!r}: a message has no header with the place of its death, so it "
+            "cannot be routed back"
         )
     return ("", death.queue) if rule.by == "queue" else (death.exchange, death.routing_key)
 

@@ -201,7 +201,7 @@ def _begun(order: Order) -> dict[str, int]:
     try:
         found: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
     except (ValueError, KeyError):
-        raise PipelineError(f"{order.progress} is no progress of a replay") from None
+        raise PipelineError(f"{order.progress} is not a progress file of a replay") from None
     return found
 
 

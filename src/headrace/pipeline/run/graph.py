@@ -208,7 +208,7 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
 
     table = table_at(path)
     if table is None:
-        raise PipelineError(f"{path} is no Delta table")
+        raise PipelineError(f"{path} is not a Delta table")
     schema, files = files_of(table)
     wanted = from_arrow_schema(schema)
     if not files:

@@ -175,7 +175,7 @@ def state_at(directory: Path, home: Path) -> State:
                 if "path" in sink and (home / sink["path"]).resolve() == wanted:
                     return State(state)
     raise PipelineError(
-        f"{directory} is no state of a pipeline, and no pipeline with its state in "
+        f"{directory} is not the state directory of a pipeline, and no pipeline with its state in "
         f"{home / '.headrace'} writes there"
     )
 

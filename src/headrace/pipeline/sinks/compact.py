@@ -46,7 +46,7 @@ class Compacted:
 def compact(root: Path, target_bytes: int, files_min: int, *, dry_run: bool = False) -> Compacted:
     """Compact each partition with at least `files_min` files below half of `target_bytes`."""
     if not root.is_dir():
-        raise PipelineError(f"{root} is no directory")
+        raise PipelineError(f"{root} is not a directory")
     ledger = Ledger(root)
     done = Compacted()
     for folder in _partitions(root):

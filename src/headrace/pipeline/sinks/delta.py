@@ -127,7 +127,7 @@ def compact(path: str, target_bytes: int, keep_hours: int | None) -> dict[str, o
     """
     table = table_at(path)
     if table is None:
-        raise PipelineError(f"{path} is no Delta table")
+        raise PipelineError(f"{path} is not a Delta table")
     outcome: dict[str, object] = table.optimize.compact(target_size=target_bytes)
     if keep_hours is not None:
         deleted = table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)

@@ -80,7 +80,7 @@ class Expected(Table):
     @model_validator(mode="after")
     def _something(self) -> Expected:
         if (self.rows is None) == (self.count is None):
-            raise ValueError("either 'rows' or 'count' says what is expected")
+            raise ValueError("give either 'rows' or 'count'")
         return self
 
 

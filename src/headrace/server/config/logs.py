@@ -179,7 +179,7 @@ def shift(path: Path, keep: int) -> Path:
         OSError: one of them cannot be renamed, or it is a device or a pipe.
     """
     if not path.is_file():
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     for number in range(KEPT_MAX, 0, -1):  # More than ``keep`` may be there from before.
         older = path.with_name(f"{path.name}.{number}")
         if older.exists() and number >= keep:

@@ -124,7 +124,7 @@ class Settings:
     proxy_protocol_from: str = setting(
         "",
         "Addresses and networks of load balancers, separated by commas: their connections begin "
-        "with a header of the PROXY protocol, version 1 or 2, which says who the client is.",
+        "with a header of the PROXY protocol, version 1 or 2, which names the client.",
         many=True,
     )
     data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
@@ -152,7 +152,7 @@ class Settings:
     )
     cluster_lag_max: int = setting(
         64 * MIB,
-        "What of one virtual host may wait to be replicated; beyond it publishers wait.",
+        "Data of one virtual host that may wait to be replicated; beyond it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 40,
@@ -179,11 +179,11 @@ class Settings:
     )
     connections_max: int = setting(65536, "Connections at the same time.", low=1, high=1 << 22)
     read_size: int = setting(
-        64 * KIB, "Most to read from a socket at once.", unit="octets", low=4096, high=16 * MIB
+        64 * KIB, "Maximum to read from a socket at once.", unit="octets", low=4096, high=16 * MIB
     )
     output_size_max: int = setting(
         1 * MIB,
-        "What may wait to be sent on a connection before its consumers get nothing more.",
+        "Output that may be pending on a connection before its consumers get no more deliveries.",
         unit="octets",
         low=4096,
         high=1 * GIB,
@@ -243,7 +243,7 @@ class Settings:
     )
     errand_messages_max: int = setting(
         1_000_000,
-        "Messages that one errand may move, copy or delete; it is refused when they are more.",
+        "Messages that one job may move, copy or delete; a job with more is refused.",
         unit="messages",
         low=1,
         high=100_000_000,
@@ -258,7 +258,7 @@ class Settings:
     )
     group_pin_size_max: int = setting(
         1 * GIB,
-        "What a stream may hold beyond its own limits for groups that pin it.",
+        "Data that a stream may keep beyond its own limits for groups that pin it.",
         unit="octets",
         low=0,
         high=1 << 50,
@@ -271,8 +271,8 @@ class Settings:
     )
     ack_timeout_s: float = setting(
         0.0,
-        "How long a consumer may hold a delivery unacknowledged before it returns to its queue; "
-        "0 is for ever. Queues, policies and consumers may say otherwise (x-consumer-timeout).",
+        "How long a delivery may stay unacknowledged before it returns to its queue; 0: no limit. "
+        "Queues, policies and consumers may override it (x-consumer-timeout).",
         unit="seconds",
         low=0,
         high=1e9,
@@ -286,18 +286,18 @@ class Settings:
     )
     unknown_arguments: str = setting(
         "default",
-        "What becomes of unknown arguments of queues where a virtual host has no rule for them; "
-        "default refuses what would change behaviour unseen and ignores the rest.",
+        "What to do with unknown arguments of queues where a virtual host has no rule for them; "
+        "default refuses what would silently change behaviour and ignores the rest.",
         choices=("default", "refuse", "log", "ignore"),
     )
     default_queue_type: str = setting(
         "classic",
-        "Type of durable queues that name none, where a virtual host has no rule for them.",
+        "Type of durable queues declared without one, where a virtual host has no rule for them.",
         choices=("classic", "quorum", "stream"),
     )
     definitions_size_max: int = setting(
         DEFAULT_OCTETS_MAX,
-        "Memory that queues, exchanges and bindings of a virtual host may hold, with names and "
+        "Memory that queues, exchanges and bindings of a virtual host may use, with names and "
         "arguments, where the virtual host has no limit max-definitions-size.",
         unit="octets",
         low=1 << 20,
@@ -325,11 +325,11 @@ class Settings:
 
     known_hosts: str = setting(
         "",
-        "Other hosts of each virtual host, told to clients of all but 0-9-1: "
+        "Other hosts of each virtual host, sent to clients of all versions but 0-9-1: "
         "`/=host:port,host:port`, separated by spaces.",
     )
     redirect: str = setting(
-        "", "Where clients are sent that do not insist (not in 0-9-1), in the same form."
+        "", "Where clients that do not insist are redirected (not in 0-9-1), in the same form."
     )
     realms: str = setting(
         "/data=.* /admin=.*",
@@ -348,17 +348,17 @@ class Settings:
 
     guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
     anonymous_user: str = setting(
-        "", "User as whom clients may log in by SASL ANONYMOUS; empty: they may not."
+        "", "User of clients that log in by SASL ANONYMOUS; empty: refuse them."
     )
     sasl_mechanisms: str = setting(
         "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS",
-        "Ways to log in, offered where they can be used, in this order; entry points of the group "
-        "`headrace.sasl` bring more.",
+        "SASL mechanisms, offered in this order where they can be used; entry points of the group "
+        "`headrace.sasl` add more.",
     )
     plain_needs_tls: bool = setting(
         False, "Refuse mechanisms that send a password or token as it is without TLS."
     )
-    plain_on_loopback: bool = setting(True, "Allow them over loopback all the same.")
+    plain_on_loopback: bool = setting(True, "Allow them over loopback without TLS.")
     certificate_name: str = setting(
         "common_name",
         "Where in a client's certificate EXTERNAL finds the name of the user.",
@@ -378,10 +378,10 @@ class Settings:
         None, "Certificate authorities for that address, PEM; none: those of the system."
     )
     oauth_resource_server_id: str = setting(
-        "", "Whom tokens must be for: their `aud`; several are separated by spaces."
+        "", "Accepted audiences (`aud`) of tokens, separated by spaces."
     )
     oauth_verify_audience: bool = setting(
-        True, "Take only tokens that are for this broker; without, oauth_issuer must be set."
+        True, "Accept only tokens for this broker; otherwise oauth_issuer must be set."
     )
     oauth_scope_prefix: str = setting(
         "",
@@ -400,7 +400,7 @@ class Settings:
     )
     oauth_issuer: str = setting("", "The issuer that tokens must name in `iss`; empty: any issuer.")
     oauth_issuers: Path | None = setting(
-        None, "TOML file of further issuers, with what is different with each of them."
+        None, "TOML file of further issuers, each with its own settings."
     )
     oauth_algorithms: str = setting(
         "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA",
@@ -408,10 +408,10 @@ class Settings:
     )
     oauth_username_claims: str = setting(
         "sub client_id",
-        "Claims that may name the user, with dots as in oauth_scope_claims; the first that does.",
+        "Claims that may name the user, with dots as in oauth_scope_claims; the first one counts.",
     )
     oauth_leeway_s: int = setting(
-        0, "By how much clocks of others may differ.", unit="seconds", low=0, high=60
+        0, "Allowed clock difference of issuers.", unit="seconds", low=0, high=60
     )
     oauth_keys_s: float = setting(
         600.0,
@@ -422,27 +422,27 @@ class Settings:
     )
     login_failures_free: int = setting(
         10,
-        "Failed logins of an address, or of a user, before the next has to wait.",
+        "Failed logins of an address, or of a user, before the next one is delayed.",
         low=0,
         high=1 << 20,
     )
     login_delay_s: float = setting(
         0.1,
-        "How long it waits then, twice as long after each failure; 0: no wait.",
+        "Delay after further failures, doubled after each; 0: no delay.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_delay_max_s: float = setting(
         5.0,
-        "How long it waits at most, and never longer than half of handshake_s.",
+        "Maximum delay, and never longer than half of handshake_s.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_forget_s: float = setting(
         300.0,
-        "How long after the last failure all are forgotten.",
+        "Time after the last failure after which failures are forgotten.",
         unit="seconds",
         low=1,
         high=86400,
@@ -455,12 +455,12 @@ class Settings:
     )
     connection_rate_per_address: float = setting(
         0.0,
-        "New connections a second from one address, over ten seconds; 0: no limit.",
+        "New connections per second from one address, over ten seconds; 0: no limit.",
         low=0,
         high=1e6,
     )
     audit_log: Path | None = setting(
-        None, "File for the audit log, a JSON object a line; none: there is none."
+        None, "File for the audit log, one JSON object per line; none: no audit log."
     )
     audit_log_size_max: int = setting(
         128 * MIB,
@@ -480,7 +480,7 @@ class Settings:
     )
     backup_directory: Path | None = setting(
         None,
-        "Directory of the backups that users make by a name, as by HTTP; none: they make none.",
+        "Directory of the backups that users make by name, as by HTTP; none: no such backups.",
     )
     default_user: str = setting("guest", "User made in a new data directory; empty: none.")
     default_pass: str = setting("guest", "Password of that user.", secret=True)
@@ -565,11 +565,12 @@ class Settings:
         "openid", "Scopes that the console asks for, separated by spaces."
     )
     rabbitmq_version: str = setting(
-        "4.1.0", "Version of RabbitMQ that the console tells clients, who choose their requests by."
+        "4.1.0",
+        "Version of RabbitMQ that the console reports; clients choose their requests by it.",
     )
     log_level: str = setting("info", "What to log.", choices=("debug", "info", "warning", "error"))
     log_format: str = setting(
-        "text", "Log lines for people, or a JSON object a line.", choices=("text", "json")
+        "text", "Log lines as text, or as one JSON object per line.", choices=("text", "json")
     )
     log_file: Path | None = setting(None, "File to log to; none: standard error.")
 
@@ -590,10 +591,10 @@ NEEDS_RESTART = {
     "segment_size": "files of the journal are used again",
     "stream_store": "streams read from the one that they began with",
     "stream_cache_size": "streams read from the one that they began with",
-    "specification_qos": "clients were told when they connected",
-    "default_user": "a new data directory alone has it",
-    "default_pass": "a new data directory alone has it",
-    "default_vhost": "a new data directory alone has it",
+    "specification_qos": "clients learned it when they connected",
+    "default_user": "used only when the data directory is created",
+    "default_pass": "used only when the data directory is created",
+    "default_vhost": "used only when the data directory is created",
     "qmf": "the exchanges come with their virtual host",
     "event_vhost": "the exchange takes its bindings up at the start",
     "management_socket": "the answer comes through it",
@@ -656,7 +657,9 @@ class Setting:
             if self.high is not None and found > self.high:
                 raise SettingError(self.name, source, f"{found} is more than {self.high:.15g}")
         if self.choices and found not in self.choices:
-            raise SettingError(self.name, source, f"{found!r} is none of {', '.join(self.choices)}")
+            raise SettingError(
+                self.name, source, f"{found!r} is not one of {', '.join(self.choices)}"
+            )
         return found
 
     def _typed(self, value: object, source: str) -> object:
@@ -784,7 +787,7 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
         meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
         if meant:
             meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
-        said.append(f"the variable {variable} is no setting, and is ignored{meant}")
+        said.append(f"the variable {variable} is not a setting and is ignored{meant}")
     return said
 
 
@@ -828,7 +831,7 @@ def check_together(settings: Settings) -> None:
     if settings.cluster and settings.memory:
         raise SettingError("memory", "default", "a cluster keeps what it has: leave memory out")
     if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
-        raise SettingError("cluster_address", "default", "it is no host:port")
+        raise SettingError("cluster_address", "default", "it is not host:port")
     if settings.console and settings.console_tls:
         for name in ("tls_cert", "tls_key"):
             if getattr(settings, name) is None:

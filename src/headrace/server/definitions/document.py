@@ -103,12 +103,12 @@ def read_document(octets: bytes) -> Document:
             parse_float=finite,
         )
     except UnicodeDecodeError as error:
-        raise DocumentError("$", f"octet {error.start} is no UTF-8") from None
+        raise DocumentError("$", f"octet {error.start} is not valid UTF-8") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise DocumentError("$", f"this is no JSON: {error.msg} at {where}") from None
+        raise DocumentError("$", f"this is not valid JSON: {error.msg} at {where}") from None
     except ValueError as error:  # A number that is not one, or has thousands of digits.
-        raise DocumentError("$", f"this is no JSON: {error}") from None
+        raise DocumentError("$", f"this is not valid JSON: {error}") from None
     except RecursionError:
         raise DocumentError("$", "lists and objects are nested too deeply") from None
     if not isinstance(found, dict):
@@ -132,7 +132,7 @@ def _document(found: dict[str, object]) -> Document:
         elif name not in ABOUT:
             strange[name] = len(value) if isinstance(value, list | dict) else 1
     if not sections and not ABOUT & found.keys():
-        raise DocumentError("$", "none of the fields of definitions is there")
+        raise DocumentError("$", "it has no field of definitions")
     return Document(sections, strange)
 
 
@@ -146,7 +146,7 @@ def check_nested(value: object, path: str, depth: int = DEPTH_MAX) -> None:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise DocumentError(path, "half of a surrogate pair is no character") from None
+            raise DocumentError(path, "half of a surrogate pair is not a character") from None
         return
     if not isinstance(value, dict | list):
         return

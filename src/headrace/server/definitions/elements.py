@@ -293,7 +293,7 @@ def _scram(element: Element) -> ScramKeys | None:
         try:
             octets.append(base64.b64decode(str(fields.get(name, "")), validate=True))
         except (binascii.Error, ValueError, TypeError):
-            raise element.fail(SCRAM_FIELD, f"{name} is no base64") from None
+            raise element.fail(SCRAM_FIELD, f"{name} is not valid base64") from None
         if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
             raise element.fail(SCRAM_FIELD, f"{name} has 1 to {SCRAM_OCTETS_MAX} octets")
     return ScramKeys(iterations, *octets)

@@ -119,7 +119,7 @@ def each_issuer(settings: Settings) -> list[Settings]:
         raise TrustError(f"{where}: it names {len(tables)} issuers, not 1 to {ISSUERS_MAX}")
     for issuer, table in tables.items():
         if not isinstance(table, dict):
-            raise TrustError(f"{where}: {issuer!r} is no table")
+            raise TrustError(f"{where}: {issuer!r} is not a table")
         if issuer == settings.oauth_issuer or not issuer:
             raise TrustError(f"{where}: {issuer!r} is the issuer of oauth_issuer, or none")
         changed: dict[str, Any] = {  # Of the types of their fields.

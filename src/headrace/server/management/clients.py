@@ -187,7 +187,7 @@ def close_connections(call: Call) -> Steps:
     user, reason = call.text("user", ""), reason_of(call)
     wanted = wanted_vhost(call)
     if not user and wanted is None and not call.flag("all"):
-        call.refuse("bad-request", "'user', 'vhost' or 'all' says which connections")
+        call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
     for connection in connections(call):
         if not connection.transport.closing and is_chosen(connection, wanted, user):

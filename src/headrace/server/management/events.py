@@ -97,7 +97,7 @@ async def stream_events(call: Call) -> Answered:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
-        call.refuse("limit", f"{STREAMS_MAX} clients are told of events already")
+        call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
     backlog = EventBacklog(call)
     broker.events.listen(backlog.hear)
     broker.event_streams += 1

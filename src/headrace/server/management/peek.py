@@ -60,7 +60,7 @@ def peek(call: Call) -> Steps:
         Peek(vhost, one, first=first, selector=selector)
         for one in (queue, *(queue.lanes or {}).values())
     ]
-    call.log(f"looks at messages of queue {name!r} in {vhost.name!r}")
+    call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
     count = 0
     for look in looks:
         for shown in look.run():

@@ -287,7 +287,7 @@ class Client:
             await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
         except Exception:
             log.exception("management: %s failed", what)
-            await self.fail("internal", "internal error; the broker's log says more")
+            await self.fail("internal", "internal error; see the broker's log")
         else:
             self.audit(request)
             self.turn()
@@ -309,7 +309,7 @@ class Client:
         text = call.text("peer", "")
         peer = peer_of(text)
         if text and peer is None:
-            raise Refused("bad-request", "'peer' is no address with a port")
+            raise Refused("bad-request", "'peer' is not an address with a port")
         user = self.owner.broker.tickets.user_of(call.text("as"), peer)
         if user is None:
             raise Refused("refused", "the ticket is unknown, or has ended")
@@ -425,7 +425,7 @@ def remove_stale(path: Path, address: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise SocketError(f"{path}: there is something that is no socket")
+        raise SocketError(f"{path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:

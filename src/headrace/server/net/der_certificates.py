@@ -191,7 +191,7 @@ def authorities(file: bytes) -> set[Authority]:
         try:
             octets = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
-            raise DerError(f"a certificate is no base64: {error}") from None
+            raise DerError(f"a certificate is not valid base64: {error}") from None
         first = element(octets, 0, len(octets))
         found.add(authority(octets[: first.end]))  # OpenSSL's own kind has more behind it.
     if not found:
@@ -247,7 +247,7 @@ def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
         try:
             octets = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
-            raise DerError(f"a revocation list is no base64: {error}") from None
+            raise DerError(f"a revocation list is not valid base64: {error}") from None
         found |= _named(octets, by_issuer)
     return found
 

@@ -118,7 +118,7 @@ class Revocation:
                     self._end_revoked(chains, found)
                 except (OSError, DerError) as error:
                     named = f"{settings.tls_ca} and {settings.tls_crl}"
-                    log.error("%s: some clients' certificates were not looked at: %s", named, error)
+                    log.error("%s: some clients' certificates were not checked: %s", named, error)
                 self._turn()
             if not self._again:
                 return

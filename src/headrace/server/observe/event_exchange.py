@@ -123,7 +123,7 @@ class EventPublisher(EventTeller):
             header = encode_content_header(V0_9_1, _BASIC, 0, properties)
         except (ValueError, TypeError, AmqpError) as error:
             self.dropped += 1
-            log.warning("event %s cannot be told: %s", event.kind, error)
+            log.warning("event %s cannot be published: %s", event.kind, error)
             return
         address = shortstr(NAME) + shortstr(event.kind)
         data = b"".join((address, b"\x00\x00", framed(FRAME_HEADER, 0, header)))

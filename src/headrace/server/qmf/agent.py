@@ -116,7 +116,7 @@ class Agent(Service):
             if end != len(body):
                 raise MalformedError("there is more behind it")
         except MalformedError as error:
-            answer.give(failure(BAD_REQUEST, f"the body is no map of AMQP 0-10: {error}"))
+            answer.give(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
         call = Asking(self, connection, cast("dict[str, object]", with_texts(request)))
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
@@ -165,7 +165,7 @@ def query(call: Asking, reply: Reply) -> Steps:
     before: list[QmfObject] | None = None
     for some in chunks(view, kind):
         if crowded(agent.vhost):
-            call.refuse("limit", "memory or disk is short: lists are not told")
+            call.refuse("limit", "memory or disk is short: lists are not sent")
         if some is not None:
             if before is not None:
                 reply.part(before)

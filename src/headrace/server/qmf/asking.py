@@ -77,7 +77,7 @@ class Asking(RequestCall):
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.refuse(BAD_REQUEST, f"'{field}' is no map")
+            self.refuse(BAD_REQUEST, f"'{field}' is not a map")
         return value
 
     def checked(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:

@@ -255,7 +255,7 @@ def chosen(call: Asking, field: str) -> dict[str, object]:
     if said:
         params = said.get("filter_params")
         if said.get("filter_type") != "header_match_str" or not isinstance(params, dict):
-            call.refuse(BAD_REQUEST, "'filter' is no header_match_str")
+            call.refuse(BAD_REQUEST, "'filter' is not a header_match_str")
         key = call.checked("header_key", params.get("header_key"))
         value = call.checked("header_value", params.get("header_value"))
         if '"' in key or not key:

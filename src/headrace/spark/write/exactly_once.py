@@ -134,8 +134,8 @@ def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int,
     def ask(connection: blocking.Connection) -> tuple[int, int | None]:
         if not isinstance(connection.server_properties.get("headrace_id"), str):
             raise OptionError(
-                "option 'deliveryGuarantee': this broker is no Headrace, so it cannot make a batch "
-                "visible at once; set it to 'at-least-once'"
+                "option 'deliveryGuarantee': this broker is not Headrace, so it cannot make a "
+                "batch visible at once; set it to 'at-least-once'"
             )
         asked = Sink(connection, sink, requests=requests(connection))
         if options.sink_id is not None:

@@ -173,7 +173,7 @@ def _fields(options: WriteOptions, properties: dict[str, Cell]) -> dict[str, Cel
             fields["priority"] = value
         elif name == "expiration":
             if not (value.isascii() and value.isdigit() and len(value) <= EXPIRATION_DIGITS_MAX):
-                raise _BadRow("property 'expiration' is no whole number of milliseconds")
+                raise _BadRow("property 'expiration' is not a whole number of milliseconds")
             fields["expiration"] = timedelta(milliseconds=int(value))
         elif name == "timestamp":
             assert isinstance(value, datetime), value

@@ -89,7 +89,7 @@ def read_manifest(directory: Path) -> Manifest:
             raise StoreError(f"{path} is too large")
         told = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise StoreError(f"{directory} is no complete backup: it has no {MANIFEST}") from None
+        raise StoreError(f"{directory} is not a complete backup: it has no {MANIFEST}") from None
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

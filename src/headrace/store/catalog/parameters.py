@@ -126,7 +126,7 @@ def _encoded(key: Key, value: Json) -> str:
     try:
         text = json.dumps(value, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise AccountError(f"{key.component} '{key.name}' is no JSON: {error}") from None
+        raise AccountError(f"{key.component} '{key.name}' is not valid JSON: {error}") from None
     if len(text) > VALUE_CHARACTERS_MAX:
         raise AccountError(
             f"{key.component} '{key.name}' is longer than {VALUE_CHARACTERS_MAX} characters"

@@ -141,7 +141,7 @@ class Staging(Files):
             found = named(name, self.now_ms)
             if found is None:
                 log.warning(
-                    "staging %s: %s is none of ours and is left alone", self.directory, name
+                    "staging %s: %s is not one of ours and is left alone", self.directory, name
                 )
                 continue
             self.used += found.size

@@ -81,7 +81,7 @@ def decode(number: int, octets: bytes) -> Entry:
     """
     view = memoryview(octets)
     if len(octets) <= HEAD or view[:4] != MAGIC:
-        raise DamagedEntryError(f"entry {number} of the ledger is no entry")
+        raise DamagedEntryError(f"entry {number} of the ledger is not a valid entry")
     told, chain = octets[4:24], octets[24:HEAD]
     check, found = struct.unpack_from(">IQ", told)
     if found != number or chain_of(told) != chain or zlib.crc32(view[HEAD:]) != check:

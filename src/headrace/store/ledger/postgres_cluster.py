@@ -93,7 +93,7 @@ class Cluster:
         session = self.checked()
         try:
             if not self.has_schema(session):
-                raise self.unfit("it has no schema headrace: it is none of this cluster")
+                raise self.unfit("it has no schema headrace: it is not part of this cluster")
             self.check_schema(session)
         except BaseException:
             session.close()

@@ -63,8 +63,8 @@ class Address:
             found = conninfo_to_dict(url)
         except psycopg.Error:  # Its text would quote the URL.
             raise StoreError(
-                "the URL of the cluster is none of PostgreSQL: it begins with postgresql:// and "
-                "names user, hosts and database, as postgresql://user@host1,host2/database"
+                "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
+                "and name user, hosts and database, as postgresql://user@host1,host2/database"
             ) from None
         given = {name: value for name, value in found.items() if value is not None}
         self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}

@@ -67,7 +67,7 @@ class RemoteStore:
 
         scheme = url.partition("://")[0]
         if scheme not in SCHEMES or "://" not in url:
-            raise ValueError(f"{scheme}: is no scheme of an object store; try s3://bucket/prefix")
+            raise ValueError(f"{scheme} is not a scheme of an object store; try s3://bucket/prefix")
         self._calls = obstore
         self._exists = AlreadyExistsError
         self._missing = (NotFoundError, FileNotFoundError)

@@ -23,7 +23,7 @@ MESSAGE = (
     Parameter("routing_key", "The routing key."),
     Parameter("headers", "The headers, a JSON object."),
 )
-COUNT = (Parameter("count", "So many objects, 40 unless given, 200 at most.", "integer"),)
+COUNT = (Parameter("count", "Maximum number of objects, 40 by default, 200 at most.", "integer"),)
 
 
 async def route(call: HttpCall) -> JsonObject:
@@ -36,9 +36,9 @@ async def route(call: HttpCall) -> JsonObject:
     try:
         given = read_json(headers) if headers.strip() else {}
     except ValueError as error:
-        raise bad_request(f"the headers are no JSON: {error}") from None
+        raise bad_request(f"the headers are not valid JSON: {error}") from None
     if not isinstance(given, dict):
-        raise bad_request("the headers are no JSON object, such as {}")
+        raise bad_request("the headers are not a JSON object, such as {}")
     name = call.path[EXCHANGE]
     exchange = "" if name == DEFAULT else name
     with absent(says_what=True):

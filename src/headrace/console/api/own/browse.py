@@ -26,7 +26,7 @@ DOWNLOAD = {
     "Content-Security-Policy": "sandbox",
 }
 QUERY = (
-    Parameter("selector", "A condition on headers and properties: \"region = 'north'\"."),
+    Parameter("selector", "A filter on headers and properties: \"region = 'north'\"."),
     Parameter("from", "By position, from this one on: a number, first, last, next, or a time."),
     Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
     Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),

@@ -36,9 +36,9 @@ async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
     """
     do = body.text("do")
     if do not in KINDS:
-        raise bad_request(f"'do' is one of {', '.join(KINDS)}")
+        raise bad_request(f"'do' must be one of {', '.join(KINDS)}")
     if do in WITH_TARGET and not body.text("to"):
-        raise bad_request("'to' is the queue that the messages go to")
+        raise bad_request("'to' is missing: the queue that the messages go to")
     fields: JsonObject = {
         "vhost": call.path["vhost"],
         "from": call.path["queue"],
@@ -80,7 +80,7 @@ ROUTES = (
         begin,
         MANAGEMENT,
         "read on the queue, write on the target",
-        "Move, copy, requeue or delete messages: all or none. `dry_run` counts them.",
+        "Start a job that moves, copies, requeues or deletes messages; `dry_run` counts them.",
         body=schema(
             ("do",),
             do={"enum": list(KINDS)},
@@ -99,9 +99,9 @@ ROUTES = (
         list_errands,
         MANAGEMENT,
         "access to the virtual host",
-        "The errands that run.",
+        "The running jobs.",
         paged=True,
     ),
-    Route("GET", ONE, show, MANAGEMENT, "read on the queue", "The progress of an errand."),
-    Route("DELETE", ONE, cancel, MANAGEMENT, "read on the queue", "Cancel an errand."),
+    Route("GET", ONE, show, MANAGEMENT, "read on the queue", "The progress of a job."),
+    Route("DELETE", ONE, cancel, MANAGEMENT, "read on the queue", "Cancel a job."),
 )

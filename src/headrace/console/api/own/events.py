@@ -99,7 +99,7 @@ async def stream(call: HttpCall) -> Streamed:
     """
     last = call.request.headers.get("Last-Event-ID", "")
     if last and not LAST_ID.fullmatch(last):
-        raise bad_request("Last-Event-ID is none that this server gave")
+        raise bad_request("Last-Event-ID is not from this server")
     kinds = [kind.strip() for kind in call.query.get("kind", "").split(",") if kind.strip()]
     if len(kinds) > KINDS_MAX:
         raise bad_request(f"'kind' has more than {KINDS_MAX} kinds")
@@ -165,7 +165,7 @@ async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: 
         return error.text
     except BrokerGone as error:
         return str(error)
-    return "the broker told the end"
+    return "the broker ended the stream"
 
 
 async def write(request: BaseRequest, response: StreamResponse, piece: bytes) -> None:

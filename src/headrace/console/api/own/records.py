@@ -185,16 +185,16 @@ ROUTES = (
     *(
         Route("GET", f"/api/headrace/{path}", handler, MANAGEMENT, ACCESS, summary, paged=True)
         for path, handler, summary in (
-            ("leases", list_leases, "What groups took from queues and have not settled."),
-            ("leases/{vhost}", list_leases, "Likewise, in one virtual host."),
+            ("leases", list_leases, "Messages that groups have leased and not settled."),
+            ("leases/{vhost}", list_leases, "The leases of one virtual host."),
             ("groups", list_groups, "Groups of stream readers, with their lag."),
-            ("groups/{vhost}", list_groups, "Likewise, in one virtual host."),
+            ("groups/{vhost}", list_groups, "The stream groups of one virtual host."),
             ("transactions", list_transactions, "Branches of distributed transactions."),
-            ("batches", list_batches, "Sinks of staged batches, and what is staged."),
-            ("batches/{vhost}", list_batches, "Likewise, in one virtual host."),
+            ("batches", list_batches, "Sinks with staged batches, and their batches."),
+            ("batches/{vhost}", list_batches, "The staged batches of one virtual host."),
             ("deduplication", list_deduplication, "Queues and exchanges that drop duplicates."),
-            ("deduplication/{vhost}", list_deduplication, "Likewise, in one virtual host."),
-            ("transactions/{vhost}", list_transactions, "Likewise, in one virtual host."),
+            ("deduplication/{vhost}", list_deduplication, "The same, of one virtual host."),
+            ("transactions/{vhost}", list_transactions, "The transactions of one virtual host."),
         )
     ),
     *(
@@ -245,7 +245,7 @@ ROUTES = (
         audit_log,
         ADMINISTRATOR,
         "",
-        "The newest 1,000 lines of the audit log that fit; `name` is looked for in the whole line.",
+        "The newest 1,000 matching lines of the audit log; `name` matches in the whole line.",
         AUDIT_QUERY,
         paged=True,
     ),

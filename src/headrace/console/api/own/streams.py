@@ -54,7 +54,7 @@ ROUTES = (
         )
         for path, summary in (
             ("streams", "Streams with their offsets and limits."),
-            ("streams/{vhost}", "Likewise, in one virtual host."),
+            ("streams/{vhost}", "The streams of one virtual host."),
         )
     ),
     Route(

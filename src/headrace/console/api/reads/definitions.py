@@ -51,7 +51,7 @@ async def export(call: HttpCall) -> object:
     if not name:
         return document
     if len(name) > NAME_MAX or not name.isprintable() or set(name) & set('"\\/;'):
-        raise bad_request("'download' is no name of a file")
+        raise bad_request("'download' is not a file name")
     shown = name.encode("ascii", "replace").decode()
     return Answer(200, document, {"Content-Disposition": f'attachment; filename="{shown}"'})
 

@@ -77,7 +77,7 @@ async def port_listener(call: HttpCall) -> object:
     """Fail when nothing listens on a port."""
     text = call.path["port"]
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:
-        raise bad_request("the port is no number")
+        raise bad_request("the port is not a number")
     found = await ports(call)
     if int(text) in found:
         return {**OK, "port": int(text)}

@@ -110,26 +110,26 @@ async def effective_config(call: HttpCall) -> object:
 
 async def no_hash(call: HttpCall) -> object:
     """Refuse to take a password in a URL."""
-    reason = "a password does not belong into a URL: PUT /api/users takes it, or its hash"
+    reason = "a URL must not have a password: PUT /api/users takes it, or its hash"
     raise HttpError(405, reason)
 
 
 NONE = (
-    ("/api/federation-links", MONITORING, "No links: there is no federation."),
-    ("/api/federation-links/{vhost}", MONITORING, "No links: there is no federation."),
-    ("/api/shovels", MONITORING, "No shovels: `headrace messages` moves messages."),
-    ("/api/shovels/{vhost}", MONITORING, "No shovels: `headrace messages` moves messages."),
-    ("/api/stream/connections", MANAGEMENT, "None of the stream protocol: streams are of AMQP."),
-    ("/api/stream/connections/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
-    ("/api/stream/publishers", MANAGEMENT, "None of the stream protocol."),
-    ("/api/stream/publishers/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
-    ("/api/stream/consumers", MANAGEMENT, "None of the stream protocol."),
-    ("/api/stream/consumers/{vhost}", MANAGEMENT, "Likewise, in one virtual host."),
-    ("/api/extensions", MANAGEMENT, "No extensions of the pages."),
+    ("/api/federation-links", MONITORING, "Always empty: there is no federation."),
+    ("/api/federation-links/{vhost}", MONITORING, "Always empty: there is no federation."),
+    ("/api/shovels", MONITORING, "Always empty: there are no shovels."),
+    ("/api/shovels/{vhost}", MONITORING, "Always empty: there are no shovels."),
+    ("/api/stream/connections", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/connections/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/stream/publishers", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/publishers/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/stream/consumers", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/consumers/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/extensions", MANAGEMENT, "Always empty: pages have no extensions."),
     ("/api/deprecated-features", MANAGEMENT, "No deprecated features."),
     ("/api/deprecated-features/used", MANAGEMENT, "No deprecated features."),
-    ("/api/traces", ADMINISTRATOR, "No traces into files; `headrace trace` publishes them."),
-    ("/api/traces/{vhost}", ADMINISTRATOR, "Likewise, in one virtual host."),
+    ("/api/traces", ADMINISTRATOR, "Always empty: `headrace trace` publishes traces as messages."),
+    ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
 )
 ROUTES = (
     *(Route("GET", path, empty, tag, "", summary, paged=True) for path, tag, summary in NONE),

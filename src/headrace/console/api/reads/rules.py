@@ -111,9 +111,12 @@ ROUTES = (
     *(
         Route("GET", path, list_parameters, POLICYMAKER, ACCESS, summary, paged=True)
         for path, summary in (
-            ("/api/parameters", "No parameters: shovels and federation are not part of Headrace."),
-            ("/api/parameters/{component}", "Likewise, of one component."),
-            ("/api/parameters/{component}/{vhost}", "Likewise, in one virtual host."),
+            ("/api/parameters", "Always empty: there are no shovels and no federation."),
+            ("/api/parameters/{component}", "The parameters of a component; always empty."),
+            (
+                "/api/parameters/{component}/{vhost}",
+                "The parameters of a component in one virtual host; always empty.",
+            ),
         )
     ),
     Route(
@@ -139,6 +142,6 @@ ROUTES = (
         show_global_parameter,
         POLICYMAKER,
         "",
-        "One of them.",
+        "One parameter of the whole broker.",
     ),
 )

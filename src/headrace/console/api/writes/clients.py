@@ -56,7 +56,7 @@ ROUTES = (
         close_connection,
         MANAGEMENT,
         OWN,
-        "Close a connection; `X-Reason` is told its client.",
+        "Close a connection; its client gets `X-Reason`.",
     ),
     Route(
         "DELETE",

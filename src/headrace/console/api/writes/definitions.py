@@ -45,7 +45,7 @@ async def import_definitions(call: HttpCall) -> object:
         form = await call.form()
         raw, leads = form.files.get(FILE, b""), form.get(REDIRECT)
         if leads and not is_local(leads):
-            raise bad_request(f"'{REDIRECT}' is no address of this server")
+            raise bad_request(f"'{REDIRECT}' is not an address of this server")
     report = await report_of(call, raw)
     if leads:
         return Answer(303, headers={"Location": leads})
@@ -90,7 +90,7 @@ def lines_of(raw: bytes) -> list[JsonObject]:
     """
     document = parsed(raw)
     if not isinstance(document, dict):
-        raise bad_request("the definitions are no JSON object", "not_json")
+        raise bad_request("the definitions are not a JSON object", "not_json")
     lines: list[JsonObject] = []
     for section in SECTIONS:
         values = document.get(section)

@@ -158,7 +158,14 @@ ROUTES = (
         "Set a parameter of the whole broker.",
         body=schema(("value",), value={}),
     ),
-    Route("DELETE", GLOBAL, delete_global_parameter, ADMINISTRATOR, "", "Remove it."),
+    Route(
+        "DELETE",
+        GLOBAL,
+        delete_global_parameter,
+        ADMINISTRATOR,
+        "",
+        "Remove a parameter of the whole broker.",
+    ),
     Route(
         "PUT",
         "/api/cluster-name",

@@ -134,7 +134,14 @@ ROUTES = (
         "Set the permissions of a user in a virtual host.",
         body=schema(("configure", "write", "read"), configure=STRING, write=STRING, read=STRING),
     ),
-    Route("DELETE", PERMISSION, delete_permission, ADMINISTRATOR, "", "Remove them."),
+    Route(
+        "DELETE",
+        PERMISSION,
+        delete_permission,
+        ADMINISTRATOR,
+        "",
+        "Remove the permissions of a user in a virtual host.",
+    ),
     *(
         Route(
             "PUT",
@@ -151,14 +158,18 @@ ROUTES = (
                 ("exchange", "write", "read"),
                 "Restrict a user's routing keys at a topic exchange.",
             ),
-            (TOPIC_OF_EXCHANGE, ("write", "read"), "The same, of the exchange in the path."),
+            (
+                TOPIC_OF_EXCHANGE,
+                ("write", "read"),
+                "Restrict a user's routing keys at the topic exchange in the path.",
+            ),
         )
     ),
     *(
         Route("DELETE", path, delete_topic_permission, ADMINISTRATOR, "", summary)
         for path, summary in (
-            (TOPIC, "Remove all such restrictions of a user in a virtual host."),
-            (TOPIC_OF_EXCHANGE, "Remove that of one exchange."),
+            (TOPIC, "Remove all topic permissions of a user in a virtual host."),
+            (TOPIC_OF_EXCHANGE, "Remove the topic permissions of a user at one exchange."),
         )
     ),
 )

@@ -60,7 +60,7 @@ async def protect(call: HttpCall) -> object:
 
 
 async def unprotect(call: HttpCall) -> object:
-    """Protect it no more."""
+    """End the protection of a virtual host from deletion."""
     return await set_protection(call, False)
 
 
@@ -141,8 +141,22 @@ ROUTES = (
         "",
         "Delete a virtual host with all that is in it; 412 if it is protected.",
     ),
-    Route("POST", f"{VHOST}/deletion/protection", protect, ADMINISTRATOR, "", "Protect it."),
-    Route("DELETE", f"{VHOST}/deletion/protection", unprotect, ADMINISTRATOR, "", "No more."),
+    Route(
+        "POST",
+        f"{VHOST}/deletion/protection",
+        protect,
+        ADMINISTRATOR,
+        "",
+        "Protect a virtual host from deletion.",
+    ),
+    Route(
+        "DELETE",
+        f"{VHOST}/deletion/protection",
+        unprotect,
+        ADMINISTRATOR,
+        "",
+        "End the protection of a virtual host from deletion.",
+    ),
     Route(
         "POST",
         f"{VHOST}/start/{{node}}",

@@ -33,7 +33,7 @@ def take_copies(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     for name in ("CC", "BCC"):
         listed = as_list(headers.get(name, []))
         if not isinstance(listed, list | tuple):
-            raise _refusal(f"{name} is no array")
+            raise _refusal(f"{name} is not an array")
         keys += [key.encode() for key in listed if isinstance(key, str)]
     if len(keys) > ROUTING_KEYS_MAX or any(len(key) > 255 for key in keys):
         raise _refusal("too many or too long routing keys in CC and BCC")

@@ -84,7 +84,7 @@ def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> No
             or len(payload) < size
             or block[at + 7 + size : at + 8 + size] != bytes((FRAME_END,))
         ):
-            raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is no method")
+            raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is not a method")
         if block[at] == FRAME_METHOD:
             check_tunnelled(payload)
         pieces.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])

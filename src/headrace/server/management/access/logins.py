@@ -26,7 +26,7 @@ async def login(call: Call) -> Answered:
     """
     peer = peer_of(call.text("peer"), encrypted=call.flag("encrypted"))
     if peer is None:
-        call.refuse("bad-request", "'peer' is no address with a port")
+        call.refuse("bad-request", "'peer' is not an address with a port")
     protocol = call.text("protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
         call.refuse("bad-request", f"'protocol' is {', '.join(PROTOCOLS)}")

@@ -64,7 +64,7 @@ def time_of(call: Call, name: str) -> bytes:
         when = datetime.fromisoformat(text)
         when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        call.refuse("bad-request", f"'{name}' is no time such as 2026-11-23T07:00:00Z")
+        call.refuse("bad-request", f"'{name}' is not a time such as 2026-11-23T07:00:00Z")
     return (when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z").encode()
 
 
@@ -113,7 +113,7 @@ def end_of(call: Call, facts: os.stat_result) -> int:
         return facts.st_size
     found = PLACE.fullmatch(text)
     if found is None:
-        call.refuse("bad-request", "'before' is no place that an answer gave")
+        call.refuse("bad-request", "'before' is not a position from an answer")
     if int(found[1]) != facts.st_ino or int(found[2]) > facts.st_size:
         call.refuse("conflict", "the file of that place was renamed; begin without 'before'")
     return int(found[2])

@@ -74,7 +74,7 @@ def regular(path: Path) -> int:
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    raise OSError(0, "it is no regular file")
+    raise OSError(0, "it is not a regular file")
 
 
 OPERATIONS: dict[str, Operation] = {"show log": show_log}

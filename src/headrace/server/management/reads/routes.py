@@ -57,7 +57,7 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
     for name in COPIES:
         given = headers.get(name, [])
         if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-            call.refuse("bad-request", f"header '{name}' is no list of routing keys")
+            call.refuse("bad-request", f"header '{name}' is not a list of routing keys")
         found += given
     if len(found) > KEYS_MAX:
         call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")

@@ -172,7 +172,7 @@ def properties_of(call: Call) -> BasicProperties:
     """Return the properties of a message, each of the type that 0-9-1 has for it."""
     given = call.request.get("properties") or {}
     if not isinstance(given, dict):
-        call.refuse("bad-request", "'properties' is no object")
+        call.refuse("bad-request", "'properties' is not an object")
     properties = BasicProperties()
     for name, value in given.items():
         if name == "headers":
@@ -215,13 +215,13 @@ def piece_of(call: Call, line: Mapping[str, object], encoding: str) -> bytes:
     """Return the part of a payload that a line has."""
     payload = line.get("payload", "")
     if not isinstance(payload, str):
-        call.refuse("bad-request", "'payload' is no text")
+        call.refuse("bad-request", "'payload' is not a string")
     try:
         return base64.b64decode(payload, validate=True) if encoding == BASE64 else payload.encode()
     except UnicodeEncodeError:
         call.refuse("bad-request", "'payload' has half of a surrogate pair")
     except (binascii.Error, ValueError):
-        call.refuse("bad-request", "'payload' is no base64")
+        call.refuse("bad-request", "'payload' is not valid base64")
 
 
 # --- Getting --------------------------------------------------------------------------------------
