@@ -164,7 +164,7 @@ def test_a_token_without_a_tag_opens_nothing(console, server: AuthorizationServe
     cookie, address = begin(console)
     answer = visit(console, come_back(address), cookie)
     assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
-    assert b"has none of the tags" in answer.body
+    assert b"has no tag that gives access" in answer.body
 
 
 def test_the_session_ends_with_its_token(console, server, monkeypatch) -> None:
