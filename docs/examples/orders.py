@@ -61,7 +61,7 @@ totals = frame.where("value IS NOT NULL").groupBy("value.customer").sum("value.t
 # ## Following it, exactly once
 #
 # The checkpoint keeps the offsets; the files have every order once, whatever fails and is run
-# again. Orders that are none go to a queue. A listener tells how far the query is.
+# again. Invalid orders go to a queue. A listener reports the progress of the query.
 
 # %%
 reports = []

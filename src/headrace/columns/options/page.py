@@ -20,7 +20,7 @@ _HEAD = """# Options of `format("amqp")`
 
 Names are compared without case. An option that is not here is an error that suggests what may have
 been meant; so is a value that an option may not have, two options that contradict each other, and
-an option where it does not apply. [Spark](../guides/spark.md) tells how they are used.
+an option where it does not apply. [Spark](../guides/spark.md) explains how they are used.
 """
 
 

@@ -178,7 +178,7 @@ published bodies (`received_sizes`): how many had at most so many bytes, and mor
 before. Such numbers are columns like others,
 as in `sort=headrace.dead_lettered.rejected`. Connections have `message_stats`, as channels do.
 
-The last column tells whether a path does what RabbitMQ's does; `own` is not of RabbitMQ.
+The last column compares a path with RabbitMQ's; `own` is not of RabbitMQ.
 
 | Method | Path | Tag | Permission | What | As RabbitMQ |
 |---|---|---|---|---|---|
