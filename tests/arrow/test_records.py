@@ -281,7 +281,7 @@ def test_what_is_wrong_is_said_at_once(
     wrong: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: stream(url, "none"), StreamMissingError, "argument 'name': .*no stream 'none'"),
         (lambda: stream(url, "plain"), StreamMissingError, "has no stream 'plain'"),
-        (lambda: queue(url, name), OptionError, "is a stream, which is read as it is"),
+        (lambda: queue(url, name), OptionError, "is a stream, which is read without a lease"),
         (lambda: queue(url, "none"), OptionError, "argument 'name': no queue 'none'"),
         (lambda: stream("amqp://127.0.0.1:1/", name), ConnectFailed, "nothing listens on"),
     ]

@@ -37,7 +37,7 @@ def refusal(*arguments: str, url: str = "amqp://guest:guest@127.0.0.1:1/") -> st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("messages", "move", "{q}", "{q}"), "queue '{q}' is where the messages are already"),
+        (("messages", "move", "{q}", "{q}"), "queue '{q}' is both the source and the target"),
         (("messages", "requeue", "nosuch"), "no queue 'nosuch' in vhost '/'"),
         (
             ("messages", "delete", "--yes", "--selector", "a =", "{q}"),

@@ -141,7 +141,7 @@ def test_interrupted_it_goes_on(
         patch.setattr(migration, "publish", cut)
         done = migrate(old, new, tmp_path, "--queue", name)
         assert done.exit_code == 1
-        assert "cut; run it again to go on" in done.stderr
+        assert "cut; run it again to continue" in done.stderr
     told = moved(old, new, tmp_path, "--queue", name)
     assert told["moved"] == 1000
     assert told["suppressed"] == (250 if at == "before the ack" else 0)
@@ -282,7 +282,7 @@ def can_log_in(url: str) -> bool:
 
 def test_words_that_make_no_sense(tmp_path: Path) -> None:
     for words, text in (
-        (("amqp://h/",), "--definitions says what there is"),
+        (("amqp://h/",), "give --definitions, or --messages-only"),
         (("amqp://h/", "--topology-only", "--messages-only"), "leave nothing to do"),
         (("http://h/", "--messages-only", "--queue", "q"), "must start with amqp://"),
     ):

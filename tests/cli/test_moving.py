@@ -104,7 +104,9 @@ def test_a_stream_is_copied_and_nothing_leaves_it(
     assert left(channel, queues[0]) == [0, 10, 20, 30, 40]
     fill(channel, queues[0], 3)
     assert run(messages, "move", queues[0], stream) == "3 messages moved\n"
-    assert "from which nothing goes" in run(messages, "move", stream, queues[0], fails=True)
+    assert "from which messages cannot be removed" in run(
+        messages, "move", stream, queues[0], fails=True
+    )
     assert channel.declare_queue(stream, passive=True).message_count == 53
 
 
@@ -155,7 +157,7 @@ def test_what_is_in_the_way_is_said_and_nothing_lost(
         messages, "move", "--selector", "a ! b", source, full, fails=True
     )
     assert "no queue 'nowhere'" in run(messages, "move", source, "nowhere", fails=True)
-    assert "where the messages are already" in run(messages, "move", source, source, fails=True)
+    assert "is both the source and the target" in run(messages, "move", source, source, fails=True)
 
 
 def test_what_others_hold_stays_with_them(

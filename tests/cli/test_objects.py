@@ -251,7 +251,7 @@ def test_a_publisher_that_is_held_is_told_why(
         rest = told.read()
     assert process.wait(PATIENCE_S) == 0
     assert first == "the broker holds publishers: the disk is being moved; waiting\n"
-    assert rest == "the broker takes messages again\n1 published and confirmed\n"
+    assert rest == "the broker accepts messages again\n1 published and confirmed\n"
 
 
 # --- What is said when there is no connection -----------------------------------------------------

@@ -649,7 +649,7 @@ def test_no_local_on_a_stream(
         channel.publish(b"8", stream)
         other.publish(b"9", stream)
         assert reader.receive(PATIENCE_S).body == b"9"
-    with pytest.raises(ClientError, match="may have published what is there already"):
+    with pytest.raises(ClientError, match="may have published existing records"):
         with channel.consume(stream, prefetch=5, arguments={**own, "x-stream-offset": "first"}):
             pass
     with other.consume(stream, prefetch=20, arguments={"x-stream-offset": "first"}) as reader:

@@ -88,7 +88,7 @@ async def test_another_broker_does_not_serve_them(
         properties = dict(connection.server_properties)
         del properties["headrace_id"]
         monkeypatch.setattr(type(connection), "server_properties", property(lambda _: properties))
-        with pytest.raises(UsageError, match="no Headrace that serves requests"):
+        with pytest.raises(UsageError, match="is not a Headrace broker that serves requests"):
             await Requests(connection).ask("broker.info")
 
 

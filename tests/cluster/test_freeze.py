@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Make = Callable[..., Served]
 FROZEN = "the lease of this broker has ended"
 THAWED = "clients are served again"
-STALLED = "nothing is confirmed until the database of the cluster takes a write"
+STALLED = "nothing is confirmed until the database of the cluster accepts a write"
 
 
 @pytest.fixture

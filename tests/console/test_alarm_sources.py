@@ -108,10 +108,10 @@ def test_the_overview_shows_that_the_broker_drains(console: LocalConsole) -> Non
     browser = Browser(console)
     console.run(link.ask("drain"))
     console.console.state.forget()  # type: ignore[union-attr]
-    assert "The broker is being drained" in browser.text("/")
+    assert "The broker is draining" in browser.text("/")
     console.run(link.ask("resume"))
     console.console.state.forget()  # type: ignore[union-attr]
-    assert "The broker is being drained" not in browser.text("/")
+    assert "The broker is draining" not in browser.text("/")
 
 
 def test_a_connection_says_why_it_is_blocked(console: LocalConsole) -> None:

@@ -250,7 +250,7 @@ def test_lists_are_paged_sorted_and_filtered(browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("query", "told"),
-    [("use_regex=true&name=(", "no regular expression"), ("page=99", "page out of range")],
+    [("use_regex=true&name=(", "not a valid regular expression"), ("page=99", "page out of range")],
 )
 def test_a_wrong_filter_is_told_on_the_page(browser: Browser, query: str, told: str) -> None:
     answer = browser.get(f"/queues?{query}")

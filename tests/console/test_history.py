@@ -164,7 +164,7 @@ def test_damage_costs_the_history_alone(tmp_path: Path, caplog: pytest.LogCaptur
         publish(console, 2)
         assert console.get("/api/queues/%2F/orders")["messages"] == 2
     (line,) = [one for one in caplog.messages if "history" in one]
-    assert "begun anew" in line
+    assert "starts over" in line
     assert path.with_suffix(".damaged").read_bytes().startswith(b"broken")
     with LocalConsole(tmp_path) as console:
         console.get("/api/queues")

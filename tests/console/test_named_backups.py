@@ -55,7 +55,7 @@ def test_a_backup_is_made_by_its_name_listed_and_audited(console: LocalConsole, 
     assert set(rows) == {"monday-1", "tuesday_2", "begun"}
     assert rows["monday-1"]["bytes"] == answer.json["bytes"] > 0
     assert rows["begun"]["finished"] is None
-    assert "no complete backup" in rows["begun"]["error"]
+    assert "is not a complete backup" in rows["begun"]["error"]
     told = console.get(f"{OWN}/logs/audit?user=guest&what=command")
     asked = [row["facts"]["request"] for row in told if row["facts"].get("command") == "back up"]
     assert {"name": "monday-1"} in asked

@@ -197,5 +197,5 @@ def test_an_iceberg_table_is_compacted_by_its_pipeline(tmp_path: Path) -> None:
     assert len(list(table.found().scan().plan_files())) == 1
     assert sorted(table.found().scan().to_arrow().column("id").to_pylist()) == [0, 1, 2]
     assert "has no sink 'other' of type iceberg" in call(*words, "--sink", "other").output
-    assert "say which of its tables with --sink" in call(*words).output
+    assert "name one of its tables with --sink" in call(*words).output
     assert "is a directory" in call("compact", str(tmp_path), "--sink", "lake").output

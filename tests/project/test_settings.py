@@ -61,7 +61,7 @@ def test_sizes_have_units(text: str, octets: int) -> None:
         ("HEADRACE_PORT", "-1", "'-1' is not a whole number"),
         ("HEADRACE_FRAME_MAX", "4095", "4095 is less than 4096"),
         ("HEADRACE_FRAME_MAX", "much", "'much' is not a size, e.g. 64MiB"),
-        ("HEADRACE_MEMORY", "maybe", "'maybe' is neither true nor false"),
+        ("HEADRACE_MEMORY", "maybe", "'maybe' must be true or false"),
         ("HEADRACE_HANDSHAKE_S", "nan", "'nan' is not a number"),
         ("HEADRACE_LOG_LEVEL", "loud", "'loud' is not one of debug, info, warning, error"),
     ],

@@ -273,7 +273,7 @@ def test_xids_as_corrected_and_as_published() -> None:
         with pytest.raises(ExecutionError):
             decode_command(published[:6] + bad)
     other = b"\0\0\0\4\4\1\0\0"
-    with pytest.raises(ExecutionError, match="no xid"):
+    with pytest.raises(ExecutionError, match="not an xid"):
         decode_command(b"\6\2\1\0\1\0" + other)
     result = ExecutionResult(command_id=1, value=RecoverResult(in_doubt=[xid]))
     assert decode_command(encode_command(result))[1] == result

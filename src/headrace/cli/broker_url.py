@@ -113,7 +113,7 @@ def tell_of_alarms(event: Event) -> None:
         why = printable(event.reason)
         click.echo(f"the broker holds publishers: {why}; waiting", err=True)
     elif isinstance(event, Unblocked):
-        click.echo("the broker takes messages again", err=True)
+        click.echo("the broker accepts messages again", err=True)
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def read_mark(disk: Disk, path: Path) -> Mark | None:
             tuple(int(number) for number in found.get("vhosts", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        log.warning("%s is damaged, and is written anew", path / NAME)
+        log.warning("%s is damaged and is rewritten", path / NAME)
         return None
 
 

@@ -97,7 +97,7 @@ def make(
         for at in range(0, end, CHUNK):
             found.update(disk.read(handle, min(CHUNK, end - at), at))
         if found.digest() != digest.digest():
-            raise OSError(errno.EIO, f"{made} does not hold what was written to it")
+            raise OSError(errno.EIO, f"{made} does not have the written content")
         disk.rename(made, path)
         disk.sync_directory(path.rpartition("/")[0])
     except BaseException:

@@ -125,8 +125,8 @@ def test_another_header_is_answered_with_ours_and_the_end(raw: Raw, header: byte
 @pytest.mark.parametrize(
     ("octets", "said"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "HTTP came to a port of AMQP"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS came to a port without TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP on an AMQP port"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS on a port without TLS"),
         (b"AMQP\x00\x01\x00\x00", "a client asks for AMQP 1-0-0, which is not served"),
         (b"\x1b[2J\n", r"the first bytes are not an AMQP header: b'\x1b[2J\n'"),
     ],

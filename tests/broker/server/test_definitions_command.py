@@ -631,7 +631,7 @@ def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:
 def test_a_dry_run_makes_no_directory(data: Path, file: Path) -> None:
     file.write_text(json.dumps({"vhosts": [{"name": "/"}]}))
     assert "vhosts: 1 made" in works("definitions", "import", "--dry-run", "--data", data, file)
-    assert "no broker has worked in" in refused("definitions", "export", "--data", data)
+    assert "has no data of a broker" in refused("definitions", "export", "--data", data)
     assert not data.exists()
 
 
@@ -858,11 +858,17 @@ WRONG: list[tuple[Any, str]] = [
     ({"color": "red"}, "$: it has no field of definitions"),
     ({"queues": {}}, "$.queues: a list is needed, not an object"),
     ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
-    (altered("queues", name=7), "$.queues[0].name: a text is needed, not a number"),
+    (altered("queues", name=7), "$.queues[0].name: a string is needed, not a number"),
     (altered("queues", name=None), "$.queues[0].name: it is missing"),
     (altered("queues", name=""), "$.queues[0].name: a queue has a name"),
-    (altered("queues", name="q" * 256), "$.queues[0].name: a text of 255 octets at most is needed"),
-    (altered("queues", name="ä" * 128), "$.queues[0].name: a text of 255 octets at most is needed"),
+    (
+        altered("queues", name="q" * 256),
+        "$.queues[0].name: a string of at most 255 bytes is needed",
+    ),
+    (
+        altered("queues", name="ä" * 128),
+        "$.queues[0].name: a string of at most 255 bytes is needed",
+    ),
     (
         altered("queues", name="\ud800"),
         "$.queues[0].name: half of a surrogate pair is not a character",
@@ -1071,5 +1077,7 @@ def test_more_queues_than_a_limit_allows(data: Path, file: Path, broker: LocalBr
     value = everything()
     value["queues"] += [{"name": f"q{n}", "vhost": "shop"} for n in range(9)]
     text = refused("definitions", "import", "--data", data, write(file, value))
-    assert "$.queues[11]: virtual host 'shop' may not have so many queues (max-queues)" in text
+    assert (
+        "$.queues[11]: virtual host 'shop' would have more queues than its limit max-queues" in text
+    )
     assert given(data)["queues"] == []

@@ -81,7 +81,7 @@ def test_a_killed_brokers_socket_is_replaced(tmp_path: Path) -> None:
     served.kill()
     said = refused("list", "queues", "--data", data)
     assert "nothing listens" in said
-    assert said.endswith("; --data or --socket says where one does")
+    assert said.endswith("; name another with --data or --socket")
     served.start()
     try:
         assert works("list", "users", "--no-header", "--data", data) == "guest\tadministrator\t0\n"

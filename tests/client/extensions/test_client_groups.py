@@ -106,7 +106,7 @@ async def test_a_request_may_name_one_stream(
                 await requests.ask("group.commit", **wrong)
         with refused("bad-request", "named once each"):
             await requests.ask("group.get", group="g", streams=[stream, stream])
-        with refused("bad-request", "what an answer told as 'next'"):
+        with refused("bad-request", "must be the 'next' of an answer"):
             await requests.ask("group.list", after=[1])
 
 

@@ -238,8 +238,8 @@ def test_what_is_kept_is_never_refused(caplog: pytest.LogCaptureFixture) -> None
     assert list(vhost.queues) == ["q1", "q2"]
     assert vhost.exchanges["amq.topic"].bindings
     assert vhost.definition_octets == counted(vhost) > 2000
-    (warning,) = [record for record in caplog.records if "its definitions hold" in record.message]
-    assert "more than the 100 that they may" in warning.message
+    (warning,) = [record for record in caplog.records if "its definitions use" in record.message]
+    assert "more than the limit of 100" in warning.message
     refused(lambda: vhost.declare_queue("q3"), vhost, "cannot make queue 'q3'")
     vhost.delete_queue("q1")
     vhost.delete_queue("q2")

@@ -175,10 +175,10 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
     assert host.take(lease, 2, messages=3)[:2] == (2, 5)
     assert host.take(lease, 0, octets=1)[:2] == (0, 1)
     assert host.take(lease, 0, messages=6, octets=first.octets // 2)[:2] == (0, 3)
-    with pytest.raises(PreconditionFailed, match="7 is not within what is leased, 0 to 6"):
+    with pytest.raises(PreconditionFailed, match="7 is not within the lease, 0 to 6"):
         host.take(lease, 7)
     host.settle(lease, 3)
-    with pytest.raises(PreconditionFailed, match="2 is not within what is leased, 3 to 6"):
+    with pytest.raises(PreconditionFailed, match="2 is not within the lease, 3 to 6"):
         host.take(lease, 2)
 
 
@@ -214,7 +214,7 @@ def test_what_a_reader_rejects_in_advance_is_a_dead_letter_when_it_is_settled() 
     host.release(lease)  # What is given back was not rejected.
     assert rejects.count(lease) == 0
     assert sorted(host.rest()) == [8, 9, 10, 11]
-    with pytest.raises(PreconditionFailed, match="11 is beyond what is leased, which ends with 10"):
+    with pytest.raises(PreconditionFailed, match="11 is beyond the lease, which ends with 10"):
         rejects.judge(lease, 8, 11, [])
     with pytest.raises(PreconditionFailed, match="not within 8 and 9"):
         rejects.judge(lease, 8, 9, [9])
@@ -272,7 +272,7 @@ def test_what_is_rejected_is_a_dead_letter_once() -> None:
     assert [number_of_letter(message), *letters(host)] == [1, 3, 6]
     with pytest.raises(PreconditionFailed, match="9 is rejected, but not below 9"):
         host.settle(lease, 9, (9,))
-    with pytest.raises(PreconditionFailed, match="11 is beyond what is leased, which ends with 10"):
+    with pytest.raises(PreconditionFailed, match="11 is beyond the lease, which ends with 10"):
         host.settle(lease, 11)
 
 

@@ -68,7 +68,7 @@ def test_a_header_has_an_end_and_an_address(header: bytes) -> None:
 
 
 BAD = {
-    b"AMQP\0\0\x09\x01": "there is no PROXY header",
+    b"AMQP\0\0\x09\x01": "the PROXY header is missing",
     b"PROXY " + b"x" * 101: "no end within 107 bytes",
     b"PROXY nonsense\r\n": "malformed",
     line(host="one.example"): "no address",
@@ -151,7 +151,7 @@ def test_a_bad_header_is_the_end_of_its_connection_only(
     monkeypatch.setattr(proxy_header, "WAITING_MAX", 0)
     assert Raw(broker.host, broker.port).hung_up()
     for reason in (
-        "there is no PROXY header, which this address has to send",
+        "the PROXY header is missing, which is required from this address",
         "it ended before its PROXY header",
         "no PROXY header within 0.1 s",
         "0 connections wait for their PROXY header",

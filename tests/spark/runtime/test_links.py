@@ -177,7 +177,7 @@ def test_a_full_disk_at_the_broker_pauses_a_query(monkeypatch: pytest.MonkeyPatc
             read_options({"uri": broker.url, "queue": "work"}, streaming=True), sleep=slept.append
         )
         leased.claim("me")
-        answers = [RequestRefused("limit", "the disk is full; nothing was taken")] * 3
+        answers = [RequestRefused("limit", "the disk is full; nothing was leased")] * 3
         asked = leased._send
 
         def send(what: str, **fields: Any) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_messages_are_persistent_unless_told() -> None:
         ({"properties": {"type": "t" * 256}}, "property 'type' has more than 255 bytes"),
         ({"properties": {"priority": 256}}, "property 'priority' is 256, not from 0 to 255"),
         ({"properties": {"delivery_mode": 3}}, "'delivery_mode' is 3, neither 1 nor 2"),
-        ({"properties": {"expiration": "1s"}}, "no whole number of milliseconds"),
+        ({"properties": {"expiration": "1s"}}, "not a whole number of milliseconds"),
         ({"headers": [("k" * 256, "v")]}, "255"),
     ],
 )

@@ -268,7 +268,7 @@ def test_a_last_segment_that_was_emptied_is_said_once(
     journal, found = recovered(disk)
     assert seqs(found) == list(range(1, len(found) + 1))
     (line,) = [r.getMessage() for r in caplog.records]
-    assert f"{file_name(last)} holds nothing any more" in line
+    assert f"{file_name(last)} is empty: its records are lost" in line
     caplog.clear()
     publish(journal, 1000)
     sync(journal)

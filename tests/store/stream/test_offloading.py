@@ -259,7 +259,7 @@ def test_a_store_that_fails_delays_and_loses_nothing(caplog: pytest.LogCaptureFi
     host.settle()
     host.objects.failures = 7
     assert host.read_all() == {k: body_of(k) for k in range(400)}
-    assert caplog.text.count("takes no segment") == 1
+    assert caplog.text.count("accepts no segments") == 1
     assert caplog.text.count("wait for the stream store") == 1
 
 

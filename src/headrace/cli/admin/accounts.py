@@ -48,7 +48,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
         if make:
             Disk().make_directory(str(data.absolute()))
         elif not (data / DATABASE).exists():
-            raise AccountError(f"no broker has worked in {data}: {data / DATABASE} does not exist")
+            raise AccountError(f"{data} has no data of a broker: {data / DATABASE} does not exist")
         check_schema(data)
         with contextlib.closing(UserDirectory(data, told())) as directory:
             share(data, directory)

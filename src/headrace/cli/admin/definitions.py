@@ -65,7 +65,7 @@ def export_to(
         write_file(file, found, rabbitmq)
         return
     if not has_worked(data):
-        raise click.ClickException(f"no broker has worked in {data}: there is nothing to export")
+        raise click.ClickException(f"{data} has no data of a broker: there is nothing to export")
     with stopped(data) as target:
         if vhost is not None and vhost not in target.vhosts:
             raise click.ClickException(f"there is no virtual host '{vhost}'")
@@ -160,7 +160,7 @@ def with_strange(document: Document, report: Answer) -> Answer:
     """Add the sections that Headrace does not know to a report."""
     for name, count in document.strange.items():
         report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
-        text = "nothing here is made of this section"
+        text = "this section has no equivalent here"
         line = Finding(name, f"$.{name:.64}", "", NO_EQUIVALENT, text)
         report["lines"].append(line._asdict())
     return report

@@ -66,11 +66,11 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
 @definitions.command("import")
 @where_option
 @click.option("--vhost", help="The virtual host of elements that name none.")
-@click.option("--dry-run", is_flag=True, help="Print what would be made, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the changes, and make none of them.")
 @click.option(
-    "--strict", is_flag=True, help="Change nothing when something differs or has no equivalent."
+    "--strict", is_flag=True, help="Change nothing if an element differs or has no equivalent."
 )
-@click.option("--known", is_flag=True, help="Change nothing when something has no equivalent.")
+@click.option("--known", is_flag=True, help="Change nothing if an element has no equivalent.")
 @text_option
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 def import_file(

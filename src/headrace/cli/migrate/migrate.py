@@ -55,7 +55,7 @@ PROGRESS_S = 1.0  # How often progress is printed.
     show_default=True,
     help="The file that keeps the progress.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the steps, and do none of them.")
 @text_option
 @click.argument("old", metavar="OLD", envvar="HEADRACE_MIGRATE_FROM")
 def migrate(
@@ -108,9 +108,9 @@ def migrate(
     try:
         asyncio.run(move(old, target, state, queues, streams, origin, dry_run, outcome))
     except KeyboardInterrupt:
-        raise click.ClickException("interrupted; run it again to go on") from None
+        raise click.ClickException("interrupted; run it again to continue") from None
     except (ClientError, StateError, OSError, TimeoutError) as error:
-        raise click.ClickException(f"{error}; run it again to go on") from None
+        raise click.ClickException(f"{error}; run it again to continue") from None
     if outcome.wrong:
         raise click.ClickException(f"{outcome.wrong} of {outcome.count} are not complete")
 

@@ -48,7 +48,7 @@ def compact(
 
     if path.is_file():
         if sink is None:
-            raise click.UsageError(f"{path} is a file: say which of its tables with --sink")
+            raise click.UsageError(f"{path} is a file: name one of its tables with --sink")
         _iceberg(path, parameters, sink, target_mb << 20, files_min, keep_hours, dry_run)
         return
     if sink is not None:

@@ -79,7 +79,7 @@ def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None
             if done["open"]:
                 click.echo(f"{done['open']} do not answer their close")
         if "done" in line and not line["done"]["all_kept"]:
-            raise click.ClickException("the disk does not take what was published")
+            raise click.ClickException("published messages cannot be written to the disk")
 
 
 @click.command()

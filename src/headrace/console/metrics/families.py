@@ -83,7 +83,7 @@ FAMILIES: Mapping[str, Family] = {
             Metric(
                 "queue_head_message_timestamp",
                 GAUGE,
-                "When the oldest ready message came, in Unix seconds; 0 without one",
+                "When the oldest ready message arrived, in Unix seconds; 0 without one",
                 ("oldest_ms",),
                 0.001,
             ),

@@ -34,7 +34,7 @@ STORE: dict[Counted, tuple[str, str, str]] = {
     "paged_out": (
         "headrace_messages_paged_out_total",
         COUNTER,
-        "Messages whose bodies left the memory",
+        "Messages whose bodies were moved out of memory",
     ),
     "paged_in": (
         "headrace_messages_paged_in_total",

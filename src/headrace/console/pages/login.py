@@ -80,7 +80,7 @@ ROUTES = (
         NOBODY,
         "",
         "The form to log in.",
-        (Parameter("next", "The page to go on with."),),
+        (Parameter("next", "The page to continue with."),),
         page=True,
     ),
     Route(

@@ -99,7 +99,7 @@ ROUTES = (
         NOBODY,
         "",
         "Log in at the authorization server.",
-        (Parameter("next", "The page to go on with."),),
+        (Parameter("next", "The page to continue with."),),
         page=True,
     ),
     Route("GET", RETURN, finish, NOBODY, "", "Return from the authorization server.", page=True),

@@ -101,7 +101,10 @@ class History:
             self._file = None
         aside = self._path.with_suffix(".damaged")
         log.warning(
-            "the history is damaged and begun anew; %s is now %s: %s", self._path, aside.name, error
+            "the history is damaged and starts over; %s is now %s: %s",
+            self._path,
+            aside.name,
+            error,
         )
         try:
             self._path.replace(aside)

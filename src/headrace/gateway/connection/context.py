@@ -266,10 +266,12 @@ class Context:
         if connection.state_number == OPEN:
             log.info("connection %d: lost without a close", number)
         else:
-            log.info("connection %d: no close-ok came before the end", number)
+            log.info("connection %d: the connection ended without close-ok", number)
         for channel in connection.channels.values():
             if channel.state == CHANNEL_CLOSING:
-                log.info("connection %d, channel %d: no close-ok came", number, channel.number)
+                log.info(
+                    "connection %d, channel %d: no close-ok was received", number, channel.number
+                )
 
     def end_connection(self, connection: Client) -> None:
         """A connection is over: its exclusive queues go."""

@@ -11,9 +11,9 @@ SHOWN_OCTETS = 16
 def stranger(octets: bytes) -> str:
     """Return a sentence about the first bytes of a peer that is not served."""
     if octets.startswith(TLS_RECORD):
-        return "TLS came to a port without TLS"
+        return "TLS on a port without TLS"
     if octets[:4] in HTTP:
-        return "HTTP came to a port of AMQP"
+        return "HTTP on an AMQP port"
     if octets.startswith(b"AMQP"):
         numbers = "-".join(map(str, numbers_of(octets)))
         return f"a client asks for AMQP {numbers}, which is not served"

@@ -19,9 +19,7 @@ if not cython.compiled:
 
 
 #: What is said of a change that was not answered before the disk failed.
-NOT_KEPT = (
-    "definitions cannot be written to disk: what was changed last may be gone after a restart"
-)
+NOT_KEPT = "definitions cannot be written to disk: the latest changes may be lost by a restart"
 LOOKS_MAX = 16  # Places that are looked at in one turn.
 
 

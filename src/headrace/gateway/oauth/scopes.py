@@ -160,7 +160,7 @@ def filled(text: str, claims: Mapping[str, object]) -> str:
     def meant(found: re.Match[str]) -> str:
         value = found[0] if found[1] == VHOST else claims.get(found[1])
         if not isinstance(value, str):
-            raise ScopeError(f"the token has no text {found[1]!r}")
+            raise ScopeError(f"the token has no string {found[1]!r}")
         return value if found[1] == VHOST else quote(value, safe="")
 
     return _VARIABLE.sub(meant, text)
@@ -223,7 +223,7 @@ def texts(value: object, audience: str) -> list[str]:
         return [scope for each in value for scope in each.split()]
     if isinstance(value, dict):
         return [f"{audience}.{each}" for each in texts(value.get(audience), audience)]
-    raise ScopeError("a claim of scopes is neither a text nor a list of texts")
+    raise ScopeError("a claim of scopes must be a string or a list of strings")
 
 
 def at_path(value: object, path: str) -> Iterator[object]:

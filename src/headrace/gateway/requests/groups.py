@@ -220,7 +220,7 @@ def streams_of(call: RequestCall) -> list[Stream]:
         if name in ids and ids[name] != named.id:
             raise RefusedRequest(
                 "gone",
-                f"stream '{name}' was deleted and made again: its id is {named.id}, "
+                f"stream '{name}' was deleted and declared again: its id is {named.id}, "
                 f"not {ids[name]!r}",
             )
         streams.append(named)
@@ -234,7 +234,7 @@ def positions_of(call: RequestCall) -> dict[Stream, int]:
         return {streams[0]: position_of(streams[0], call.request.get("position"))}
     said = call.request.get("positions")
     if not isinstance(said, dict):
-        call.refuse("bad-request", "'positions' is missing, or no object")
+        call.refuse("bad-request", "'positions' is missing or not an object")
     return {stream: position_of(stream, said.get(stream.name)) for stream in streams}
 
 

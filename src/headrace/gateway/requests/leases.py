@@ -66,7 +66,7 @@ def take(call: RequestCall) -> Steps:
     messages = call.number("messages", MESSAGES_MAX, least=1, most=MESSAGES_MAX)
     octets = call.number("octets", OCTETS_MAX, least=1, most=OCTETS_MAX)
     if first is not None and first < lease.settled:
-        call.refuse("gone", f"{first} is settled; what is leased begins with {lease.settled}")
+        call.refuse("gone", f"{first} is settled; the lease begins with {lease.settled}")
     taken = yield from call.vhost.leases.take(lease, first, messages, octets)
     return {
         "stream": lease.name,
@@ -159,7 +159,9 @@ def snapshot(call: RequestCall) -> RequestAnswer:
     """Return the positions of a queue's ends, and those that cut it into equal parts."""
     queue = call.queue()
     if queue.is_stream:
-        call.refuse("precondition", f"queue '{queue.name}' is a stream, which is read as it is")
+        call.refuse(
+            "precondition", f"queue '{queue.name}' is a stream, which is read without a lease"
+        )
     parts = call.number("parts", 1, least=1, most=PARTS_MAX)
     return {
         "broker": call.context.identity,

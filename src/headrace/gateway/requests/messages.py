@@ -77,7 +77,7 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
     wait = call.request.get("wait", True)
     if not isinstance(wait, bool):
-        call.refuse("bad-request", "'wait' is neither true nor false")
+        call.refuse("bad-request", "'wait' must be true or false")
     if not wait and not name:
         call.refuse(
             "bad-request", "a request that does not wait must name the job: 'id' is missing"
@@ -147,7 +147,7 @@ def destination(call: RequestCall, source: Queue) -> Queue:
     """Return the queue that messages are to go to."""
     queue = call.queue("to", "write")
     if queue is source:
-        call.refuse("precondition", f"queue '{queue.name}' is where the messages are already")
+        call.refuse("precondition", f"queue '{queue.name}' is both the source and the target")
     return queue
 
 

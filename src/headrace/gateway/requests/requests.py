@@ -122,7 +122,7 @@ class RequestCall:
         """Return a field that is a text, not empty unless the default is."""
         value = self.request.get(field, default)
         if not isinstance(value, str) or (not value and default != ""):
-            self.refuse("bad-request", f"'{field}' is missing, or no text")
+            self.refuse("bad-request", f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
             self.refuse("bad-request", f"'{field}' has more than {octets_max} octets")
         if not value.isprintable():
@@ -140,7 +140,7 @@ class RequestCall:
         """Return a field that is a whole number within bounds."""
         value = self.request.get(field, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            self.refuse("bad-request", f"'{field}' is missing, or no whole number")
+            self.refuse("bad-request", f"'{field}' is missing or not a whole number")
         if not least <= value <= most:
             self.refuse("bad-request", f"'{field}' is {value}, not within {least} and {most}")
         return value
@@ -149,7 +149,7 @@ class RequestCall:
         """Return a field that is true or false; it is false when missing."""
         value = self.request.get(field, False)
         if not isinstance(value, bool):
-            self.refuse("bad-request", f"'{field}' is neither true nor false")
+            self.refuse("bad-request", f"'{field}' must be true or false")
         return value
 
     def queue(self, field: str = "queue", permission: str = "read") -> Queue:

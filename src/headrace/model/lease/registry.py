@@ -200,8 +200,7 @@ class Leases:
             start = lease.log.next_offset if first is None else first
             if not lease.settled <= start <= lease.log.next_offset:
                 raise PreconditionFailed(
-                    f"{start} is not within what is leased, {lease.settled} to "
-                    f"{lease.log.next_offset}"
+                    f"{start} is not within the lease, {lease.settled} to {lease.log.next_offset}"
                 )
             if start < lease.log.next_offset:
                 return (yield from self._taken_before(lease, start, messages, octets))
@@ -225,7 +224,7 @@ class Leases:
             numbers = sorted({number for number in rejects if number >= lease.settled})
             if upto > lease.log.next_offset:
                 raise PreconditionFailed(
-                    f"{upto} is beyond what is leased, which ends with {lease.log.next_offset}"
+                    f"{upto} is beyond the lease, which ends with {lease.log.next_offset}"
                 )
             if numbers and numbers[-1] >= upto:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
@@ -319,7 +318,7 @@ class Leases:
         store, source = self.vhost.store, lease.source
         first = lease.log.next_offset
         if store.full:
-            raise ResourceError("the disk is full; nothing was taken")
+            raise ResourceError("the disk is full; nothing was leased")
         if source.exclusive_consumer is not None:
             raise IllegalState(f"queue '{source.name}' is in exclusive use")
         if source.single_active and (source.consumers or self._others(lease)):

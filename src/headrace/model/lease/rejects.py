@@ -48,14 +48,14 @@ class Rejects:
             raise PreconditionFailed(f"a number to reject is not within {first} and {last}")
         if last > lease.log.next_offset:
             raise PreconditionFailed(
-                f"{last} is beyond what is leased, which ends with {lease.log.next_offset}"
+                f"{last} is beyond the lease, which ends with {lease.log.next_offset}"
             )
         if last - first > JUDGED_MAX:
             raise ResourceError(f"a verdict is on {JUDGED_MAX} numbers at most")
         if bad and not has_dead_letters(lease):
             raise PreconditionFailed(
-                f"queue '{lease.source.name}' has no dead-letter exchange: what is rejected would "
-                "be lost"
+                f"queue '{lease.source.name}' has no dead-letter exchange: rejected messages "
+                "would be lost"
             )
         first = max(first, lease.settled)
         told: dict[int, bytearray] = {}

@@ -104,7 +104,9 @@ class Errand:
             if isinstance(queue, Queue) and queue.is_hidden:
                 raise AccessRefused(f"queue '{queue.name}' is the broker's own")
         if isinstance(source, Stream) and not keeps:
-            raise PreconditionFailed(f"queue '{source.name}' is a stream, from which nothing goes")
+            raise PreconditionFailed(
+                f"queue '{source.name}' is a stream, from which messages cannot be removed"
+            )
         self.vhost = vhost
         self.source = source
         self.state = CHOOSING

@@ -131,7 +131,7 @@ def read_metadata(value: object) -> Metadata:
     description = value.get("description") or ""
     if not isinstance(description, str) or len(description) > DESCRIPTION_CHARACTERS_MAX:
         raise InvalidArgument(
-            f"a description is a text of {DESCRIPTION_CHARACTERS_MAX} characters at most"
+            f"a description must be a string of at most {DESCRIPTION_CHARACTERS_MAX} characters"
         )
     tags = value.get("tags") or ()
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
@@ -229,5 +229,5 @@ def check_global(name: str, value: object) -> None:
         and 0 < len(value.encode()) <= CLUSTER_NAME_OCTETS_MAX
     ):
         raise InvalidArgument(
-            f"the name of a cluster is a text of {CLUSTER_NAME_OCTETS_MAX} bytes at most"
+            f"the name of a cluster must be a string of at most {CLUSTER_NAME_OCTETS_MAX} bytes"
         )

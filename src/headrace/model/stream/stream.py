@@ -178,8 +178,8 @@ class Stream(Queue):
                 self.remove_consumer(consumer)
                 consumer.failed(
                     ResourceError(
-                        f"the reader is too far behind in stream '{self.name}' to know still which "
-                        "records are its own"
+                        f"the reader is too far behind in stream '{self.name}' to recognise "
+                        "its own records"
                     )
                 )
 
@@ -225,8 +225,8 @@ class Stream(Queue):
                 offset = log.next_offset
             elif published and offset < log.next_offset:
                 raise PreconditionFailed(
-                    f"no-local for {what}: this connection may have published what is there "
-                    "already; begin with 'next', or on another connection"
+                    f"no-local for {what}: this connection may have published existing "
+                    "records; begin with 'next', or on another connection"
                 )
         if offset < first:
             if reading.strict:

@@ -166,7 +166,7 @@ class Sinks:
         if before.owner != owner:
             if before.owner and not force and self.is_live(name):
                 raise IllegalState(
-                    f"sink '{name}' belongs to '{before.owner}', which was heard of less than "
+                    f"sink '{name}' belongs to '{before.owner}', which was active less than "
                     f"{OWNER_S:.0f} s ago"
                 )
             self._put(name, Sink(owner, run, before.epoch + 1, -1, 0))
@@ -199,8 +199,8 @@ class Sinks:
         sink = self.find(name)
         if epoch and sink.epoch != epoch:
             raise IllegalState(
-                f"sink '{name}' is at epoch {sink.epoch} (owner '{sink.owner}'): what has epoch "
-                f"{epoch} can do nothing any more"
+                f"sink '{name}' is at epoch {sink.epoch} (owner '{sink.owner}'): epoch "
+                f"{epoch} has ended"
             )
         self._heard_ms[name] = self.vhost.counters.now_ms
         return sink

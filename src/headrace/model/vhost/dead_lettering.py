@@ -435,8 +435,8 @@ class DeadLetters:
         if (dead_in, queue) not in self._cycles and len(self._cycles) < CYCLES_MAX:
             self._cycles.add((dead_in, queue))
             log.warning(
-                "vhost %r: a dead letter of queue %r came back to queue %r and is dropped; this "
-                "circle is not reported again",
+                "vhost %r: a dead letter of queue %r returned to queue %r and is dropped; this "
+                "cycle is not reported again",
                 self.vhost.name,
                 dead_in,
                 queue,

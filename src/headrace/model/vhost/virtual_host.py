@@ -169,7 +169,7 @@ class VirtualHost(QueueRegistry):
             where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
             destination = where.get(b.destination)
             if source is None or destination is None:
-                log.warning("vhost %r: binding %r leads nowhere and is left out", self.name, b)
+                log.warning("vhost %r: binding %r has no destination and is left out", self.name, b)
                 continue
             try:
                 binding = Binding(source, destination, b.routing_key, b.arguments)
@@ -180,8 +180,8 @@ class VirtualHost(QueueRegistry):
         most = self.rules.limits.definitions_size
         if 0 <= most < self.definition_octets:
             log.warning(
-                "vhost %r: its definitions hold %d octets of memory, more than the %d that they "
-                "may: no others can be made before some are deleted, or %s is raised",
+                "vhost %r: its definitions use %d bytes of memory, more than the limit of %d: "
+                "no others can be declared until some are deleted or %s is raised",
                 *(self.name, self.definition_octets, most, LIMIT),
             )
 

@@ -49,8 +49,8 @@ FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker 
 
 
 LOSS = (
-    "the database lacks what was confirmed, so nothing is served: restore it, or let it be with "
-    "headrace cluster accept %s"
+    "the database lacks confirmed entries, so the virtual host is not served: restore it, or "
+    "accept the loss with headrace cluster accept %s"
 )
 
 
@@ -321,7 +321,7 @@ class ClusterNode:
                 + (f" ({why})" if why else "")
             )
         if name in self.busy or name in self.served:
-            raise StoreError(f"vhost '{vhost}' is being taken or given now: try again")
+            raise StoreError(f"vhost '{vhost}' is moving between brokers: try again")
         self.busy.add(name)
         try:
             aside = await self.loop.run_in_executor(self.pool, self.copies.set_aside, name)

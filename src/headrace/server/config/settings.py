@@ -159,10 +159,10 @@ class Settings:
     )
     cluster_standbys: bool = setting(
         True,
-        "Refuse a database whose commits wait for no standby; without, its storage has to be "
+        "Refuse a database whose commits wait for no standby; otherwise its storage must be "
         "replicated below it.",
     )
-    memory: bool = setting(False, "Keep everything in memory and nothing beyond the process.")
+    memory: bool = setting(False, "Keep everything in memory; nothing survives the process.")
 
     frame_max: int = setting(
         131072, "Largest frame, proposed to clients.", unit="octets", low=4096, high=16 * MIB
@@ -229,7 +229,7 @@ class Settings:
     )
     staging_s: float = setting(
         3600.0,
-        "How long a file that was staged in part is kept for its sender to go on.",
+        "How long a partly staged file is kept for its sender to resume.",
         unit="seconds",
         low=1,
         high=30 * 86400,
@@ -278,7 +278,7 @@ class Settings:
         high=1e9,
     )
     ack_timeout_closes: bool = setting(
-        False, "Close the channel of a consumer that takes too long, as RabbitMQ does."
+        False, "Close the channel of a consumer that exceeds the timeout, as RabbitMQ does."
     )
     specification_arguments: bool = setting(
         True,
@@ -336,7 +336,7 @@ class Settings:
         "Access realms for tickets of 0-8 and 0-9: `realm=pattern of the names in it`.",
     )
     tunnel_proxies: str = setting(
-        "", "Queues that take blocks of the tunnel class: `proxy=queue`, separated by spaces."
+        "", "Queues for blocks of the tunnel class: `proxy=queue`, separated by spaces."
     )
     channel_resume_s: float = setting(
         10.0,
@@ -371,8 +371,8 @@ class Settings:
     )
     oauth_jwks: str = setting(
         "",
-        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: where "
-        "oauth_issuer says, and without one no tokens are served.",
+        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: those "
+        "of oauth_issuer, and without an issuer no tokens are accepted.",
     )
     oauth_jwks_ca: Path | None = setting(
         None, "Certificate authorities for that address, PEM; none: those of the system."
@@ -385,7 +385,7 @@ class Settings:
     )
     oauth_scope_prefix: str = setting(
         "",
-        "What scopes for this broker begin with; empty: the resource server id and a dot; `none`: "
+        "Prefix of scopes for this broker; empty: the resource server id and a dot; `none`: "
         "nothing.",
     )
     oauth_scope_claims: str = setting(
@@ -464,7 +464,7 @@ class Settings:
     )
     audit_log_size_max: int = setting(
         128 * MIB,
-        "Size at which that file is renamed, and a new one begun; 0: never.",
+        "Size at which that file is renamed and a new one is started; 0: never.",
         unit="octets",
         low=0,
         high=1 << 50,
@@ -556,10 +556,10 @@ class Settings:
         "", "The console's client id at an authorization server; empty: no login by OAuth 2 there."
     )
     console_oauth_authorization_endpoint: str = setting(
-        "", "Address at which browsers log in for the console."
+        "", "Authorization endpoint, at which browsers log in."
     )
     console_oauth_token_endpoint: str = setting(
-        "", "Address at which the console gets a token for a code."
+        "", "Token endpoint, at which the console exchanges a code for a token."
     )
     console_oauth_scopes: str = setting(
         "openid", "Scopes that the console asks for, separated by spaces."
@@ -596,8 +596,8 @@ NEEDS_RESTART = {
     "default_pass": "used only when the data directory is created",
     "default_vhost": "used only when the data directory is created",
     "qmf": "the exchanges come with their virtual host",
-    "event_vhost": "the exchange takes its bindings up at the start",
-    "management_socket": "the answer comes through it",
+    "event_vhost": "the exchange restores its bindings at the start",
+    "management_socket": "the answer uses it",
     "console": "the console is a process of its own",
     "console_host": "the console is a process of its own",
     "console_port": "the console is a process of its own",
@@ -669,7 +669,7 @@ class Setting:
                 return value
             if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
                 return value.lower() in _TRUE
-            raise SettingError(self.name, source, f"{shown} is neither true nor false")
+            raise SettingError(self.name, source, f"{shown} must be true or false")
         if self.kind is int:
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
@@ -687,7 +687,7 @@ class Setting:
                 pass
             raise SettingError(self.name, source, f"{shown} is not a number")
         if not isinstance(value, str | Path):
-            raise SettingError(self.name, source, f"{shown} is not a text")
+            raise SettingError(self.name, source, f"{shown} is not a string")
         return Path(value) if self.kind is Path else str(value)
 
     def _whole(self, text: str) -> int | None:
@@ -829,7 +829,7 @@ def check_together(settings: Settings) -> None:
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
     if settings.cluster and settings.memory:
-        raise SettingError("memory", "default", "a cluster keeps what it has: leave memory out")
+        raise SettingError("memory", "default", "a cluster stores its data: leave memory out")
     if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
         raise SettingError("cluster_address", "default", "it is not host:port")
     if settings.console and settings.console_tls:

@@ -81,7 +81,7 @@ async def back_up(
     manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
     try:
         if not await wait_for_disk():
-            raise StoreError("the disk does not take what is to be kept")
+            raise StoreError("the backup cannot be written to the disk")
         parts: dict[str, int] = {}
         for name, number in list(storage.vhost_ids.items()):
             parts |= await link_vhost(storage, name, number, links)

@@ -114,9 +114,9 @@ class Element:
         if value is None:
             raise self.fail(field, "it is missing")
         if not isinstance(value, str):
-            raise self.fail(field, f"a text is needed, not {json_type(value)}")
+            raise self.fail(field, f"a string is needed, not {json_type(value)}")
         if len(value.encode()) > octets_max:
-            raise self.fail(field, f"a text of {octets_max} octets at most is needed")
+            raise self.fail(field, f"a string of at most {octets_max} bytes is needed")
         return value
 
     def flag(self, field: str, default: bool) -> bool:

@@ -324,7 +324,8 @@ class Plan(AccountPlan):
         self._room[vhost] -= 1
         if self._room[vhost] < 0:
             raise DocumentError(
-                element.path, f"virtual host '{vhost}' may not have so many queues (max-queues)"
+                element.path,
+                f"virtual host '{vhost}' would have more queues than its limit max-queues",
             )
 
     def _weigh(self, bound: Bound, vhost: str) -> int:

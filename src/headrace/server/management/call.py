@@ -128,7 +128,7 @@ class Call:
         if value is None:
             value = default
         if not isinstance(value, str) or (not value and default is None):
-            self.refuse("bad-request", f"'{field}' is missing, or no text")
+            self.refuse("bad-request", f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
             self.refuse("bad-request", f"'{field}' has more than {octets_max} octets")
         return value
@@ -141,7 +141,7 @@ class Call:
         if value is None:
             value = default
         if not isinstance(value, int) or isinstance(value, bool):
-            self.refuse("bad-request", f"'{field}' is missing, or no whole number")
+            self.refuse("bad-request", f"'{field}' is missing or not a whole number")
         if not least <= value <= most:
             self.refuse("bad-request", f"'{field}' is {value}, not within {least} and {most}")
         return value
@@ -152,7 +152,7 @@ class Call:
         if value is None:
             return default
         if not isinstance(value, bool):
-            self.refuse("bad-request", f"'{field}' is neither true nor false")
+            self.refuse("bad-request", f"'{field}' must be true or false")
         return value
 
     # --- What the user may see --------------------------------------------------------------------

@@ -106,7 +106,7 @@ async def import_definitions(call: Call) -> Answered:
                 if step is not None:
                     report.correct(step)
         except ResourceError as error:
-            text = f"{error.text}; {made} steps were made before: import again to go on"
+            text = f"{error.text}; {made} steps were made before: import again to continue"
             call.refuse("resource", text)
     async for _ in sliced(call, plan.release()):
         pass

@@ -79,7 +79,7 @@ def element(octets: bytes, at: int, within: int) -> Element:
         length = int.from_bytes(octets[begin : begin + size], "big")
         begin += size
     if begin + length > within:
-        raise DerError("an element is longer than what it is in")
+        raise DerError("an element is longer than its container")
     return Element(octets[at], begin, begin + length)
 
 

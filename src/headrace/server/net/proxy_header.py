@@ -48,7 +48,7 @@ def read_header(octets: bytes) -> tuple[int, Address | None] | None:
         return _read_line(octets)
     if octets[: len(SIGNATURE)] == SIGNATURE[: len(octets)]:
         return _read_binary(octets)
-    raise ProxyError("there is no PROXY header, which this address has to send")
+    raise ProxyError("the PROXY header is missing, which is required from this address")
 
 
 def _read_line(octets: bytes) -> tuple[int, Address | None] | None:

@@ -83,7 +83,7 @@ class Asking(RequestCall):
     def checked(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:
         """Return a value if it is a text that may be repeated in others."""
         if not isinstance(value, str) or not value.isprintable():
-            self.refuse(BAD_REQUEST, f"'{field}' is missing, or no text")
+            self.refuse(BAD_REQUEST, f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
             self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} octets")
         return str(value)
@@ -93,7 +93,7 @@ class Asking(RequestCall):
         value = values.pop(field, default)
         said = value.lower() if isinstance(value, str) else value
         if not isinstance(said, str | int | bool) or said not in YES | NO:
-            self.refuse(BAD_REQUEST, f"'{field}' is neither true nor false")
+            self.refuse(BAD_REQUEST, f"'{field}' must be true or false")
         return said in YES
 
     @contextmanager

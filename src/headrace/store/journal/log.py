@@ -305,7 +305,7 @@ class SegmentLog(Store):
             log.warning("journal %s: writing again", self.name)
         elif self.writer.fails():
             log.error(
-                "journal %s: cannot write, trying again: %s; nothing is confirmed meanwhile",
+                "journal %s: cannot write, retrying: %s; nothing is confirmed meanwhile",
                 self.name,
                 self.writer.trouble,
             )

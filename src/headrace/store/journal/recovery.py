@@ -224,7 +224,7 @@ class Recovery:
     def tell_lost(self, number: int) -> None:
         """Report that the last segment has lost its contents."""
         name = file_name(number)
-        log.error("journal %s: %s holds nothing any more: what it held is lost", self.name, name)
+        log.error("journal %s: %s is empty: its records are lost", self.name, name)
 
     def go_back_to(self, number: int) -> None:
         """Make a segment the last one: those after it will be removed."""

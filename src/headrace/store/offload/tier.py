@@ -134,9 +134,9 @@ class Tier:
 
     def _note(self, trouble: str) -> None:
         if trouble and not self.trouble:
-            log.error("the stream store takes no segment, which stay here: %s", trouble)
+            log.error("the stream store accepts no segments, so they stay here: %s", trouble)
         elif self.trouble and not trouble:
-            log.warning("the stream store takes segments again")
+            log.warning("the stream store accepts segments again")
         self.trouble = trouble
 
     def delete(self, names: Sequence[str]) -> None:

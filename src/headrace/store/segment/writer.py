@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
 WAIT_S = 2.0  # How long a failing disk may delay a stop.
-STALLED = "the database of the cluster takes a write (%s)"
+STALLED = "the database of the cluster accepts a write (%s)"
 
 
 class Job(Protocol):
@@ -124,7 +124,7 @@ class Writer:
             self._wake()
             return False
         if isinstance(self.trouble, Stalled):
-            log.warning("%s: the database of the cluster takes writes again", self.directory)
+            log.warning("%s: the database of the cluster accepts writes again", self.directory)
         self.trouble = None
         self.jobs.popleft()
         self.finished.append(job)

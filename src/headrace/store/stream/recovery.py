@@ -132,9 +132,9 @@ class StreamRecovery:
         buffer, size = self.files.read(segment)
         if not any(buffer[:size]):
             if not last:  # The last one may have been made and never written.
-                log.error("damaged: %s holds nothing any more, and is left out", path)
+                log.error("damaged: %s is empty and is left out", path)
             else:
-                log.warning("%s holds nothing, and is removed", path)
+                log.warning("%s is empty and is removed", path)
             self.forget(segment)
             disk.remove(path)
             return False

@@ -293,13 +293,13 @@ def test_a_connection_lost_without_a_close_is_logged(
     before = served.log().count("lost without a close")
     talk(version).close()
     until(lambda: served.log().count("lost without a close") > before, "the loss is logged")
-    before = served.log().count("no close-ok came before the end")
+    before = served.log().count("the connection ended without close-ok")
     client = talk(version)
     client.send(ChannelOpen())
     client.raw.expect(ConnectionClose)
     client.close()
     until(
-        lambda: served.log().count("no close-ok came before the end") > before,
+        lambda: served.log().count("the connection ended without close-ok") > before,
         "the missing close-ok is logged",
     )
 

@@ -45,7 +45,7 @@ PARAMETERS = tuple(
     Parameter(f"{kind}_{what}", about, "integer")
     for kind in (LENGTHS, MESSAGE_RATES)
     for what, about in (
-        ("age", "Seconds back to which samples go."),
+        ("age", "Age of the oldest sample, in seconds."),
         ("incr", "Seconds between two samples."),
     )
 )

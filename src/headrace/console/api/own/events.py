@@ -182,7 +182,7 @@ async def write(request: BaseRequest, response: StreamResponse, piece: bytes) ->
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionError(f"the reader of events took nothing for {UNREAD_S:.0f} s") from None
+        raise ConnectionError(f"the reader of events read nothing for {UNREAD_S:.0f} s") from None
 
 
 def event(name: str, value: JsonObject) -> bytes:

@@ -169,6 +169,6 @@ ROUTES = (
         no_hash,
         ADMINISTRATOR,
         "",
-        "405: a password does not belong into a URL.",
+        "405: a URL must not have a password.",
     ),
 )

@@ -117,7 +117,7 @@ def asked(call: HttpCall, name: str) -> bool:
     """Return True where the query has a flag that is true.
 
     Raises:
-        HttpError: it is neither true nor false.
+        HttpError: it is not true or false.
     """
     value = call.query.get(name, "false").lower()  # Clients in Python send True.
     if value not in ("true", "false"):

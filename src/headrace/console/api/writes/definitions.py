@@ -124,10 +124,10 @@ ROUTES = tuple(
         (
             Parameter(
                 LENIENT,
-                "Leave out what has no equivalent here, such as shovels.",
+                "Skip elements without an equivalent here, such as shovels.",
                 "boolean",
             ),
-            Parameter(DRY_RUN, "Change nothing; answer with what would be done.", "boolean"),
+            Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
         ),
         body={"type": "object"},
         body_max=DEFINITIONS_BYTES_MAX,

@@ -125,7 +125,7 @@ ROUTES = (
         put_exchange,
         MANAGEMENT,
         CONFIGURE,
-        "Declare an exchange: 201, or 204 where it exists.",
+        "Declare an exchange: 201, or 204 if it exists.",
         body=schema(
             type=STRING, durable=BOOLEAN, auto_delete=BOOLEAN, internal=BOOLEAN, arguments=TABLE
         ),

@@ -89,7 +89,7 @@ ROUTES = (
         put_queue,
         MANAGEMENT,
         CONFIGURE,
-        "Declare a queue: 201, or 204 where it exists.",
+        "Declare a queue: 201, or 204 if it exists.",
         body=schema(durable=BOOLEAN, auto_delete=BOOLEAN, arguments=TABLE, queue_type=STRING),
     ),
     Route(
@@ -110,7 +110,7 @@ ROUTES = (
         purge_queue,
         MANAGEMENT,
         "read on the queue",
-        "Drop the ready messages of a queue.",
+        "Purge the ready messages of a queue.",
     ),
     Route(
         "POST",
