@@ -84,7 +84,7 @@ async def test_a_request_may_name_one_stream(
         identity = found["id"]
         found = await requests.ask("group.commit", stream=stream, group="g", position=3)
         assert found["committed"] == 3
-        with refused("gone", "was deleted and made again"):
+        with refused("gone", "was deleted and declared again"):
             await requests.ask(
                 "group.commit", stream=stream, group="g", position=3, id=identity + 1
             )
