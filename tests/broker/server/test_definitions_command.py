@@ -873,7 +873,10 @@ WRONG: list[tuple[Any, str]] = [
         altered("queues", name="\ud800"),
         "$.queues[0].name: half of a surrogate pair is not a character",
     ),
-    (altered("queues", durable="yes"), "$.queues[0].durable: true or false is needed, not a string"),
+    (
+        altered("queues", durable="yes"),
+        "$.queues[0].durable: true or false is needed, not a string",
+    ),
     (altered("queues", durable=False), "$.queues[0]: a queue of type quorum is durable, and stays"),
     (altered("queues", arguments=[1]), "$.queues[0].arguments: an object is needed, not a list"),
     (

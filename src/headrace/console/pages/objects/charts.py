@@ -184,10 +184,10 @@ async def chart(
     """
     span = call.query.get("span", "1m")
     if span not in SPANS:
-        raise bad_request(f"'span' is one of {', '.join(SPANS)}")
+        raise bad_request(f"'span' must be one of {', '.join(SPANS)}")
     of = call.query.get("of", "")
     if of not in ("", AMOUNTS, SPEEDS):
-        raise bad_request(f"'of' is {AMOUNTS} or {SPEEDS}")
+        raise bad_request(f"'of' must be {AMOUNTS} or {SPEEDS}")
     if of:
         lines = tuple(line for line in lines if line.unit.endswith("/s") is (of == SPEEDS))
     table = await kind.fresh()

@@ -63,7 +63,7 @@ ACTIONS = (
         "Definitions",
         writes.import_definitions,
         lambda call, values: "/definitions",
-        lambda call, values: "The definitions are imported: everything is as the file says.",
+        lambda call, values: "The definitions are imported; all elements match the file.",
         (
             Field(
                 "file",

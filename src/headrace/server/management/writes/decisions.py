@@ -67,7 +67,7 @@ async def decide_transaction(call: Call) -> Answered:
     """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
     what = call.text("what")
     if what not in DECISIONS:
-        call.refuse("bad-request", f"'what' is one of {', '.join(DECISIONS)}")
+        call.refuse("bad-request", f"'what' must be one of {', '.join(DECISIONS)}")
     host_of(call).check("configure", QUEUE, transactions.QUEUE)
     xid, heuristic = call.text("xid"), call.flag("heuristic")
     call.log(f"decides the transaction {xid!r} in {call.vhost().name!r}: {what}")

@@ -239,7 +239,7 @@ async def get(call: Call) -> Answered:
     host = host_of(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
-        call.refuse("bad-request", f"'ackmode' is one of {', '.join(ACK_MODES)}")
+        call.refuse("bad-request", f"'ackmode' must be one of {', '.join(ACK_MODES)}")
     count = call.number("count", 1, least=1)
     octets_max = call.number("truncate", TRUNCATE, most=BODY_OCTETS_MAX)
     name = name_of(call, "queue")
