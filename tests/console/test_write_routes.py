@@ -99,7 +99,7 @@ def test_bodies_are_as_loosely_typed_as_clients_send_them(
         ),
         (
             b'{"arguments": {"x-max-length": 1e400}}',
-            "the body is no JSON: the number 1e400 is larger than a double can be",
+            "the body is not valid JSON: the number 1e400 is larger than a double can be",
         ),
     ],
 )
