@@ -11,8 +11,9 @@ from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.methods import basic
 from headrace.gateway.v0_x.methods import connection as control_connection
+from headrace.gateway.v0_x.methods.basic import check_access
+from headrace.gateway.v0_x.methods.channel import end_channel
 from headrace.gateway.v0_x.methods.table import Methods
 from headrace.gateway.v0_x.plug_ins import PLUG_INS
 from headrace.model.errors import (
@@ -186,7 +187,7 @@ class V0xContext(Context):
         except UnicodeDecodeError:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
-        basic.check_access(connection, "write", "exchange", exchange or "amq.default")
+        check_access(connection, "write", "exchange", exchange or "amq.default")
         for each in (routing_key, *copies):
             self.access.check_topic(connection.user, vhost, "write", exchange, each)
         headers = ContentHeaders(connection.version, payload, key)
@@ -207,7 +208,7 @@ class V0xContext(Context):
         self.telling.channel_closed(connection, channel.number)
         for state in states_of(channel):
             state.end()
-        basic.end_channel(connection, channel)
+        end_channel(connection, channel)
         if connection.vhost is not None:
             version, tally = connection.version.label, channel.tallied()
             self.channel_ended(connection.vhost, version, tally, connection.number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The basic, confirm and tx classes, but for the publishes and acks of the hot path."""
+"""The basic class of 0-8 to 0-9-1, but for the publishes and acks of the hot path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
 from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
@@ -45,15 +44,7 @@ from headrace.protocol.codec_0_x import (
     BasicRecoverSync,
     BasicRecoverSyncOk,
     BasicReject,
-    ConfirmSelect,
-    ConfirmSelectOk,
     MethodBase,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
@@ -459,70 +450,6 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         queue.drain()
 
 
-def confirm_select(
-    connection: GatewayConnection, channel: Channel, method: ConfirmSelect
-) -> MethodBase | None:
-    """Put the channel in confirm mode."""
-    if channel.tx:
-        raise PreconditionFailed("cannot switch from tx to confirm mode")
-    channel.confirms = True
-    return None if method.no_wait else ConfirmSelectOk()
-
-
-def tx_select(connection: GatewayConnection, channel: Channel, method: TxSelect) -> MethodBase:
-    """Put the channel in transaction mode."""
-    if channel.confirms:
-        raise PreconditionFailed("cannot switch from confirm to tx mode")
-    if channel.dtx:
-        raise PreconditionFailed("cannot switch from dtx to tx mode")
-    channel.tx = True
-    return TxSelectOk()
-
-
-# Keeps 0-9-1/tx.commit#01.
-def tx_commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
-    """Make the transaction happen; the answer waits until it is durable."""
-    check_tx(channel)
-    connection.publisher.commit(channel)
-    connection.reply_when_durable(channel, TxCommitOk())
-
-
-# Keeps 0-9-1/tx.rollback#01.
-def tx_rollback(connection: GatewayConnection, channel: Channel, method: TxRollback) -> MethodBase:
-    """Forget the transaction's publishes and settlements."""
-    check_tx(channel)
-    channel.tx_publishes = None
-    channel.tx_settles = None
-    channel.tx_octets = 0
-    for state in states_of(channel):
-        state.rollback()
-    return TxRollbackOk()
-
-
-def check_tx(channel: Channel) -> None:
-    """Refuse to end a transaction where none can be."""
-    if not channel.tx or channel.dtx:
-        raise PreconditionFailed("channel is not transactional")
-
-
-def end_channel(connection: GatewayConnection, channel: Channel) -> None:
-    """The channel is over: consumers go, unsettled messages return."""
-    consumers = channel.consumers
-    channel.consumers = None
-    channel.getters = None
-    channel.tx_publishes = None
-    channel.tx_settles = None
-    if channel.dtx:
-        connection.vhost.branches.worker_gone(channel)
-    if consumers:
-        for consumer in consumers.values():
-            consumer.queue.remove_consumer(consumer)
-    channel.requeue_all()
-    if consumers:
-        for consumer in consumers.values():
-            end_consumer(connection, consumer)
-
-
 HANDLERS: dict[str, Handler] = {
     "basic.qos": qos,
     "basic.consume": consume,
@@ -535,8 +462,4 @@ HANDLERS: dict[str, Handler] = {
     "basic.recover": recover,
     "basic.recover-sync": recover_sync,
     "basic.recover-async": recover_async,
-    "confirm.select": confirm_select,
-    "tx.select": tx_select,
-    "tx.commit": tx_commit,
-    "tx.rollback": tx_rollback,
 }

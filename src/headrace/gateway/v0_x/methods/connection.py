@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection and channel classes: handshake, limits, virtual host, flow."""
+"""The connection class of 0-8 to 0-9-1: handshake, login, limits, virtual host."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
 from headrace.protocol.codec_0_x import (
-    ChannelCloseOk,
-    ChannelFlow,
-    ChannelFlowOk,
-    ChannelOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ChannelPing,
-    ChannelPong,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -310,55 +302,6 @@ def not_renewed(connection: GatewayConnection) -> None:
     )
 
 
-def channel_open(
-    connection: GatewayConnection, channel: Channel, method: ChannelOpen
-) -> MethodBase:
-    """Open the channel."""
-    connection.context.quotas.check_channel(connection, 0)
-    connection.context.telling.channel_opened(connection, channel.number)
-    return ChannelOpenOk()
-
-
-def ping(connection: GatewayConnection, channel: Channel, method: ChannelPing) -> None:
-    """The client wants a sign of life: agree, and send a pong, which it answers."""
-    connection.reply(channel.number, ChannelOk())
-    connection.reply(channel.number, ChannelPong())
-
-
-def pong(connection: GatewayConnection, channel: Channel, method: ChannelPong) -> MethodBase:
-    """A sign of life of the client."""
-    return ChannelOk()
-
-
-def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> None:
-    """The client got our pong."""
-
-
-def channel_close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """The machine has answered, and the channel is gone."""
-
-
-def channel_close_ok(
-    connection: GatewayConnection, channel: Channel, method: ChannelCloseOk
-) -> None:
-    """The client agrees to our close of the channel."""
-
-
-# Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
-# 0-9/channel.flow#bidirectional.
-def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
-    """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
-    channel.flow = method.active
-    connection.reply(channel.number, ChannelFlowOk(active=method.active))
-    if method.active and channel.consumers:
-        for consumer in list(channel.consumers.values()):
-            consumer.queue.unpark(consumer)
-
-
-def flow_ok(connection: GatewayConnection, channel: Channel, method: ChannelFlowOk) -> None:
-    """The client answers a channel.flow of ours."""
-
-
 HANDLERS: dict[str, Handler] = {
     "connection.start-ok": start_ok,
     "connection.secure-ok": secure_ok,
@@ -367,12 +310,4 @@ HANDLERS: dict[str, Handler] = {
     "connection.close": close,
     "connection.close-ok": close_ok,
     "connection.update-secret": update_secret,
-    "channel.open": channel_open,
-    "channel.ping": ping,
-    "channel.pong": pong,
-    "channel.ok": ok,
-    "channel.close": channel_close,
-    "channel.close-ok": channel_close_ok,
-    "channel.flow": flow,
-    "channel.flow-ok": flow_ok,
 }

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.gateway.v0_x.methods import (
     basic,
+    channel,
+    confirm,
     connection,
     dtx,
     exchange,
     queue,
+    tx,
 )
 
 if TYPE_CHECKING:
@@ -42,9 +45,12 @@ class Methods:
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {
             **connection.HANDLERS,
+            **channel.HANDLERS,
             **exchange.HANDLERS,
             **queue.HANDLERS,
             **basic.HANDLERS,
+            **confirm.HANDLERS,
+            **tx.HANDLERS,
             **dtx.HANDLERS,
         }
         #: Of methods with content but for basic.publish, which takes a way of its own.

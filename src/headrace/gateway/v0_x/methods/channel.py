@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The channel class of 0-8 to 0-9-1: opening and closing, flow, signs of life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.v0_x.methods.basic import end_consumer
+from headrace.protocol.codec_0_x import (
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelFlowOk,
+    ChannelOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ChannelPing,
+    ChannelPong,
+    MethodBase,
+)
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.methods.table import Handler
+
+
+def open_channel(
+    connection: GatewayConnection, channel: Channel, method: ChannelOpen
+) -> MethodBase:
+    """Open the channel."""
+    connection.context.quotas.check_channel(connection, 0)
+    connection.context.telling.channel_opened(connection, channel.number)
+    return ChannelOpenOk()
+
+
+def ping(connection: GatewayConnection, channel: Channel, method: ChannelPing) -> None:
+    """The client wants a sign of life: agree, and send a pong, which it answers."""
+    connection.reply(channel.number, ChannelOk())
+    connection.reply(channel.number, ChannelPong())
+
+
+def pong(connection: GatewayConnection, channel: Channel, method: ChannelPong) -> MethodBase:
+    """A sign of life of the client."""
+    return ChannelOk()
+
+
+def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> None:
+    """The client got our pong."""
+
+
+def close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+    """The machine has answered, and the channel is gone."""
+
+
+def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelCloseOk) -> None:
+    """The client agrees to our close of the channel."""
+
+
+# Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
+# 0-9/channel.flow#bidirectional.
+def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
+    """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
+    channel.flow = method.active
+    connection.reply(channel.number, ChannelFlowOk(active=method.active))
+    if method.active and channel.consumers:
+        for consumer in list(channel.consumers.values()):
+            consumer.queue.unpark(consumer)
+
+
+def flow_ok(connection: GatewayConnection, channel: Channel, method: ChannelFlowOk) -> None:
+    """The client answers a channel.flow of ours."""
+
+
+def end_channel(connection: GatewayConnection, channel: Channel) -> None:
+    """The channel is over: consumers go, unsettled messages return."""
+    consumers = channel.consumers
+    channel.consumers = None
+    channel.getters = None
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    if channel.dtx:
+        connection.vhost.branches.worker_gone(channel)
+    if consumers:
+        for consumer in consumers.values():
+            consumer.queue.remove_consumer(consumer)
+    channel.requeue_all()
+    if consumers:
+        for consumer in consumers.values():
+            end_consumer(connection, consumer)
+
+
+HANDLERS: dict[str, Handler] = {
+    "channel.open": open_channel,
+    "channel.ping": ping,
+    "channel.pong": pong,
+    "channel.ok": ok,
+    "channel.close": close,
+    "channel.close-ok": close_ok,
+    "channel.flow": flow,
+    "channel.flow-ok": flow_ok,
+}
