@@ -1,17 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The death headers of dead letters, their limits, and the port that reads messages.
-
-``x-death`` is an array of tables, the latest death first, one for each queue and reason with a
-count; ``x-first-death-*`` and ``x-last-death-*`` repeat the two ends. A dead letter that returns to
-a queue in which it has died is dropped, unless a consumer rejected it on the way: otherwise the
-cycle would never end. A message is also dropped after ``UNASKED_MAX`` deaths without a rejection,
-or when its copies would become more than ``SPREAD_MAX``: however queues are bound, one publish
-causes a bounded number of messages.
-"""
+"""The port that reads and rewrites messages, which are opaque to the model."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.arguments.values import as_list
@@ -22,20 +13,6 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.selector.values import Values
 
-REJECTED = "rejected"
-EXPIRED = "expired"
-MAXLEN = "maxlen"
-DELIVERY_LIMIT = "delivery_limit"
-UNCONVERTIBLE = "unconvertible"  # Cannot be converted to the consumer's protocol.
-ORPHANED = "orphaned"  # Its queue was deleted; rerouted, without a death.
-
-CONVERSION_ERROR = "x-conversion-error"  # Header with the reason of a failed conversion.
-X_DEATH = "x-death"
-SPREAD = "x-death-spread"  # Header: number of dead letters from one message; absent: one.
-DEATH_COUNT_MAX = (1 << 31) - 1  # Of one queue and reason.
-DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
-UNASKED_MAX = 40  # Deaths since a rejection by a consumer; ladders of delays need 28.
-SPREAD_MAX = 256  # Dead letters from one message; beyond it none of them spreads again.
 ROUTING_KEYS_MAX = 256  # Of one CC header; further keys are ignored.
 
 
@@ -44,7 +21,7 @@ class UnreadableError(Exception):
 
 
 class Content(NamedTuple):
-    """The parts of a message that dead-lettering needs."""
+    """The parts of a message that are read to publish it again."""
 
     exchange: str
     routing_key: str
@@ -138,80 +115,3 @@ def copies(headers: Mapping[str, object]) -> list[str]:
     if not isinstance(listed, list):
         return []
     return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
-
-
-def with_death(
-    content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
-) -> dict[str, object]:
-    """Return the headers after one more death; ``rerouted``: CC no longer counts.
-
-    ``detail`` says why a message could not be converted.
-    """
-    headers = dict(content.headers)
-    if detail:
-        headers[CONVERSION_ERROR] = detail
-    deaths = as_list(headers.get(X_DEATH))
-    known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
-    same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]
-    others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
-    if same:
-        count = same[0].get("count")
-        if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
-            count = 0  # Forged by a client.
-        death = {**same[0], "count": count + 1}
-    else:
-        death = {
-            "count": 1,
-            "reason": reason,
-            "queue": queue,
-            "time": datetime.fromtimestamp(now_ms // 1000, UTC),
-            "exchange": content.exchange,
-            "routing-keys": [content.routing_key, *copies(headers)],
-        }
-        if content.expiration is not None:
-            death["original-expiration"] = content.expiration
-    if not known:
-        headers["x-first-death-reason"] = reason
-        headers["x-first-death-queue"] = queue
-        headers["x-first-death-exchange"] = content.exchange
-    headers["x-last-death-reason"] = reason
-    headers["x-last-death-queue"] = queue
-    headers["x-last-death-exchange"] = content.exchange
-    headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
-    headers.pop("BCC", None)
-    headers.pop("x-delivery-count", None)  # It counted redeliveries in that queue.
-    if rerouted:
-        headers.pop("CC", None)
-    return headers
-
-
-def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
-    """Return True if a message died in this queue, without a rejection by a consumer since."""
-    deaths = as_list(headers.get(X_DEATH))
-    if not isinstance(deaths, list):
-        return False
-    for death in deaths:
-        if not isinstance(death, dict) or death.get("reason") == REJECTED:
-            return False
-        if death.get("queue") == queue:
-            return True
-    return False
-
-
-def is_far(headers: Mapping[str, object]) -> bool:
-    """Return True if a message died in too many places since a consumer rejected it."""
-    deaths = headers.get(X_DEATH)
-    if not isinstance(deaths, list) or len(deaths) < UNASKED_MAX:
-        return False
-    unasked = [isinstance(death, dict) and death.get("reason") != REJECTED for death in deaths]
-    return all(unasked[:UNASKED_MAX])
-
-
-def spread(headers: Mapping[str, object], reason: str, count: int) -> int:
-    """Return the number of dead letters from one message, with ``count`` now; 0: too many."""
-    before = headers.get(SPREAD, 1)
-    if reason == REJECTED or not isinstance(before, int) or before < 1:
-        before = 1
-    if before > 1 and count > 1 and before * count > SPREAD_MAX:
-        return 0
-    return before * count

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
-from headrace.model.contents import UNASKED_MAX, Content, is_cycle, with_death
+from headrace.model.contents import Content
 from headrace.model.counters import Counters
+from headrace.model.dead_letter_headers import with_death
 from headrace.model.message import Message, new_message
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
+from headrace.model.vhost.dead_letter_cycles import UNASKED_MAX, is_cycle
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,

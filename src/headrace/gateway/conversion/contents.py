@@ -21,7 +21,8 @@ from headrace.gateway.conversion.neutral_values import (
 )
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.conversion.stamping import stamped, traced
-from headrace.model.contents import X_DEATH, Content, UnreadableError
+from headrace.model.contents import Content, UnreadableError
+from headrace.model.dead_letter_headers import X_DEATH
 from headrace.model.message import (
     KIND_MASK,
     KIND_TRANSFER,

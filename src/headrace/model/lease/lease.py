@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 
-from headrace.model import contents as deadletter
+from headrace.model.contents import UnreadableError
+from headrace.model.dead_letter_headers import DELIVERY_LIMIT, UNCONVERTIBLE
 
 if not cython.compiled:
     from headrace.model.lease.log import packed, unpacked
@@ -133,11 +134,9 @@ class Lease(Stream):
             return bytes(message.data + parts)
         try:
             joined: bytes = contents.joined(message)
-        except deadletter.UnreadableError as error:
+        except UnreadableError as error:
             log.warning("queue %r: a message is not leased: %s", self.source.name, error)
-            self.vhost.dead_letters.dead_letter(
-                message, self.source, deadletter.UNCONVERTIBLE, str(error)
-            )
+            self.vhost.dead_letters.dead_letter(message, self.source, UNCONVERTIBLE, str(error))
             return None
         if message.flags & C_KIND_MASK:
             return bytes(message.data + parts)
@@ -159,7 +158,7 @@ class Lease(Stream):
             count += 1
             self.settled = offset + 1
             if 0 <= source.delivery_limit < message.deliveries:
-                source.publish_dead_letter(message, deadletter.DELIVERY_LIMIT)
+                source.publish_dead_letter(message, DELIVERY_LIMIT)
                 continue
             if message.flags & C_PERSISTENT:
                 message.position = self.store.append_returned(message, arrived_ms, source.id_bytes)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.values import as_list
-from headrace.model.contents import X_DEATH, Content, UnreadableError
+from headrace.model.contents import Content, UnreadableError
+from headrace.model.dead_letter_headers import X_DEATH
 from headrace.model.errors import (
     AccessRefused,
     IllegalState,

@@ -2,7 +2,8 @@
 """Sends the dead letters of a queue to its dead-letter or alternate exchange.
 
 A dead letter and the settlement of the message that it was are one transaction of the store;
-without it the journal, torn between the two, would have the message in both places.
+without it the journal, torn between the two, would have the message in both places. Where dead
+letters go, and which of them end a cycle, is decided in `headrace.model.vhost.dead_lettering`.
 """
 
 from typing import TYPE_CHECKING

@@ -12,8 +12,9 @@ leaves the broker once its note is durable, and a message whose first one was no
 as redelivered when it comes back, so it does not get away a second time. Of a message that takes
 the broker down with it each time at most the first try is not counted.
 
-From the same notes queues know how long a message waits for its next try (:mod:`.retry`), and that
-it died, and of what, where its letter is to arrive and has not yet (:mod:`.undelivered`).
+From the same notes queues know how long a message waits for its next try (`retry_backoff`), and
+that it died, and of what, where its letter is to arrive and has not yet
+(`headrace.model.vhost.at_least_once`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model import contents as deadletter
+from headrace.model.contents import UnreadableError
+from headrace.model.dead_letter_headers import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from headrace.model.message import KIND_FILE, KIND_MASK
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ HEADER = "x-delivery-count"
 COUNT_MAX = 255  # Times that a message can count to have come back.
 
 # Where a note says until when a message waits, these times, from 1, say that it died.
-DEATHS = (deadletter.REJECTED, deadletter.EXPIRED, deadletter.MAXLEN, deadletter.DELIVERY_LIMIT)
+DEATHS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 
 def tell(queue: Queue, message: Message) -> None:
@@ -47,7 +49,7 @@ def tell(queue: Queue, message: Message) -> None:
         return
     try:
         message.data = contents.counted(message, message.deliveries)
-    except deadletter.UnreadableError as error:
+    except UnreadableError as error:
         log.warning("queue %r: the delivery count of a message is unknown: %s", queue.name, error)
 
 

@@ -22,10 +22,11 @@ from heapq import heappop, heappush
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, cast
 
-from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.arguments.expiration import deadline_of
+from headrace.model.contents import UnreadableError, copies
 from headrace.model.counters import PAGED_WEIGHT, weight_of
+from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import GONE, PAGED, REDELIVERED, Message, measure, new_message
 from headrace.model.queue.not_before import Later
@@ -304,7 +305,7 @@ class DelayedQueue(Queue):
         self.tally.deliver_no_ack += 1
         try:
             cast("VirtualHost", self.vhost).delayed.release(message)
-        except deadletter.UnreadableError as error:
+        except UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
         self.remove(message)
 
@@ -377,8 +378,8 @@ class Delayed:
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
-        blind = deadletter.copies({"CC": headers.pop("BCC", None)})
-        keys = [*deadletter.copies(headers), *blind]
+        blind = copies({"CC": headers.pop("BCC", None)})
+        keys = [*copies(headers), *blind]
         every = [content.routing_key, *keys]
         if publisher and self._is_refused(publisher, content.exchange, every):
             return
@@ -398,8 +399,8 @@ class Delayed:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
             return
-        if deadletter.X_DEATH in headers and not vhost.dead_letters.may_spread(
-            content.exchange, headers, deadletter.EXPIRED, len(found) + len(observers)
+        if X_DEATH in headers and not vhost.dead_letters.may_spread(
+            content.exchange, headers, EXPIRED, len(found) + len(observers)
         ):
             return
         ready = vhost.contents.rewrite(

@@ -5,6 +5,7 @@
 - `topology`, `queue_registry`, `super_stream`: exchanges and bindings; queues; partitions
 - `queue_type`, `effective_arguments`, `apply_rules`: which type, which arguments, changed policies
 - `dead_lettering`: expired, rejected and surplus messages to their exchange
+- `dead_letter_cycles`: dead letters that return to their queue, or multiply, and are dropped
 - `at_least_once`: dead letters that stay until every target has them
 - `orphans`: messages of deleted queues, to alternate exchanges
 - `publishing_ids`: publishers with numbers, whose duplicates are dropped

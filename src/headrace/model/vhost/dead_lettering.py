@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dead-lettering, and delayed retries.
 
-A dead letter may die again on arrival. The length of such a chain is bounded (`model.contents`),
-and so is the work of one millisecond: ``LETTERS_MAX`` dead letters are delivered at once, the
-others a moment later. When very many messages die at once (a consumer rejects all its deliveries, a
-policy shortens a long queue), the same number is dead-lettered at once; the others wait in their
-queues.
+A dead letter may die again on arrival. The length of such a chain is bounded
+(`headrace.model.vhost.dead_letter_cycles`), and so is the work of one millisecond: ``LETTERS_MAX``
+dead letters are delivered at once, the others a moment later. When very many messages die at once
+(a consumer rejects all its deliveries, a policy shortens a long queue), the same number is
+dead-lettered at once; the others wait in their queues.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model import contents as deadletter
 from headrace.model.arguments.consumer import RepublishedHeaders
+from headrace.model.contents import UnreadableError, copies
 from headrace.model.counters import LETTERS_MAX
+from headrace.model.dead_letter_headers import (
+    DELIVERY_LIMIT,
+    ORPHANED,
+    REJECTED,
+    UNCONVERTIBLE,
+    with_death,
+)
 from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
 from headrace.model.queue.retry_backoff import Waiting
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.vhost.at_least_once import Undelivered
+from headrace.model.vhost.dead_letter_cycles import SPREAD, is_cycle, is_far, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace.model.contents import Contents
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
@@ -172,7 +181,7 @@ class DeadLetters:
         name = queue.dead_letter_exchange
         if queue.alternate_exchange is not None and self._goes_elsewhere(queue, reason):
             name = queue.alternate_exchange
-        elif reason == deadletter.ORPHANED:
+        elif reason == ORPHANED:
             return False
         return name is not None and name in self.vhost.exchanges
 
@@ -189,9 +198,9 @@ class DeadLetters:
             self._reroute(message, queue, queue.alternate_exchange, self.vhost.contents)
             return True
         name, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
-        if name is None and reason == deadletter.UNCONVERTIBLE:
+        if name is None and reason == UNCONVERTIBLE:
             name = queue.alternate_exchange
-        if name is None or reason == deadletter.ORPHANED:
+        if name is None or reason == ORPHANED:
             return True
         exchange = self.vhost.exchanges.get(name)
         if exchange is None:
@@ -200,7 +209,7 @@ class DeadLetters:
             return self._dead_letter(
                 message, queue, reason, exchange, key, self.vhost.contents, detail
             )
-        except deadletter.UnreadableError as error:
+        except UnreadableError as error:
             log.warning(
                 "vhost %r: a dead letter of queue %r is dropped: %s",
                 self.vhost.name,
@@ -212,13 +221,11 @@ class DeadLetters:
     @staticmethod
     def _goes_elsewhere(queue: Queue, reason: str) -> bool:
         """Return True if a message goes to the alternate exchange (0-10/queue.declare)."""
-        if reason == deadletter.DELIVERY_LIMIT:
+        if reason == DELIVERY_LIMIT:
             return queue.dead_letter_exchange is None
-        return reason in (deadletter.REJECTED, deadletter.ORPHANED)
+        return reason in (REJECTED, ORPHANED)
 
-    def _reroute(
-        self, message: Message, queue: Queue, alternate: str, contents: deadletter.Contents
-    ) -> None:
+    def _reroute(self, message: Message, queue: Queue, alternate: str, contents: Contents) -> None:
         """Publish a message unchanged to the alternate exchange.
 
         If no queue is bound for it there, only that exchange's own alternate is tried.
@@ -228,7 +235,7 @@ class DeadLetters:
             return
         try:
             content = contents.read(message)
-        except deadletter.UnreadableError as error:
+        except UnreadableError as error:
             log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
             return
         found: dict[Queue, None] = {}
@@ -255,11 +262,11 @@ class DeadLetters:
         reason: str,
         exchange: Exchange,
         key: str | None,
-        contents: deadletter.Contents,
+        contents: Contents,
         detail: str,
     ) -> bool:
         content = contents.read(message)
-        headers = deadletter.with_death(
+        headers = with_death(
             content,
             queue.name,
             reason,
@@ -268,7 +275,7 @@ class DeadLetters:
             detail=detail,
         )
         if key is None:
-            keys = [content.routing_key, *deadletter.copies(content.headers)]
+            keys = [content.routing_key, *copies(content.headers)]
         else:
             keys = [key]
         found: dict[Queue, None] = {}
@@ -285,12 +292,12 @@ class DeadLetters:
             publisher=0 if queue.dead_letter_at_least_once else message.publisher,
         )
         far = False
-        if reason != deadletter.REJECTED:
+        if reason != REJECTED:
             for target in list(found):
-                if deadletter.is_cycle(target.name, headers):
+                if is_cycle(target.name, headers):
                     del found[target]
                     self._report_cycle(queue.name, target.name)
-            if found and deadletter.is_far(headers):
+            if found and is_far(headers):
                 found.clear()
                 self._report_flood(queue.name, "died in too many places")
                 far = True
@@ -343,13 +350,13 @@ class DeadLetters:
 
         Return False, and log it, if ``count`` more would be too many.
         """
-        many = deadletter.spread(headers, reason, count)
+        many = spread(headers, reason, count)
         if not many:
             self._report_flood(dead_in, "became too many")
             return False
-        headers.pop(deadletter.SPREAD, None)
+        headers.pop(SPREAD, None)
         if many > 1:
-            headers[deadletter.SPREAD] = many
+            headers[SPREAD] = many
         return True
 
     def postpone(self, queue: Queue, message: Message, reason: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model.contents import ORPHANED
+from headrace.model.dead_letter_headers import ORPHANED
 from headrace.model.vhost.definitions import QueueRecord
 
 if TYPE_CHECKING:

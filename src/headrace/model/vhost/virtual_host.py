@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model import contents as deadletter
 from headrace.model.arguments import queue_lifetime
 from headrace.model.arguments.memory_estimate import LIMIT, consumer_octets
 from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import check_reader_arguments, keeps_all, queue_type
+from headrace.model.contents import UnreadableError
+from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
@@ -56,6 +57,7 @@ from headrace.model.vhost.topology import NO_ARGUMENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from headrace.model.contents import Contents
     from headrace.model.counters import Counters
     from headrace.model.ports import Store
     from headrace.model.queue.destination import Consumer
@@ -86,7 +88,7 @@ class VirtualHost(QueueRegistry):
         counters: Counters,
         definitions: Definitions | None = None,
         scheduler: Scheduler | None = None,
-        contents: deadletter.Contents | None = None,
+        contents: Contents | None = None,
         make_stream: StreamMaker | None = None,
         files: Files | None = None,
         events: Events | None = None,
@@ -372,9 +374,9 @@ class VirtualHost(QueueRegistry):
             return message.data is not None
         try:
             message.data = self.contents.joined(message)
-        except deadletter.UnreadableError as error:
+        except UnreadableError as error:
             log.warning("stream %r: a message is not kept: %s", stream.name, error)
-            self.dead_letters.dead_letter(message, stream, deadletter.UNCONVERTIBLE, str(error))
+            self.dead_letters.dead_letter(message, stream, UNCONVERTIBLE, str(error))
             return False
         message.parts = None
         message.flags &= ~(LARGE | KIND_MASK)
@@ -415,7 +417,7 @@ class VirtualHost(QueueRegistry):
             stamped = {SENT_TIME: self.counters.now_ms}
             try:
                 message.data = self.contents.stamped(message, stamped, None).data
-            except deadletter.UnreadableError as error:
+            except UnreadableError as error:
                 log.warning("vhost %r: a message is not stamped: %s", self.name, error)
         if self.tracer is not None:
             self.tracer.delivered(queue, consumer, message)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers that say where and why a message died.
+
+``x-death`` is an array of tables, the latest death first, one for each queue and reason with a
+count; ``x-first-death-*`` and ``x-last-death-*`` repeat the two ends.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headrace.model.arguments.values import as_list
+from headrace.model.contents import copies
+
+if TYPE_CHECKING:
+    from headrace.model.contents import Content
+
+REJECTED = "rejected"
+EXPIRED = "expired"
+MAXLEN = "maxlen"
+DELIVERY_LIMIT = "delivery_limit"
+UNCONVERTIBLE = "unconvertible"  # Cannot be converted to the consumer's protocol.
+ORPHANED = "orphaned"  # Its queue was deleted; rerouted, without a death.
+
+CONVERSION_ERROR = "x-conversion-error"  # Header with the reason of a failed conversion.
+X_DEATH = "x-death"
+DEATH_COUNT_MAX = (1 << 31) - 1  # Of one queue and reason.
+DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
+
+
+def with_death(
+    content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
+) -> dict[str, object]:
+    """Return the headers after one more death; ``rerouted``: CC no longer counts.
+
+    ``detail`` says why a message could not be converted.
+    """
+    headers = dict(content.headers)
+    if detail:
+        headers[CONVERSION_ERROR] = detail
+    deaths = as_list(headers.get(X_DEATH))
+    known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
+    same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]
+    others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
+    if same:
+        count = same[0].get("count")
+        if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
+            count = 0  # Forged by a client.
+        death = {**same[0], "count": count + 1}
+    else:
+        death = {
+            "count": 1,
+            "reason": reason,
+            "queue": queue,
+            "time": datetime.fromtimestamp(now_ms // 1000, UTC),
+            "exchange": content.exchange,
+            "routing-keys": [content.routing_key, *copies(headers)],
+        }
+        if content.expiration is not None:
+            death["original-expiration"] = content.expiration
+    if not known:
+        headers["x-first-death-reason"] = reason
+        headers["x-first-death-queue"] = queue
+        headers["x-first-death-exchange"] = content.exchange
+    headers["x-last-death-reason"] = reason
+    headers["x-last-death-queue"] = queue
+    headers["x-last-death-exchange"] = content.exchange
+    headers[X_DEATH] = [death, *others[: DEATHS_MAX - 1]]
+    headers.pop("BCC", None)
+    headers.pop("x-delivery-count", None)  # It counted redeliveries in that queue.
+    if rerouted:
+        headers.pop("CC", None)
+    return headers
