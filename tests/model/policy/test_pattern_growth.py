@@ -11,7 +11,7 @@ from headrace.model.policy.name_patterns import NamePattern
 from headrace.model.policy.parameters import Key
 from headrace.model.policy.rules import rules_of
 from headrace.model.ports import Store
-from headrace.model.vhost.apply_rules import SLICE, SLICE_S, RulesChange
+from headrace.model.vhost.apply_policies import SLICE, SLICE_S, RulesChange
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.growth import DOUBLED_MAX, growth_of
 

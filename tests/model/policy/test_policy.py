@@ -10,6 +10,7 @@ import pytest
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
+from headrace.model.policy.effective_arguments import QUORUM_DELIVERY_LIMIT, effective
 from headrace.model.policy.name_patterns import NamePattern
 from headrace.model.policy.parameters import Key
 from headrace.model.policy.policy import (
@@ -34,8 +35,7 @@ from headrace.model.queue.queue import Queue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.apply_rules import SLICE
-from headrace.model.vhost.effective_arguments import QUORUM_DELIVERY_LIMIT, effective
+from headrace.model.vhost.apply_policies import SLICE
 from headrace.model.vhost.virtual_host import VirtualHost
 
 

@@ -11,7 +11,7 @@ from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.effective_arguments import configure
+from headrace.model.vhost.apply_policies import configure
 from headrace.model.vhost.virtual_host import VirtualHost
 
 

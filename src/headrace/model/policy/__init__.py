@@ -2,7 +2,10 @@
 """Operators' policies, limits and rules for virtual hosts and users.
 
 - `policy`, `name_patterns`, `parameters`: policies, the names that they match, settings at run time
+- `effective_arguments`: arguments of queues, completed and limited by policies
 - `rules`, `rate_limit`: limits of virtual hosts and users; publish and consume rates
 - `unknown_arguments`: unknown arguments refused, logged or ignored
 - `accounts`: users, their tags and permissions
+
+`headrace.model.vhost.apply_policies` applies them to queues and exchanges.
 """

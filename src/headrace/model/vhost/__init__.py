@@ -3,7 +3,8 @@
 
 - `virtual_host`: publish, route, deliver
 - `topology`, `queue_registry`, `super_stream`: exchanges and bindings; queues; partitions
-- `queue_type`, `effective_arguments`, `apply_rules`: which type, which arguments, changed policies
+- `queue_type`: which class of queue the arguments ask for
+- `apply_policies`: policies and arguments to queues and exchanges, new and existing
 - `dead_lettering`: expired, rejected and surplus messages to their exchange
 - `dead_letter_cycles`: dead letters that return to their queue, or multiply, and are dropped
 - `at_least_once`: dead letters that stay until every target has them

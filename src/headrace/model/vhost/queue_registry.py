@@ -27,6 +27,7 @@ from headrace.model.errors import (
 )
 from headrace.model.events import SERVICES, Events, queue_facts, tell_purged
 from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
+from headrace.model.policy.effective_arguments import effective, is_own
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
@@ -34,15 +35,8 @@ from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.inspecting import InspectingQueue
 from headrace.model.vhost import queue_type as kinds
-from headrace.model.vhost.apply_rules import RulesChange
+from headrace.model.vhost.apply_policies import RulesChange, configure, watch_age, watch_use
 from headrace.model.vhost.definitions import Definitions, QueueRecord
-from headrace.model.vhost.effective_arguments import (
-    configure,
-    effective,
-    is_own,
-    watch_age,
-    watch_use,
-)
 from headrace.model.vhost.topology import NO_ARGUMENTS, Topology
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange
 from headrace.model.tallies import ChannelTally, QueueTally
 from headrace.model.vhost import super_stream
+from headrace.model.vhost.apply_policies import configure_exchange
 from headrace.model.vhost.definitions import BindingRecord, Definitions, ExchangeRecord
-from headrace.model.vhost.effective_arguments import configure_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -11,10 +11,10 @@ from headrace import __version__
 from headrace.model.arguments.values import queue_type
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.exchange.exchange import Exchange
+from headrace.model.policy.effective_arguments import is_own
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
 from headrace.model.policy.rules import GLOBAL, METADATA, METADATA_NAME, USER_LIMITS
-from headrace.model.vhost.effective_arguments import is_own
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.server.definitions.elements import (
     ARGON2ID,

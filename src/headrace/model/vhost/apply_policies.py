@@ -1,38 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effective arguments of queues and exchanges: their own, completed and limited by policies.
+"""Apply policies to the queues and exchanges of a virtual host.
 
-:func:`configure` sets a queue's attributes from them, when the queue is made and whenever a policy
-changes (:mod:`headrace.model.vhost.apply_rules`). The queue may be in use.
+:func:`configure` sets a queue's attributes from its effective arguments
+(:mod:`headrace.model.policy.effective_arguments`), when the queue is made and whenever a policy
+changes. The queue may be in use.
+
+New queues and exchanges follow changed rules at once. There may be very many existing ones, so
+each step of a :class:`RulesChange` handles ``SLICE`` of them at most, for ``SLICE_S``, and other
+work goes on in between.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import queue_type
-from headrace.model.events import SERVICES
-from headrace.model.policy.policy import EXCHANGE, QUORUM, STREAM, Policies, completed
+from headrace.model.policy.effective_arguments import effective
+from headrace.model.policy.policy import EXCHANGE
 from headrace.model.queue import flow_control
+from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.apply_arguments import apply_arguments
 from headrace.model.stream.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.policy.rules import Rules
-    from headrace.model.queue.queue import Queue
     from headrace.model.vhost.queue_registry import QueueRegistry
     from headrace.model.vhost.topology import Topology
 
 log = logging.getLogger(__name__)
 
-QUORUM_DELIVERY_LIMIT = 20  # Default of quorum queues.
-LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
-# With these an operator policy's length would be no limit.
-UNBOUNDED = ("none", "flow-control", "flow-to-disk")
-INSTEAD = "reject-publish"  # Loses no confirmed message.
-OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
+SLICE = 64  # Exchanges and queues of one step,
+SLICE_S = 0.002  # or as many as this time allows: patterns of policies take their time.
 STRATEGY = "x-dead-letter-strategy"
 LOSES = (
     "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
@@ -42,48 +45,35 @@ TIMEOUT = "x-consumer-timeout"  # A change is passed on to the consumers.
 LIVES_OCTETS = 1 << 20  # Bytes of messages that get a new TTL at a time.
 
 
-def is_own(name: str) -> bool:
-    """Return True if a queue's name is one of the broker's own, to which no policy applies."""
-    return name.startswith(OWN_PREFIXES)
+class RulesChange:
+    """A change of rules under way."""
 
+    def __init__(self, vhost: QueueRegistry, before: Rules | None) -> None:
+        """``before`` are the former rules of all queues; None if a change was under way."""
+        self.vhost = vhost
+        self.before = before
+        self._left: Iterator[Exchange | Queue] = chain(
+            list(vhost.exchanges.values()), list(vhost.queues.values())
+        )
 
-def effective(rules: Rules, queue: Queue) -> dict[str, object]:
-    """Return the effective arguments of a queue; its own mapping if nothing is added.
-
-    A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
-    the arguments, then the operator policy, then the policy. For streams, and for the overflow of
-    quorum queues, policies come before the arguments. Only an operator policy says how its own
-    length is enforced.
-    """
-    arguments = queue.arguments
-    if queue.is_hidden or is_own(queue.name):
-        return arguments
-    kind = queue_type(arguments)
-    settings = rules.policies.settings(kind, queue.name) if rules.policies else {}
-    if kind == QUORUM and "x-delivery-limit" not in arguments:
-        settings.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
-    if not settings:
-        return arguments
-    merged = completed(kind, settings, arguments)
-    overflow = imposed_overflow(rules.policies, kind, queue.name, merged.get("x-overflow"))
-    if overflow is not None:
-        merged["x-overflow"] = overflow
-    return merged
-
-
-def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:
-    """Return the overflow that enforces an operator policy's length; None for the queue's own.
-
-    Without an overflow in the operator policy the queue's own counts, unless it would make the
-    length no limit.
-    """
-    operator = policies.of(kind, name)[1]
-    if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
-        return None
-    overflow = operator.arguments.get("x-overflow")
-    if overflow is None:
-        return INSTEAD if said in UNBOUNDED else None
-    return str(overflow)
+    def step(self) -> bool:
+        """Apply the rules to the next queues and exchanges; return True if there may be more."""
+        vhost = self.vhost
+        clock = vhost.counters.clock
+        until_s = clock() + SLICE_S
+        count, is_late = 0, False
+        for one in islice(self._left, SLICE):
+            count += 1
+            if isinstance(one, Queue):
+                if vhost.queues.get(one.name) is one and not one.deleted:
+                    reconfigure(vhost, one, self.before)
+            elif vhost.exchanges.get(one.name) is one:
+                configure_exchange(vhost, one)
+            is_late = clock() > until_s
+            if is_late:
+                break
+        vhost.counters.generation += 1  # Cached routes may lead elsewhere.
+        return is_late or count == SLICE
 
 
 def configure(vhost: QueueRegistry, queue: Queue) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Effective arguments of queues: their own, completed and limited by policies.
+
+:mod:`headrace.model.vhost.apply_policies` gives them to new queues, and to existing ones whenever a
+policy changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.arguments.values import queue_type
+from headrace.model.events import SERVICES
+from headrace.model.policy.policy import QUORUM, STREAM, Policies, completed
+
+if TYPE_CHECKING:
+    from headrace.model.policy.rules import Rules
+    from headrace.model.queue.queue import Queue
+
+QUORUM_DELIVERY_LIMIT = 20  # Default of quorum queues.
+LENGTHS = frozenset({"x-max-length", "x-max-length-bytes"})
+# With these an operator policy's length would be no limit.
+UNBOUNDED = ("none", "flow-control", "flow-to-disk")
+INSTEAD = "reject-publish"  # Loses no confirmed message.
+OWN_PREFIXES = (SERVICES, "amq.rabbitmq.")
+
+
+def is_own(name: str) -> bool:
+    """Return True if a queue's name is one of the broker's own, to which no policy applies."""
+    return name.startswith(OWN_PREFIXES)
+
+
+def effective(rules: Rules, queue: Queue) -> dict[str, object]:
+    """Return the effective arguments of a queue; its own mapping if nothing is added.
+
+    A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
+    the arguments, then the operator policy, then the policy. For streams, and for the overflow of
+    quorum queues, policies come before the arguments. Only an operator policy says how its own
+    length is enforced.
+    """
+    arguments = queue.arguments
+    if queue.is_hidden or is_own(queue.name):
+        return arguments
+    kind = queue_type(arguments)
+    settings = rules.policies.settings(kind, queue.name) if rules.policies else {}
+    if kind == QUORUM and "x-delivery-limit" not in arguments:
+        settings.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
+    if not settings:
+        return arguments
+    merged = completed(kind, settings, arguments)
+    overflow = imposed_overflow(rules.policies, kind, queue.name, merged.get("x-overflow"))
+    if overflow is not None:
+        merged["x-overflow"] = overflow
+    return merged
+
+
+def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:
+    """Return the overflow that enforces an operator policy's length; None for the queue's own.
+
+    Without an overflow in the operator policy the queue's own counts, unless it would make the
+    length no limit.
+    """
+    operator = policies.of(kind, name)[1]
+    if operator is None or kind == STREAM or not LENGTHS & operator.arguments.keys():
+        return None
+    overflow = operator.arguments.get("x-overflow")
+    if overflow is None:
+        return INSTEAD if said in UNBOUNDED else None
+    return str(overflow)
