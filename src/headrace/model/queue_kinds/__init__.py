@@ -2,6 +2,7 @@
 """Kinds of queue, and the arguments that make them.
 
 - `grouped`: message groups; `group_list` is their ready list
+- `priority`: levels of priority, which every queue has
 - `sorted`, `fair_share`, `ordered`: other orders, and the list that they share
 - `last_value`, `deduplicating`, `delayed`: kept by key, without duplicates, not before a time
 - `inspecting`: base of the kinds that read headers when a message arrives

@@ -17,6 +17,7 @@ from headrace.model.queue.overflow import (
     Overflow,
 )
 from headrace.model.queue.retry_backoff import backoff
+from headrace.model.queue_kinds.priority import set_levels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,13 +44,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, object]) -> None:
     queue.message_ttl_ms = number(arguments.get("x-message-ttl", -1))
     queue.expires_ms = number(arguments.get("x-expires", -1))
     queue.limits = limits_of(arguments)
-    ready = queue.ready
-    ready.max_priority = number(arguments.get("x-max-priority", 0))
-    ready.priority_base = 0
-    levels = number(arguments.get("qpid.priorities", 0))
-    if levels:  # Of the ten priorities the lowest ones share the first level.
-        ready.max_priority = max(levels - 1, 1)
-        ready.priority_base = 5 - min(5, (levels + 1) // 2) if levels > 1 else 255
+    set_levels(queue.ready, arguments)
     queue.browse_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
     queue.single_active = bool(arguments.get("x-single-active-consumer", False))
     queue.delivery_limit = min(number(arguments.get("x-delivery-limit", -1)), DELIVERIES_MAX)

@@ -16,6 +16,7 @@ from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.queue_kinds.inspecting import SHARES, InspectingQueue
 from headrace.model.queue_kinds.inspecting import SORT_KEY as SORT
 from headrace.model.queue_kinds.last_value import LastValueQueue
+from headrace.model.queue_kinds.priority import ARGUMENTS as PRIORITIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,6 @@ LAST_VALUE = (
     "qpid.last_value_queue_no_browse",
 )
 GROUP = "qpid.group_header_key"
-PRIORITIES = ("qpid.priorities", "x-max-priority")
 HOLD = "holdOnPublishEnabled"
 DEDUPLICATION = "x-message-deduplication"  # Deduplicating queues are a kind of their own.
 
