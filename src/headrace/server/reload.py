@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
-from headrace.gateway.apply_ack_timeout import retime
+from headrace.gateway.apply_consumer_timeout import retime
 from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
 from headrace.server.config.networks import contains, networks_of
@@ -143,12 +143,12 @@ def set_0_10(broker: Reloadable, settings: Settings) -> None:
     broker.shared_0_10.strict_arguments = settings.specification_arguments
 
 
-def set_ack_timeout(broker: Reloadable, settings: Settings) -> None:
+def set_consumer_timeout(broker: Reloadable, settings: Settings) -> None:
     """Set the acknowledgement timeout; it starts anew for unacked messages."""
-    broker.context.ack_timeout_ms = round(1000 * settings.ack_timeout_s)
-    broker.context.ack_timeout_closes = settings.ack_timeout_closes
+    broker.context.consumer_timeout_ms = round(1000 * settings.ack_timeout_s)
+    broker.context.consumer_timeout_closes = settings.ack_timeout_closes
     for vhost in broker.hosts.vhosts.values():
-        vhost.retime = partial(retime, vhost, broker.context.ack_timeout_ms)
+        vhost.retime = partial(retime, vhost, broker.context.consumer_timeout_ms)
         for queue in vhost.queues.values():
             if queue.consumers:
                 vhost.retime(queue)
@@ -184,7 +184,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
     set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "errand_messages_max"),
     set_rules: ("unknown_arguments", "default_queue_type", "definitions_size_max"),
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
-    set_ack_timeout: ("ack_timeout_s", "ack_timeout_closes"),
+    set_consumer_timeout: ("ack_timeout_s", "ack_timeout_closes"),
     set_stamps: ("stamp_timestamp", "stamp_node", "stamp_sent_time"),
     set_audit_file: (
         *("audit_log_size_max", "audit_log_keep"),

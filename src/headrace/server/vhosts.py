@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.apply_ack_timeout import retime
+from headrace.gateway.apply_consumer_timeout import retime
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.requests.pipeline import Pipeline
 from headrace.gateway.requests.transactions import Coordinator
@@ -92,7 +92,7 @@ class VirtualHosts:
         )
         vhost.rules = self.rules_of(name)
         vhost.delayed.refusal = partial(context.access.refusal_when_due, vhost)
-        vhost.retime = partial(retime, vhost, context.ack_timeout_ms)
+        vhost.retime = partial(retime, vhost, context.consumer_timeout_ms)
         if name == (settings.event_vhost or settings.default_vhost):
             self._event_publisher = EventPublisher(vhost, context.events)
         vhost.load()

@@ -85,8 +85,8 @@ class Options(TypedDict, total=False):
     server_properties: Mapping[str, object] | None
     mechanisms: bytes
     specification_qos: bool
-    ack_timeout_ms: int
-    ack_timeout_closes: bool
+    consumer_timeout_ms: int
+    consumer_timeout_closes: bool
     offers: Offers | None
     identity: str
     events: Events | None
@@ -114,8 +114,8 @@ class Context:
         server_properties: Mapping[str, object] | None = None,
         mechanisms: bytes = b"PLAIN AMQPLAIN",
         specification_qos: bool = False,
-        ack_timeout_ms: int = 0,
-        ack_timeout_closes: bool = False,
+        consumer_timeout_ms: int = 0,
+        consumer_timeout_closes: bool = False,
         offers: Offers | None = None,
         identity: str = "",
         events: Events | None = None,
@@ -132,8 +132,8 @@ class Context:
         Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
         channel and with it the connection, as the standard says; else consumer and channel, as
         the capability per_consumer_qos says. A consumer that holds a delivery for longer than
-        ``ack_timeout_ms`` (0: for ever) loses it, or its channel. ``identity`` tells this broker's
-        data from others'.
+        ``consumer_timeout_ms`` (0: for ever) loses it, or its channel. ``identity`` tells this
+        broker's data from others'.
         """
         self.access = access
         self.vhosts = vhosts
@@ -156,8 +156,8 @@ class Context:
         self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
         self.peers: dict[int, RemotePeer] = {}  # The other ends of connections, by number.
         self.specification_qos = specification_qos
-        self.ack_timeout_ms = ack_timeout_ms
-        self.ack_timeout_closes = ack_timeout_closes
+        self.consumer_timeout_ms = consumer_timeout_ms
+        self.consumer_timeout_closes = consumer_timeout_closes
         self.identity = identity
         self.events = events if events is not None else Events(counters)
         self.telling = Telling(self.events)

@@ -2,9 +2,9 @@
 """Parts of the gateway for messages of any version.
 
 - `publish`, `route`, `distributor`: from a publish to its queues
-- `unsettled`, `outcome`, `ack_timeout`: unsettled deliveries, how one ends, overdue ones
+- `unsettled`, `outcome`, `consumer_timeout`: unsettled deliveries, how one ends, overdue ones
 - `confirm_line`: confirms in the order of the publishes
 - `delay_header`, `publishing_id`, `stream_headers`, `direct_reply_to`: headers with a meaning here
 
-When a policy changes a timeout, `headrace.gateway.apply_ack_timeout` applies it to consumers.
+When a policy changes a timeout, `headrace.gateway.apply_consumer_timeout` applies it to consumers.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.messages.outcome import (
     SETTLE_ACCEPT,
@@ -112,7 +112,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
             timeout_ms = timeout_of(
-                session.vhost, queue, arguments, session.context.context.ack_timeout_ms
+                session.vhost, queue, arguments, session.context.context.consumer_timeout_ms
             )
     except ModelError as error:
         raise translate(error, command, "arguments") from None
@@ -141,7 +141,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     if first:
         queue.browse_from(subscription, first)
     if timeout_ms:
-        watch_accepts(session, subscription, timeout_ms)
+        enforce_timeout(session, subscription, timeout_ms)
 
 
 # Keeps 0-10/s091.
@@ -158,14 +158,14 @@ def source_of(session: Session010, command: MessageSubscribe) -> Queue:
     return MultiQueue(queues)
 
 
-def watch_accepts(session: Session010, subscription: Subscription, timeout_ms: int) -> None:
+def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms: int) -> None:
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
         late = [one for one in holders_of(subscription) if session.deliveries.held_up_to(one, last)]
         if not late:
             return
-        if session.context.context.ack_timeout_closes:
+        if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
             subscription.failed(closing(0, timeout_ms))
         else:
@@ -178,7 +178,7 @@ def watch_accepts(session: Session010, subscription: Subscription, timeout_ms: i
         known = session.subscriptions.get(subscription.tag) is subscription
         return known or session.deliveries.unsettled > 0
 
-    timeout = AckTimeout(
+    timeout = ConsumerTimeout(
         subscription,
         timeout_ms,
         newest=lambda: (session.sent.next_id - 1) & 0xFFFFFFFF,

@@ -10,7 +10,7 @@ from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.conversion.neutral_basic import write_basic
 from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
-from headrace.gateway.messages.ack_timeout import timeout_of
+from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import Getter
 from headrace.gateway.v0_x.early.message_class import (
@@ -26,12 +26,12 @@ from headrace.gateway.v0_x.methods.basic import (
     check_no_tx,
     check_topic,
     end_consumer,
+    enforce_timeout,
     limit_octets,
     owner_of,
     queue_of,
     redeliver,
     source_of,
-    watch_acks,
 )
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused
@@ -153,7 +153,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     timeout_ms = 0
     if not method.no_ack:
         timeout_ms = timeout_of(
-            connection.vhost, queue, method.filter, connection.context.ack_timeout_ms
+            connection.vhost, queue, method.filter, connection.context.consumer_timeout_ms
         )
     consumer = MessageConsumer(side, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
@@ -172,7 +172,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     queue.used_ms = connection.counters.now_ms
     queue.add_consumer(consumer)
     if timeout_ms:
-        watch_acks(connection, channel, consumer, timeout_ms)
+        enforce_timeout(connection, channel, consumer, timeout_ms)
     queue.drain()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
-from headrace.gateway.messages.ack_timeout import AckTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
 from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
@@ -193,7 +193,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     timeout_ms = 0
     if not method.no_ack:
         timeout_ms = timeout_of(
-            connection.vhost, queue, arguments, connection.context.ack_timeout_ms
+            connection.vhost, queue, arguments, connection.context.consumer_timeout_ms
         )
     choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
     if arguments.get(BROWSE) or choice.browses or queue.browse_only:
@@ -218,11 +218,11 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     queue.used_ms = connection.counters.now_ms
     queue.add_consumer(consumer)
     if timeout_ms:
-        watch_acks(connection, channel, consumer, timeout_ms)
+        enforce_timeout(connection, channel, consumer, timeout_ms)
     queue.drain()
 
 
-def watch_acks(
+def enforce_timeout(
     connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
 ) -> None:
     """See to it that a consumer does not hold deliveries for longer than its timeout."""
@@ -231,7 +231,7 @@ def watch_acks(
         late = [one for one in holders_of(consumer) if channel.unsettled.numbers_of(one, last)]
         if not late:
             return
-        if connection.context.ack_timeout_closes:
+        if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
             consumer.failed(closing(channel.number, timeout_ms))
         else:
@@ -242,7 +242,7 @@ def watch_acks(
         consumers = channel.consumers or {}
         return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
 
-    timeout = AckTimeout(
+    timeout = ConsumerTimeout(
         consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
     )
     watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)

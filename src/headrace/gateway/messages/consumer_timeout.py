@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers that take too long to acknowledge: what they hold returns to its queue.
+"""``x-consumer-timeout``: what consumers hold for too long returns to its queue.
 
 Nothing is noted for a message. A few times within the timeout it is noted how far deliveries have
 come; what stands before a note that is old enough is overdue. So a message returns between one and
@@ -58,7 +58,7 @@ def timeout_of(
     return timeout_ms
 
 
-class AckTimeout:
+class ConsumerTimeout:
     """Watches the deliveries to one consumer."""
 
     def __init__(
@@ -96,7 +96,7 @@ class AckTimeout:
         return now_ms + self.period_ms
 
 
-def watch(scheduler: Scheduler, timeout: AckTimeout, now_ms: int) -> None:
+def watch(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
     """Have a consumer looked at from now on."""
     scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
 

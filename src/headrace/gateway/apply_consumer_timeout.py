@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apply a changed ack timeout of a policy to the consumers of a queue."""
+"""Apply a changed consumer timeout of a policy to the consumers of a queue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.gateway.messages.ack_timeout import timeout_of
-from headrace.gateway.v0_10.commands.message import watch_accepts
+from headrace.gateway.messages.consumer_timeout import timeout_of
+from headrace.gateway.v0_10.commands import message
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
-from headrace.gateway.v0_x.methods.basic import watch_acks
+from headrace.gateway.v0_x.methods import basic
 from headrace.model.queue_kinds.multi_queue import head_of
 
 if TYPE_CHECKING:
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
-    """Watch the consumers of a queue by the new timeout; their deliveries count from now.
+    """Enforce the new timeout on the consumers of a queue; their deliveries count from now.
 
     ``otherwise_ms`` is the timeout of consumers without an argument or policy.
     """
     for consumer in list(queue.consumers or ()):
         if consumer.no_ack or getattr(consumer, "automatic", False):
             continue
-        watcher: Any
+        enforce: Any
         arguments: tuple[Any, ...]
         head = head_of(consumer)
         if isinstance(head, BasicConsumer):
-            watcher, arguments = watch_acks, (head.connection, head.channel, head)
+            enforce, arguments = basic.enforce_timeout, (head.connection, head.channel, head)
         elif isinstance(head, Subscription):
-            watcher, arguments = watch_accepts, (head.session, head)
+            enforce, arguments = message.enforce_timeout, (head.session, head)
         else:
             continue
         vhost.scheduler.remove(("acks", head))
         timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, otherwise_ms)
         if timeout_ms:
-            watcher(*arguments, timeout_ms)
+            enforce(*arguments, timeout_ms)
