@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.api.reads import rules as reads
 from headrace.console.api.writes import rules as writes
@@ -38,20 +38,51 @@ COLUMNS = (
     Column("Priority", "priority", "number"),
     Column("Definition", "definition", "json"),
 )
+FIELDS = (
+    Field(
+        "pattern",
+        "Pattern",
+        required=True,
+        help="Matches names of queues and exchanges, such as ^orders.",
+    ),
+    Field("apply-to", "Applies to", "choice", APPLY_TO),
+    Field(
+        "priority",
+        "Priority",
+        "number",
+        default="0",
+        help="Of the policies that match, the highest priority applies.",
+    ),
+    Field("definition", "Definition", "json", required=True, help='Such as {"max-length": 1000}.'),
+)
 
 
-def list_of(kind: str, title: str, rows: Handler, tag: str, about: str, command: str) -> ListPage:
-    """Return the list of policies of a kind."""
-    return ListPage(
-        f"/{kind}",
-        title,
-        rows,
-        COLUMNS,
-        lambda row: f"/{kind}/{segment(row['vhost'])}/{segment(row['name'])}",
-        (Link("Set a policy", f"/{kind}/new", tag),),
-        about=about,
-        command=line(command, "list"),
-    )
+class PolicyKind(NamedTuple):
+    """Policies, or operator policies: their pages, and what reads and writes them."""
+
+    kind: str
+    title: str
+    about: str
+    command: str
+    tag: str
+    rows: Handler
+    show: Handler
+    put: Handler
+    delete: Handler
+
+    @property
+    def parent(self) -> tuple[str, str]:
+        """Return title and URL of the list."""
+        return self.title, f"/{self.kind}"
+
+    def list_url(self, call: HttpCall, values: object) -> str:
+        """Return where an action on a policy leads when it is done."""
+        return f"/{self.kind}"
+
+    def set_line(self, name: object, values: Values, vhost: object) -> str:
+        """Return the command that sets a policy."""
+        words = (name, values.get("pattern") or "PATTERN", definition_of(values))
+        return line(self.command, "set", *words, **scope_of(values), vhost=vhost)
 
 
 def definition_of(values: Values) -> str:
@@ -69,32 +100,52 @@ def scope_of(values: Values) -> dict[str, object]:
     }
 
 
-def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handler, tag: str,
-               command: str) -> tuple[Action, ...]:  # fmt: skip
-    """Return the actions on policies of a kind."""
-    parent = (title, f"/{kind}")
-    fields = (
-        Field(
-            "pattern",
-            "Pattern",
-            required=True,
-            help="Matches names of queues and exchanges, such as ^orders.",
-        ),
-        Field("apply-to", "Applies to", "choice", APPLY_TO),
-        Field(
-            "priority",
-            "Priority",
-            "number",
-            default="0",
-            help="Of the policies that match, the highest priority applies.",
-        ),
-        Field(
-            "definition", "Definition", "json", required=True, help='Such as {"max-length": 1000}.'
-        ),
+def list_of(kind: PolicyKind) -> ListPage:
+    """Return the list of policies of a kind."""
+    return ListPage(
+        f"/{kind.kind}",
+        kind.title,
+        kind.rows,
+        COLUMNS,
+        lambda row: f"/{kind.kind}/{segment(row['vhost'])}/{segment(row['name'])}",
+        (Link("Set a policy", f"/{kind.kind}/new", kind.tag),),
+        about=kind.about,
+        command=line(kind.command, "list"),
     )
 
+
+def set_action(kind: PolicyKind) -> Action:
+    """Return the action that makes a policy."""
+
+    async def add(call: HttpCall) -> object:
+        await refuse_known(call, kind.show, "the policy exists")
+        return await kind.put(call)
+
+    return Action(
+        f"/{kind.kind}/new",
+        "Set a policy",
+        add,
+        kind.list_url,
+        lambda call, values: f"Policy {plain(str(values['name']))} is set.",
+        (
+            Field("vhost", "Virtual host", default="/", required=True),
+            Field("name", "Name", required=True),
+            *FIELDS,
+        ),
+        {"vhost": "vhost", "name": "name"},
+        lambda call, values: kind.set_line(
+            values.get("name") or "NAME", values, values.get("vhost")
+        ),
+        parent=kind.parent,
+        tag=kind.tag,
+    )
+
+
+def change_action(kind: PolicyKind) -> Action:
+    """Return the action that changes a policy."""
+
     async def values(call: HttpCall) -> Mapping[str, str]:
-        row = await show(call)
+        row = await kind.show(call)
         assert isinstance(row, dict)
         return {
             "pattern": row["pattern"],
@@ -103,78 +154,44 @@ def actions_of(kind: str, title: str, show: Handler, put: Handler, delete: Handl
             "definition": json.dumps(row["definition"]),
         }
 
-    async def add(call: HttpCall) -> object:
-        await refuse_known(call, show, "the policy exists")
-        return await put(call)
+    return Action(
+        f"/{kind.kind}/{{vhost}}/{{name}}",
+        "Change a policy",
+        kind.put,
+        kind.list_url,
+        lambda call, values: f"Policy {plain(call.path['name'])} is changed.",
+        FIELDS,
+        command=lambda call, values: kind.set_line(call.path["name"], values, call.path["vhost"]),
+        parent=kind.parent,
+        tag=kind.tag,
+        values=values,
+        links=lambda call: [
+            Link(
+                "Remove",
+                f"/{kind.kind}/{segment(call.path['vhost'])}/{segment(call.path['name'])}/delete",
+                kind.tag,
+                danger=True,
+            )
+        ],
+    )
 
-    return (
-        Action(
-            f"/{kind}/new",
-            "Set a policy",
-            add,
-            lambda call, values: f"/{kind}",
-            lambda call, values: f"Policy {plain(str(values['name']))} is set.",
-            (
-                Field("vhost", "Virtual host", default="/", required=True),
-                Field("name", "Name", required=True),
-                *fields,
-            ),
-            {"vhost": "vhost", "name": "name"},
-            lambda call, values: line(
-                command,
-                "set",
-                values.get("name") or "NAME",
-                values.get("pattern") or "PATTERN",
-                definition_of(values),
-                **scope_of(values),
-                vhost=values.get("vhost"),
-            ),
-            parent=parent,
-            tag=tag,
+
+def remove_action(kind: PolicyKind) -> Action:
+    """Return the action that removes a policy."""
+    return Action(
+        f"/{kind.kind}/{{vhost}}/{{name}}/delete",
+        "Remove a policy",
+        kind.delete,
+        kind.list_url,
+        lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
+        command=lambda call, values: line(
+            kind.command, "clear", call.path["name"], vhost=call.path["vhost"]
         ),
-        Action(
-            f"/{kind}/{{vhost}}/{{name}}",
-            "Change a policy",
-            put,
-            lambda call, values: f"/{kind}",
-            lambda call, values: f"Policy {plain(call.path['name'])} is changed.",
-            fields,
-            command=lambda call, values: line(
-                command,
-                "set",
-                call.path["name"],
-                values.get("pattern") or "PATTERN",
-                definition_of(values),
-                **scope_of(values),
-                vhost=call.path["vhost"],
-            ),
-            parent=parent,
-            tag=tag,
-            values=values,
-            links=lambda call: [
-                Link(
-                    "Remove",
-                    f"/{kind}/{segment(call.path['vhost'])}/{segment(call.path['name'])}/delete",
-                    tag,
-                    danger=True,
-                )
-            ],
-        ),
-        Action(
-            f"/{kind}/{{vhost}}/{{name}}/delete",
-            "Remove a policy",
-            delete,
-            lambda call, values: f"/{kind}",
-            lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
-            command=lambda call, values: line(
-                command, "clear", call.path["name"], vhost=call.path["vhost"]
-            ),
-            confirm=lambda call: plain(call.path["name"]),
-            parent=parent,
-            button="Remove",
-            danger=True,
-            tag=tag,
-        ),
+        confirm=lambda call: plain(call.path["name"]),
+        parent=kind.parent,
+        button="Remove",
+        danger=True,
+        tag=kind.tag,
     )
 
 
@@ -281,45 +298,33 @@ OF_USERS = limits(
     limit_writes.delete_user_limit,
     USER_LIMITS,
 )
-LISTS = (
-    list_of(
+POLICIES = (
+    PolicyKind(
         "policies",
         "Policies",
-        reads.list_policies,
-        POLICYMAKER,
         "A policy sets options of the queues and exchanges whose names match its pattern.",
         "policy",
-    ),
-    list_of(
-        "operator-policies",
-        "Operator policies",
-        reads.list_operator_policies,
-        ADMINISTRATOR,
-        "An operator policy sets limits that no policy and no client exceeds.",
-        "operator-policy",
-    ),
-    OF_VHOSTS[0],
-    OF_USERS[0],
-)
-ACTIONS = (
-    *actions_of(
-        "policies",
-        "Policies",
+        POLICYMAKER,
+        reads.list_policies,
         reads.show_policy,
         writes.put_policy,
         writes.delete_policy,
-        POLICYMAKER,
-        "policy",
     ),
-    *actions_of(
+    PolicyKind(
         "operator-policies",
         "Operator policies",
+        "An operator policy sets limits that no policy and no client exceeds.",
+        "operator-policy",
+        ADMINISTRATOR,
+        reads.list_operator_policies,
         reads.show_operator_policy,
         writes.put_operator_policy,
         writes.delete_operator_policy,
-        ADMINISTRATOR,
-        "operator-policy",
     ),
+)
+LISTS = (*map(list_of, POLICIES), OF_VHOSTS[0], OF_USERS[0])
+ACTIONS = (
+    *(make(kind) for kind in POLICIES for make in (set_action, change_action, remove_action)),
     *OF_VHOSTS[1],
     *OF_USERS[1],
 )
