@@ -144,10 +144,7 @@ class QueueRegistry(Topology):
         whatever properties are asked for (0-9/queue.declare).
         """
         if passive:
-            asked = self.find_queue(name, owner)
-            if LINGER not in asked.arguments:  # There the last consumer's end counts.
-                asked.used_ms = self.counters.now_ms
-            return asked
+            return self._find_declared(name, owner)
         existing = self.queues.get(name) if name else None
         if not arguments:
             arguments = NO_ARGUMENTS
@@ -155,23 +152,77 @@ class QueueRegistry(Topology):
             arguments = self.understand(arguments, name)
         if existing is not None:
             if sticky:
-                self.find_queue(name, owner)
-                if exclusive and existing.exclusive_owner is None:
-                    if not kept:
-                        raise self._locked(name)
-                    self.lock_queue(existing, owner)
+                self._adopt(existing, owner, exclusive=exclusive, kept=kept)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
-            existing.used_ms = self.counters.now_ms
-            self.events.churn.queues_declared += not is_own(name)
+            self._count_again(existing)
             return existing
         if name:
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        default_type = self.rules.default_queue_type
         plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
-        own = exclusive or plan.limited
+        arguments = self._check_type(name, arguments, plan, durable)
+        spare = self._spare_of(name, arguments)
+        self.check_room(name, 2 if spare else 1)
+        lasting = durable and (kept or not exclusive) and not plan.life.scope
+        holder, arguments = plan.owner(owner, session, arguments)
+        self._check_space(name, arguments, spare, lasting)
+        queue_id = 0
+        if lasting:
+            record = QueueRecord(0, name, plan.auto_delete, arguments, user)
+            queue_id = self.definitions.save_queue(record)
+        queue = self._make_queue(
+            name,
+            id=queue_id,
+            durable=lasting,
+            auto_delete=plan.auto_delete,
+            exclusive_owner=holder,
+            arguments=arguments,
+        )
+        self._add_queue(queue, user)
+        self.lifetimes.begin(queue, plan, owner, session)
+        self._add_owned(queue, plan, owner, durable=durable, kept=kept)
+        if spare:
+            self.declare_queue(spare, durable=durable, user=user)
+        self._changed()
+        self._report_created(queue)
+        return queue
+
+    def _find_declared(self, name: str, owner: object) -> Queue:
+        """Return the queue that a passive declaration names; it counts as a use."""
+        queue = self.find_queue(name, owner)
+        if LINGER not in queue.arguments:  # There the last consumer's end counts.
+            queue.used_ms = self.counters.now_ms
+        return queue
+
+    def _adopt(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
+        """Check that ``owner`` may use a queue, and lock it if that is asked for."""
+        self.find_queue(queue.name, owner)
+        if exclusive and queue.exclusive_owner is None:
+            if not kept:
+                raise self._locked(queue.name)
+            self.lock_queue(queue, owner)
+
+    def _count_again(self, queue: Queue) -> None:
+        """Count the declaration of an existing queue; it is a use."""
+        queue.used_ms = self.counters.now_ms
+        self.events.churn.queues_declared += not is_own(queue.name)
+
+    def _spare_of(self, name: str, arguments: Mapping[str, object]) -> str:
+        """Return the name of the dead-letter queue to declare with a queue; "" for none."""
+        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
+        return "" if spare in self.queues else spare
+
+    def _check_type(
+        self, name: str, arguments: Mapping[str, object], plan: queue_lifetime.Plan, durable: bool
+    ) -> Mapping[str, object]:
+        """Refuse arguments that contradict each other or the queue's type.
+
+        Return them with the virtual host's default type, if that applies.
+        """
+        default_type = self.rules.default_queue_type
+        own = plan.exclusive or plan.limited
         plain = durable and not own and not plan.fleeting
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
@@ -180,53 +231,44 @@ class QueueRegistry(Topology):
         if queue_type(arguments) != "classic":
             self._check_lasting(name, durable, own, plan.fleeting)
             self._check_stream(name, arguments)
-        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
-        if spare in self.queues:
-            spare = ""
-        self.check_room(name, 2 if spare else 1)
-        lasting = durable and (kept or not exclusive) and not plan.life.scope
-        holder, arguments = plan.owner(owner, session, arguments)
-        auto_delete = plan.auto_delete
-        if not is_own(name):
-            self._require(lasting)
-            octets = queue_octets(name, arguments)
-            if spare:
-                octets += queue_octets(spare, NO_ARGUMENTS)
-            self.check_definition(octets, "queue '{}'", name)
-        queue_id = 0
-        if lasting:
-            record = QueueRecord(0, name, auto_delete, arguments, user)
-            queue_id = self.definitions.save_queue(record)
-        queue = self._make_queue(
-            name,
-            id=queue_id,
-            durable=lasting,
-            auto_delete=auto_delete,
-            exclusive_owner=holder,
-            arguments=arguments,
-        )
-        self._add_queue(queue, user)
-        self.lifetimes.begin(queue, plan, owner, session)
+        return arguments
+
+    def _check_space(
+        self, name: str, arguments: Mapping[str, object], spare: str, lasting: bool
+    ) -> None:
+        """Refuse a queue, with its dead-letter queue ``spare``, if the disk or memory is full."""
+        if is_own(name):
+            return
+        self._require(lasting)
+        octets = queue_octets(name, arguments)
+        if spare:
+            octets += queue_octets(spare, NO_ARGUMENTS)
+        self.check_definition(octets, "queue '{}'", name)
+
+    def _add_owned(
+        self, queue: Queue, plan: queue_lifetime.Plan, owner: object, *, durable: bool, kept: bool
+    ) -> None:
+        """Register whose end releases or deletes a new queue."""
         if plan.life.scope and durable:
             self._durable_exclusive.add(queue)
         if plan.limited:
-            self._owned.setdefault(queue_lifetime.key_of(holder), {})[queue] = None
+            holder = queue_lifetime.key_of(queue.exclusive_owner)
+            self._owned.setdefault(holder, {})[queue] = None
             self._kept.add(queue)
-        elif exclusive:
+        elif plan.exclusive:
             self._owned.setdefault(owner, {})[queue] = None
             if kept:
                 self._kept.add(queue)
             elif durable:
                 self._durable_exclusive.add(queue)
-        if spare:
-            self.declare_queue(spare, durable=durable, user=user)
-        self._changed()
-        if not is_own(name):
+
+    def _report_created(self, queue: Queue) -> None:
+        """Count a new queue, and send an event."""
+        if not is_own(queue.name):
             self.events.churn.queues_declared += 1
             self.events.churn.queues_created += 1
         if self.events.has_listeners:
             self.events.emit("queue.created", **queue_facts(queue, self.name))
-        return queue
 
     # Keeps 0-9-1/s083, 0-9-1/s084, 0-9/queue.delete.if-unused#01, 0-9/queue.delete.if-empty#01,
     # 0-10/s193, 0-10/s194.
