@@ -68,40 +68,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
             queue = source_of(session, command)
     except ModelError as error:
         raise translate(error, command, "queue") from None
-    if accept_mode > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
-    if acquire_mode > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode")
-    if destination in session.subscriptions:
-        raise fault(
-            ExecutionCode.NOT_ALLOWED,
-            f"there is a subscription to '{destination}' on this session",
-            command,
-            "destination",
-        )
-    if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-        raise fault(
-            ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
-            f"more than {SUBSCRIPTIONS_MAX} subscriptions",
-            command,
-            "destination",
-        )
-    if session.selected_tx and accept_mode and not session.connection.qpid_client:
-        raise fault(
-            ExecutionCode.NOT_ALLOWED,
-            "a transactional session accepts explicitly",
-            command,
-            "accept_mode",
-        )
-    if queue.exclusive_consumer is not None or (
-        command.exclusive and (queue.consumer_count() or queue.single_active)
-    ):
-        raise fault(
-            ExecutionCode.RESOURCE_LOCKED,
-            f"queue '{queue.name}' has other subscribers",
-            command,
-            "exclusive" if command.exclusive else "queue",
-        )
+    check_subscription(session, command, queue)
     arguments = plain(command.arguments or {})
     try:
         choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
@@ -142,6 +109,46 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         queue.browse_from(subscription, first)
     if timeout_ms:
         enforce_timeout(session, subscription, timeout_ms)
+
+
+def check_subscription(session: Session010, command: MessageSubscribe, queue: Queue) -> None:
+    """Refuse a subscription that the session or its queue cannot have."""
+    destination = command.destination or ""
+    accept_mode = command.accept_mode or 0
+    if accept_mode > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
+    if (command.acquire_mode or 0) > 1:
+        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode")
+    if destination in session.subscriptions:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            f"there is a subscription to '{destination}' on this session",
+            command,
+            "destination",
+        )
+    if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+        raise fault(
+            ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
+            f"more than {SUBSCRIPTIONS_MAX} subscriptions",
+            command,
+            "destination",
+        )
+    if session.selected_tx and accept_mode and not session.connection.qpid_client:
+        raise fault(
+            ExecutionCode.NOT_ALLOWED,
+            "a transactional session accepts explicitly",
+            command,
+            "accept_mode",
+        )
+    if queue.exclusive_consumer is not None or (
+        command.exclusive and (queue.consumer_count() or queue.single_active)
+    ):
+        raise fault(
+            ExecutionCode.RESOURCE_LOCKED,
+            f"queue '{queue.name}' has other subscribers",
+            command,
+            "exclusive" if command.exclusive else "queue",
+        )
 
 
 # Keeps 0-10/s091.
