@@ -73,7 +73,6 @@ def bench(
     from headrace.bench.growth import GROWTH
     from headrace.bench.load import meter
     from headrace.bench.load.link import BenchError
-    from headrace.bench.report import table
     from headrace.bench.served import Restarted, Served
     from headrace.bench.usage import Usage
     from headrace.bench.workload import WORKLOADS
@@ -114,6 +113,13 @@ def bench(
             results = _measure(benches, workloads, runs)
     except (BenchError, InvalidUrl) as error:
         raise click.ClickException(str(error)) from None
+    _report(results, json_path)
+
+
+def _report(results: list[list[Result]], json_path: Path | None) -> None:
+    """Print the results, or write them as JSON; end with 1 if a workload had problems."""
+    from headrace.bench.report import table
+
     everything = [result.as_json() for of_broker in results for result in of_broker]
     if not give_json(json_path, everything):
         click.echo(table(*results))

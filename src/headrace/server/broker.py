@@ -322,14 +322,7 @@ class Broker:
         assert storage is not None
         assert login is not None
         self.context = context = self.make_context(settings, storage, login)
-        self.shared_0_10 = shared_0_10 = Context010(
-            context,
-            default_vhost=settings.default_vhost,
-            session_timeout_s=settings.session_timeout_s,
-            detached_max=settings.sessions_detached_max,
-            strict_arguments=settings.specification_arguments,
-        )
-        context.make_0_10 = shared_0_10.connect
+        self.shared_0_10 = shared_0_10 = self.make_context_0_10(settings, context)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, HotLoop), "a broker needs a HotLoop"
         self.reactor = reactor = Reactor(
@@ -382,12 +375,7 @@ class Broker:
             alarms=self.alarms,
             accounts=self.accounts,
             login=login,
-            tickets=Tickets(
-                login.access,
-                login.logins.is_withdrawn,
-                file=None if storage.data is None else TicketFile(storage.data.path),
-                writer=None if storage.data is None else storage.users_thread,
-            ),
+            tickets=self.make_tickets(storage, login),
             drain=self.drain,
             audit=self.audit,
             unsynced=self.unsynced,
@@ -426,6 +414,28 @@ class Broker:
         context.on_end.append(login.forget)
         login.context = context
         return context
+
+    def make_context_0_10(self, settings: Settings, context: V0xContext) -> Context010:
+        """Make what the connections of 0-10 share beside ``context``."""
+        shared_0_10 = Context010(
+            context,
+            default_vhost=settings.default_vhost,
+            session_timeout_s=settings.session_timeout_s,
+            detached_max=settings.sessions_detached_max,
+            strict_arguments=settings.specification_arguments,
+        )
+        context.make_0_10 = shared_0_10.connect
+        return shared_0_10
+
+    def make_tickets(self, storage: Storage, login: LoginService) -> Tickets:
+        """Make the tickets of operators, which a data directory keeps."""
+        data = storage.data
+        return Tickets(
+            login.access,
+            login.logins.is_withdrawn,
+            file=None if data is None else TicketFile(data.path),
+            writer=None if data is None else storage.users_thread,
+        )
 
     def limits_of_user(self, user: str) -> Limits:
         """Return the limits that operators set for a user."""

@@ -156,11 +156,11 @@ def console(
         if oauth_client_id
         else None,
     )
-
-    def ready(addresses: dict[str, str]) -> None:
-        click.echo(f"headrace console ready {json.dumps(addresses)}")
-
     try:
-        asyncio.run(run(settings, ready, with_parent=with_parent))
+        asyncio.run(run(settings, _say_ready, with_parent=with_parent))
     except ConsoleError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _say_ready(addresses: dict[str, str]) -> None:
+    click.echo(f"headrace console ready {json.dumps(addresses)}")

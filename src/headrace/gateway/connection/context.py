@@ -70,7 +70,19 @@ def waits(method: object) -> bool:
 
 
 class Options(TypedDict, total=False):
-    """The options of :class:`Context`."""
+    """The options of :class:`Context`; sizes are in octets.
+
+    ``authenticate(connection, mechanism, response)`` checks the login, now or later. It calls
+    ``connection.logged_in(user)``, ``connection.login_refused()`` or
+    ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that a peer may use;
+    without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials and calls
+    ``connection.renewed(user)`` or ``connection.not_renewed()``.
+
+    With ``specification_qos``, basic.qos without ``global`` limits the channel and with it the
+    connection, as the standard says; else consumer and channel, as the capability per_consumer_qos
+    says. A consumer that holds a delivery for longer than ``consumer_timeout_ms`` (0: for ever)
+    loses it, or its channel. ``identity`` tells this broker's data from others'.
+    """
 
     access: Required[Rights]
     vhosts: Required[Mapping[str, VirtualHost]]
@@ -123,18 +135,6 @@ class Context:
         renew: Callable[[Client, bytes], None] | None = None,
         limits_of_user: Callable[[str], Limits] | None = None,
     ) -> None:
-        """``authenticate(connection, mechanism, response)`` checks the login, now or later.
-
-        It calls ``connection.logged_in(user)``, ``connection.login_refused()`` or
-        ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that a peer may
-        use; without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials
-        and calls ``connection.renewed(user)`` or ``connection.not_renewed()``.
-        Sizes are in octets. With ``specification_qos``, basic.qos without ``global`` limits the
-        channel and with it the connection, as the standard says; else consumer and channel, as
-        the capability per_consumer_qos says. A consumer that holds a delivery for longer than
-        ``consumer_timeout_ms`` (0: for ever) loses it, or its channel. ``identity`` tells this
-        broker's data from others'.
-        """
         self.access = access
         self.vhosts = vhosts
         self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
