@@ -254,6 +254,7 @@ def fill(
     flags: int,
 ) -> None:
     """Write the frames of rows that :func:`measure` has looked at; ``out`` is as large as they."""
+    # In one function: each step moves the place to write at, a C local.
     b = out
     at = 0
     row = first

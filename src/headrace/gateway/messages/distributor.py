@@ -70,6 +70,7 @@ class Distributor:
 
         ``d[lo:hi]`` is the part of the receive buffer that :meth:`message_data` reads.
         """
+        # In one function: what the first queue had made is a C local for the next.
         counters = self.counters
         seq = counters.next_seq
         counters.next_seq = seq + 1

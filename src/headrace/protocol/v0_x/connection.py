@@ -276,6 +276,7 @@ class Connection(Endpoint):
     # Keeps 0-9-1/basic.reject#01, 0-9/basic.reject#01.
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
+        # In one function: the position is a C local, which parts would pass on for every frame.
         contents = self.contents
         while n - pos >= 7:
             if self.work_left <= 0 and self.turn_is_over():

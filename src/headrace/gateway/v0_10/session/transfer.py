@@ -97,15 +97,8 @@ class ParsedTransfer(Publish):
             if not read.first:  # What the first one said still holds.
                 read = session.context.fragments.opening(session, read)
         self.publishing = read.publishing
-        if (
-            read.user_id  # Some send an empty one.
-            and read.user_id != session.user.name.encode()
-            and "impersonator" not in session.user.tags
-        ):
-            raise ExecutionError(
-                ExecutionCode.UNAUTHORIZED_ACCESS,
-                f"the user-id of the message is not that of user '{session.user.name}'",
-            )
+        if read.user_id:  # Some send an empty one.
+            self.check_user(read.user_id)
         exchange = (transfer.destination or "").encode()
         key = read.routing_key
         now_ms = self.counters.now_ms
@@ -139,15 +132,30 @@ class ParsedTransfer(Publish):
             route = self.route_copies(route, exchange, key, copies, read.rest)
             self.persistent = self.persistent or route.keeps
         if delay_ms:
-            self.ttl_ms = -1  # It counts from then on.
-            self.deadline_ms = now_ms + delay_ms
-            route = delayed(session.vhost, route)
-            self.delivered_header = signed_0_10(self.delivered_header, account_of(session.user))
-            size = len(self.delivered_header).to_bytes(4, "big")
-            self.prefix = address + b"\x00\x00" + size + self.delivered_header
+            route = self.put_off(route, address, now_ms + delay_ms)
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None
+        return route
+
+    def check_user(self, user_id: bytes) -> None:
+        """Refuse a transfer in the name of another user."""
+        user = self.session.user
+        if user_id != user.name.encode() and "impersonator" not in user.tags:
+            raise ExecutionError(
+                ExecutionCode.UNAUTHORIZED_ACCESS,
+                f"the user-id of the message is not that of user '{user.name}'",
+            )
+
+    def put_off(self, route: Route, address: bytes, due_ms: int) -> Route:
+        """Have the transfer wait until ``due_ms``; return the route to where it waits."""
+        session = self.session
+        self.ttl_ms = -1  # It counts from then on.
+        self.deadline_ms = due_ms
+        route = delayed(session.vhost, route)
+        self.delivered_header = signed_0_10(self.delivered_header, account_of(session.user))
+        size = len(self.delivered_header).to_bytes(4, "big")
+        self.prefix = address + b"\x00\x00" + size + self.delivered_header
         return route
 
     def forget(self) -> None:

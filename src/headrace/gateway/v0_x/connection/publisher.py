@@ -92,6 +92,7 @@ class Publisher:
         body_size: int,
     ) -> None:
         """Take one publish: check, route, keep, hand out. A large body is in ``publishing``."""
+        # In one function: parts would pass seven positions on for every message.
         self.connection.current = BASIC_PUBLISH
         channel.tally.publish += 1
         p = self.publishing

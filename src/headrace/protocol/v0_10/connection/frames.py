@@ -159,6 +159,7 @@ class FrameReader:
 
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
         """Handle frame after frame; return where the first incomplete one begins."""
+        # In one function: the position is a C local, which parts would pass on for every frame.
         connection = self.connection
         while n - pos >= 12:
             if connection.work_left <= 0 and connection.turn_is_over():
