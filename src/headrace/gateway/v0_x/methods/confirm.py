@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The confirm class of 0-8 to 0-9-1: publishes of a channel that the broker confirms."""
+"""The confirm class of 0-9-1: publishes of a channel that the broker confirms."""
 
 from __future__ import annotations
 
