@@ -17,6 +17,7 @@ from headrace.console.state.history_file import (
     HistoryFile,
     Point,
 )
+from support.brokers.broker_process import until
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def test_the_history_survives_the_console(tmp_path: Path) -> None:
     with LocalConsole(tmp_path) as console:  # The broker is another, too: its counters are zero.
         console.get("/api/queues")
         for kind, key in (("queue", QUEUE), ("vhost", ("/",)), ("totals", ("totals",))):
+            # The first sample may come after the list.
+            until(lambda: series(console, kind, key, "1d")["ready"], f"the history of {kind}")  # noqa: B023
             found = series(console, kind, key, "1d")
             assert found["ready"][-1] == 5, kind
             # The two consoles lie in one minute or in two: the step is as long as what is known.
