@@ -181,9 +181,9 @@ def as_page(tests: dict[str, list[str]], reasons: dict[str, str]) -> str:
             else:
                 verdict = reasons.get(name, "**open**")
             number = name.partition("/")[2]
-            said = f"the standard says {rule.level}" if "NOT" in rule.level else rule.level
+            level = f"the standard says {rule.level}" if "NOT" in rule.level else rule.level
             where = "<br>".join(f"`{path}`" for path in kept.get(name, ()))
-            lines.append(f"| {number} | {rule.sentence} | {said} | {where} | {verdict} |\n")
+            lines.append(f"| {number} | {rule.sentence} | {level} | {where} | {verdict} |\n")
     return "".join(lines)
 
 

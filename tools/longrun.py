@@ -302,8 +302,8 @@ class Driver:
                     ):
                         for _ in range(due):
                             number = str(next(self.numbers))
-                            asked = Message(BODY, reply_to=REPLY_TO, correlation_id=number)
-                            await channel.publish(asked, queue)
+                            request = Message(BODY, reply_to=REPLY_TO, correlation_id=number)
+                            await channel.publish(request, queue)
                             question = await questions.receive()
                             await question.ack()
                             assert question.reply_to is not None
@@ -341,14 +341,15 @@ class Driver:
         link.socket.close()
 
 
-def slope(looks: Sequence[Look], value: Callable[[Look], float]) -> float:
-    """Return by how much a value grows a minute: the line of least squares."""
+def slope(looks: Sequence[Look], measure: Callable[[Look], float]) -> float:
+    """Return by how much a measure grows a minute: the line of least squares."""
     minutes = [look.at_s / 60 for look in looks]
-    values = [value(look) for look in looks]
+    values = [measure(look) for look in looks]
     minute, mean = sum(minutes) / len(looks), sum(values) / len(looks)
     spread = sum((at - minute) ** 2 for at in minutes)
     return (
-        sum((at - minute) * (one - mean) for at, one in zip(minutes, values, strict=True)) / spread
+        sum((at - minute) * (value - mean) for at, value in zip(minutes, values, strict=True))
+        / spread
     )
 
 
@@ -362,14 +363,14 @@ async def watch(broker: Broker, driver: Driver, minutes: float) -> list[Look]:
     running = asyncio.create_task(driver.run())
     print("minute   RSS     PSS     messages  console  files  objects           published/s")
     begun, looks = time.monotonic(), list[Look]()
-    told = 0
+    lines = 0
     try:
         while (now := time.monotonic() - begun) < minutes * 60:
             look = await asyncio.to_thread(broker.look, driver.published)
             looks.append(look)
-            if now >= 60 * told:
-                tell(looks, told)
-                told += 1
+            if now >= 60 * lines:
+                print_minute(looks, lines)
+                lines += 1
             done, _ = await asyncio.wait([running], timeout=LOOK_S)
             if done:
                 running.result()
@@ -379,7 +380,7 @@ async def watch(broker: Broker, driver: Driver, minutes: float) -> list[Look]:
     return looks
 
 
-def tell(looks: list[Look], minute: int) -> None:
+def print_minute(looks: list[Look], minute: int) -> None:
     """Print the line of a minute."""
     look = looks[-1]
     before = looks[max(0, len(looks) - 1 - int(60 / LOOK_S))]
@@ -394,7 +395,7 @@ def tell(looks: list[Look], minute: int) -> None:
     )
 
 
-def tell_heap(path: Path) -> None:
+def print_heap(path: Path) -> None:
     """Print the heap at half time and at the end, and which types grew."""
     counts = [json.loads(line) for line in path.read_text().splitlines()]
     if len(counts) < 2:
@@ -418,25 +419,25 @@ def main() -> None:
     parser.add_argument("--lives", type=float, default=5, help="connections that come a second")
     parser.add_argument("--bound", type=float, default=BOUND, help="MiB a minute")
     parser.add_argument("--heap", action="store_true", help="count objects by type")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-longrun-") as place:
-        broker = Broker(Path(place), heap=asked.heap)
+        broker = Broker(Path(place), heap=options.heap)
         try:
-            driver = Driver(broker.url, asked.rate, asked.lives)
-            looks = asyncio.run(watch(broker, driver, asked.minutes))
+            driver = Driver(broker.url, options.rate, options.lives)
+            looks = asyncio.run(watch(broker, driver, options.minutes))
         finally:
             broker.close()
-        if asked.heap:
-            tell_heap(broker.heap)
+        if options.heap:
+            print_heap(broker.heap)
     half = looks[len(looks) // 2 :]
     if len(half) < 2:
         raise SystemExit("too short")
     grows = slope(half, resident)
-    flat = grows < asked.bound
+    flat = grows < options.bound
     print(
         f"RSS {looks[0].resident:.1f} MiB at the start, {half[0].resident:.1f} at half time, "
         f"{looks[-1].resident:.1f} at the end. In the second half it grows by {grows:+.3f} MiB a "
-        f"minute: {'flat' if flat else 'not flat'} (bound {asked.bound}). "
+        f"minute: {'flat' if flat else 'not flat'} (bound {options.bound}). "
         f"Console: {slope(half, lambda look: look.console):+.3f} MiB a minute."
     )
     raise SystemExit(0 if flat else 1)

@@ -203,11 +203,7 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("headrace.gateway.security.access.VERDICTS_MAX", 100)
     monkeypatch.setattr("headrace.gateway.security.access.TOPIC_VERDICTS_MAX", 100)
-    directory = UserDirectory()
-    directory.add_user(make_account("ada", "secret"))
-    directory.add_vhost("/")
-    directory.set_permission("ada", "/", Permission(".*", ".*", ".*"))
-    directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(".*", ".*"))
+    directory = with_rights()
     access = Access(directory)
     user = access.admit("ada", RemotePeer())
     for n in range(1000):
@@ -218,12 +214,18 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     directory.close()
 
 
-def test_verdicts_on_ever_new_names_take_little_memory() -> None:
+def with_rights() -> UserDirectory:
+    """Return a directory with a user who may do everything."""
     directory = UserDirectory()
     directory.add_user(make_account("ada", "secret"))
     directory.add_vhost("/")
     directory.set_permission("ada", "/", Permission(".*", ".*", ".*"))
     directory.set_topic_permission("ada", "/", "amq.topic", TopicPermission(".*", ".*"))
+    return directory
+
+
+def test_verdicts_on_ever_new_names_take_little_memory() -> None:
+    directory = with_rights()
     access = Access(directory)
     user = access.admit("ada", RemotePeer())
     gc.collect()  # What other tests left would give its warnings meanwhile, and they take memory.

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
-from support.console_browser import Browser
+from support.console_browser import Browser, is_page
 from support.console_objects import populate
 
 if TYPE_CHECKING:
@@ -67,26 +67,13 @@ def lines_of(html: str) -> list[str]:
 
 def test_every_command_line_is_one_that_the_command_takes(browser: Browser, called) -> None:
     """Pages are walked from the first one; each kind of page a few times."""
-    waiting, seen = ["/"], set[str]()
     lines: dict[str, str] = {}  # One of each kind.
-    kinds: dict[str, int] = {}
-    while waiting:
-        address = waiting.pop()
-        _, first, *others = f"{address.partition('?')[0]}/".split("/")
-        kind = f"{first} {len(others)} {'' if len(others) < 4 else others[-2]}"
-        if address in seen or kinds.get(kind, 0) > 6 or not address.startswith("/"):
+    for _, answer in browser.walk(7):
+        if not is_page(answer):
             continue
-        kinds[kind] = kinds.get(kind, 0) + 1
-        seen.add(address)
-        answer = browser.get(address)
-        if not answer.headers["Content-Type"].startswith("text/html"):
-            continue
-        html = answer.body.decode()
-        for line in lines_of(html):
+        for line in lines_of(answer.body.decode()):
             if HIDDEN not in line:
                 lines.setdefault(re.sub(r"'.*'", "", line).split(" -")[0], line)
-        found = re.findall(r'<a [^>]*href="(/[^"]*)"', html)
-        waiting += [unescape(one) for one in found if "page_size" not in one]
     wrong = []
     for line in lines.values():
         try:

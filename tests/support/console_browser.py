@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from support.console import HttpAnswer, LocalConsole
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+LINK = re.compile(r'<a\s[^>]*?href="([^"]*)"')
+
+
+def is_page(answer: HttpAnswer) -> bool:
+    """Return True if an answer is a page, and not a file or the API's."""
+    return answer.headers["Content-Type"].startswith("text/html")
 
 
 class Browser:
@@ -35,6 +44,28 @@ class Browser:
         assert answer.status == 200, (path, answer.status, answer.body[-2000:])
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         return answer.body.decode()
+
+    def walk(self, most: int) -> Iterator[tuple[str, HttpAnswer]]:
+        """Give the address and the answer of each page that links lead to from the first one.
+
+        Of each kind of page, which is an address without the names in it, at most `most` are asked
+        for. The links of an answer that is a page are followed when the next one is asked for.
+        """
+        waiting, visited = ["/"], set[str]()
+        kinds: dict[str, int] = {}
+        while waiting:
+            address = waiting.pop()
+            _, first, *others = f"{address.partition('?')[0]}/".split("/")
+            kind = f"{first} {len(others)} {'' if len(others) < 4 else others[-2]}"
+            if address in visited or kinds.get(kind, 0) >= most or not address.startswith("/"):
+                continue
+            kinds[kind] = kinds.get(kind, 0) + 1
+            visited.add(address)
+            answer = self.get(address)
+            yield address, answer
+            if is_page(answer):
+                links = map(unescape, LINK.findall(answer.body.decode()))
+                waiting += [link for link in links if "page_size" not in link]
 
     def send(self, path: str, *cleared: str, **fields: str) -> HttpAnswer:
         """Send the form of a page as it is, with some fields changed, and boxes cleared."""

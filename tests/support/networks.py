@@ -47,10 +47,10 @@ def ip(*words: str, check: bool = True) -> bool:
 
 
 def remove_abandoned() -> None:
-    """Remove switches and places of processes that were killed: their addresses come again."""
+    """Remove switches and places of killed processes: a new process may get their addresses."""
     for path in (*Path("/sys/class/net").glob("hr[0-9]*"), *Path("/run/netns").glob("hr-*-*")):
-        found = re.fullmatch(r"hr-?(\d+)(-\d+)?", path.name)
-        if found is None or Path(f"/proc/{found[1]}").exists():
+        match = re.fullmatch(r"hr-?(\d+)(-\d+)?", path.name)
+        if match is None or Path(f"/proc/{match[1]}").exists():
             continue
         kind = "netns" if path.name.startswith("hr-") else "link"
         ip(kind, "del", path.name, check=False)  # Another process may have been first.

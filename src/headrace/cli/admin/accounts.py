@@ -134,7 +134,7 @@ def read_password(given: str | None) -> str:
 
 
 def check_tags(tags: tuple[str, ...]) -> None:
-    """Refuse tags that are no words."""
+    """Refuse tags that are not single words."""
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
         raise click.ClickException("a tag is one word")
 
@@ -250,7 +250,9 @@ def set_vhost(directory: UserDirectory, name: str, **given: object) -> None:
 
     key = Key(name, METADATA, METADATA_NAME)
     before = directory.parameters.all().get(key, {})
-    value = before | {field: one for field, one in given.items() if one not in (None, ())}
+    value = before | {
+        field: setting for field, setting in given.items() if setting not in (None, ())
+    }
     try:
         read_metadata(value)
     except InvalidArgument as error:

@@ -187,7 +187,9 @@ class Action:
                         and values[one.name] is not None
                     }
                 )
-            known = {} if self.values is None else await self.values(call)
+            known: Mapping[str, str] = {}  # What the form does not have, for the command.
+            if self.command is not None and self.values is not None:
+                known = await self.values(call)
             answer = await self.handler(call)
         except HttpError as error:
             call.path = path

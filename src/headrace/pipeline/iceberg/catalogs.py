@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.config.settings import Pipeline
 
-SQLITE_WAIT_S: Final = 30.0  # For a catalog's file that others have locked.
+SQLITE_WAIT_S: Final = 30.0
 SECRET_CHARS_MIN: Final = 4  # Shorter values would blot out words of the error.
 _SECRET: Final = re.compile(r"(?i)credential|secret|token|password|access-key|sas|signature")
 _SQLITE: Final = "sqlite:///"
@@ -81,7 +81,7 @@ def _keep_no_connection(catalog: Catalog) -> None:
         return  # A database in memory has one connection only.
     catalog.close()
     engine = catalog.engine
-    # SQLite's own word for how long to wait for others.
+    # How long SQLite waits for a file that others have locked.
     connect_args = {"timeout": SQLITE_WAIT_S} if engine.dialect.name == "sqlite" else {}
     catalog.engine = create_engine(
         engine.url, echo=engine.echo, poolclass=NullPool, connect_args=connect_args

@@ -76,12 +76,11 @@ async def delete_permission(call: HttpCall) -> object:
 
 async def put_topic_permission(call: HttpCall) -> object:
     """Restrict the routing keys of a user at a topic exchange, of the path or of the body."""
-    body = await Body.of(call, "write", "read")
-    exchange = call.path.get("exchange", body.text("exchange"))
-    if body.values.get("exchange", call.path.get("exchange")) is None:
-        raise bad_request("'exchange' is missing")
-    if body.text("exchange", exchange) != exchange:
-        raise bad_request("'exchange' is another one than that of the path")
+    in_path = call.path.get("exchange")
+    body = await Body.of(call, *(("exchange",) if in_path is None else ()), "write", "read")
+    exchange = body.text("exchange", in_path or "")
+    if in_path not in (None, exchange):
+        raise bad_request("'exchange' in the body differs from the one in the path")
     given: JsonObject = {name: body.text(name) for name in ("write", "read")}
     given["exchange"] = exchange
     with absent():
