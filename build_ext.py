@@ -151,52 +151,47 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/columns/read/header_columns.py",
 )
 
-# Of these, what a plain message does not pass, or only at the end of a turn: compiled in two thirds
-# of the time, for a few percent more instructions.
-COLD: tuple[str, ...] = (
-    "headrace/wire/table.py",
-    "headrace/wire/types_0_10.py",
-    "headrace/model/ports.py",
-    "headrace/model/queue/browsing.py",
-    "headrace/model/queue/dead_letter_sender.py",
-    "headrace/model/queue/expiry.py",
-    "headrace/model/queue/recovered.py",
-    "headrace/model/queue_kinds/content_lanes.py",
-    "headrace/model/queue_kinds/ordered.py",
-    "headrace/model/queue_kinds/sorted.py",
-    "headrace/model/queue_kinds/fair_share.py",
-    "headrace/model/queue_kinds/group_list.py",
-    "headrace/model/queue_kinds/inspecting.py",
-    "headrace/model/queue_kinds/last_value.py",
-    "headrace/model/queue_kinds/grouped.py",
-    "headrace/model/stream/log.py",
-    "headrace/model/lease/log.py",
-    "headrace/model/lease/lease.py",
-    "headrace/model/operations/queue_view.py",
-    "headrace/model/transaction/publishes.py",
-    "headrace/model/transaction/transaction.py",
-    "headrace/server/management/sampling/queue_row.py",
-    "headrace/protocol/v0_10/attachment.py",
-    "headrace/protocol/v0_10/session/session.py",
-    "headrace/protocol/v0_10/connection/connection.py",
-    "headrace/protocol/v0_x/upcalls.py",
-    "headrace/gateway/conversion/neutral_values.py",
-    "headrace/gateway/conversion/neutral.py",
-    "headrace/gateway/conversion/neutral_basic.py",
-    "headrace/gateway/conversion/neutral_transfer.py",
+# Of these, what a plain message passes through (each takes 0.4% or more of some workload of
+# tools/instructions.py but W6p), and the loops of the client and of the load generator. The others
+# are compiled for less time of the compiler.
+HOT: tuple[str, ...] = (
+    "headrace/model/message.py",
+    "headrace/model/queue/ring.py",
+    "headrace/model/queue/ready_list.py",
+    "headrace/model/queue/destination.py",
+    "headrace/model/queue/queue.py",
+    "headrace/protocol/output.py",
+    "headrace/protocol/v0_10/session/sent.py",
+    "headrace/protocol/v0_10/session/received.py",
+    "headrace/protocol/v0_10/connection/frames.py",
+    "headrace/protocol/v0_x/content_frames.py",
+    "headrace/protocol/v0_x/connection.py",
+    "headrace/gateway/messages/distributor.py",
+    "headrace/gateway/messages/unsettled.py",
+    "headrace/gateway/v0_x/channel/content_out.py",
+    "headrace/gateway/v0_x/channel/deliveries.py",
+    "headrace/gateway/v0_x/channel/consumer.py",
+    "headrace/gateway/v0_x/channel/channel.py",
     "headrace/gateway/v0_x/connection/routes.py",
-    "headrace/gateway/v0_x/connection/special_publish.py",
-    "headrace/gateway/v0_x/connection/connection.py",
-    "headrace/gateway/v0_10/session/session.py",
+    "headrace/gateway/v0_x/connection/publisher.py",
+    "headrace/gateway/v0_x/connection/owner.py",
+    "headrace/gateway/v0_10/session/deliveries.py",
+    "headrace/gateway/v0_10/session/subscription.py",
+    "headrace/gateway/v0_10/session/publisher.py",
     "headrace/gateway/v0_10/connection/connection.py",
-    "headrace/store/journal/scratch.py",
-    "headrace/store/journal/delivery_counts.py",
-    "headrace/store/journal/page_in.py",
-    "headrace/store/journal/rows.py",
-    "headrace/store/journal/recovery.py",
-    "headrace/store/stream/files.py",
-    "headrace/store/stream/index.py",
-    "headrace/store/stream/lease_log.py",
+    "headrace/server/net/transport.py",
+    "headrace/server/net/hot_sockets.py",
+    "headrace/store/segment/record.py",
+    "headrace/store/segment/segment.py",
+    "headrace/store/journal/settlements.py",
+    "headrace/store/journal/journal.py",
+    "headrace/client/stream/blocks.py",
+    "headrace/client/bulk/encode.py",
+    "headrace/client/channel/outgoing.py",
+    "headrace/client/channel/arrivals.py",
+    "headrace/bench/load/meter.py",
+    "headrace/bench/load/meter_0_10.py",
+    "headrace/columns/read/header_columns.py",
 )
 
 DIRECTIVES = {
@@ -222,8 +217,13 @@ SHARED = "headrace._cython"
 # Warnings about generated C that say nothing about the source.
 QUIET = ("-Wno-sign-compare", "-Wno-unused", "-Wno-maybe-uninitialized", "-Wno-extra")
 
-# With what reads numbers of several octets in one instruction.
-COLD_FLAGS = ("-O1", "-fexpensive-optimizations", "-fstore-merging", "-finline-functions")
+# Without passes that take a fifth of the time.
+HOT_FLAGS = (
+    "-O2",
+    *("-fno-ipa-cp", "-fno-ipa-icf", "-fno-ipa-sra", "-fno-ipa-vrp"),
+    *("-fno-gcse", "-fno-tree-pre", "-fno-tree-tail-merge", "-fno-code-hoisting"),
+)
+OTHER_FLAGS = ("-Og",)
 
 SOURCE = Path("src")
 TELL_EVERY_S = 10.0
@@ -237,11 +237,11 @@ def sanitizers() -> str:
     return os.environ.get("HEADRACE_SANITIZE", "")
 
 
-def compiler_flags(is_cold: bool) -> tuple[list[str], list[str]]:
+def compiler_flags(is_hot: bool) -> tuple[list[str], list[str]]:
     """Flags to compile and to link with."""
     # Python's own flags ask for debug symbols, which are nine tenths of a module.
     flags = ["-g0", "-fno-strict-aliasing", "-fvisibility=hidden", *QUIET]
-    flags = [*(COLD_FLAGS if is_cold else ("-O2",)), *flags]
+    flags = [*(HOT_FLAGS if is_hot else OTHER_FLAGS), *flags]
     if not sanitizers():
         return flags, []
     checks = [f"-fsanitize={sanitizers()}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
@@ -276,12 +276,12 @@ def modules() -> list[Extension]:
         return []
     present = [path for path in TO_CYTHONIZE if (SOURCE / path).parent.exists()]
     missing = [path for path in present if not (SOURCE / path).exists()]
-    missing += [path for path in COLD if path not in TO_CYTHONIZE]
+    missing += [path for path in HOT if path not in TO_CYTHONIZE]
     if missing:
         raise SystemExit(
-            f"TO_CYTHONIZE and COLD in build_ext.py name files that are not there: {missing}"
+            f"TO_CYTHONIZE and HOT in build_ext.py name files that are not there: {missing}"
         )
-    made = [_extension(_name(path), str(SOURCE / path), path in COLD) for path in present]
+    made = [_extension(_name(path), str(SOURCE / path), path in HOT) for path in present]
     return [*made, _extension(SHARED, "_cython.c")]  # Its source is made by Cython.
 
 
@@ -371,8 +371,8 @@ def _name(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
-def _extension(name: str, source: str, is_cold: bool = False) -> Extension:
-    compile_flags, link_flags = compiler_flags(is_cold)
+def _extension(name: str, source: str, is_hot: bool = False) -> Extension:
+    compile_flags, link_flags = compiler_flags(is_hot)
     return Extension(name, [source], extra_compile_args=compile_flags, extra_link_args=link_flags)
 
 

@@ -4,7 +4,7 @@
 W1-0-10 and W1a-0-10 are W1 in AMQP 0-10: without accepts, and with one for 100 transfers.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
-        [--workload W1,W4] [--runs 3] [--functions 20] [BUILD ...]
+        [--workload W1,W4] [--runs 3] [--functions 20 | --shares FILE] [BUILD ...]
 
 BUILD is a compiled copy of some state of the code, as build_ext.py makes it (default:
 build/compiled); several stand beside each other, the last with its difference to the first.
@@ -77,18 +77,20 @@ LOADS: dict[str, tuple[Load, int]] = {  # As in headrace.bench.workload, and N.
     "W6p": (replace(DURABLE, rate=1, ack_every=1), 500),
 }
 FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.*))?")
+OBJECT = re.compile(r"ob=\((\d+)\)(?: (.*))?")
 PART = re.compile(r"_?(\d+)")
 COST = re.compile(r"[+*\-\d]\S* (\d+)")
 
 
-def functions(dump: Path) -> Counter[str]:
-    """Return what each function took by itself."""
+def costs(dump: Path, by_module: bool) -> Counter[str]:
+    """Return what each function, or each module, took by itself."""
+    kind, label = (OBJECT, module) if by_module else (FUNCTION, plain)
     names: dict[str, str] = {}
     found: Counter[str] = Counter()
     name, called = "", False
     for line in dump.read_text().splitlines():
-        if match := FUNCTION.match(line.removeprefix("c")):
-            known = names.setdefault(match[1], plain(match[2] or ""))
+        if match := kind.match(line.removeprefix("c")):
+            known = names.setdefault(match[1], label(match[2] or ""))
             if not line.startswith("c"):
                 name = known
         elif line.startswith("calls="):
@@ -111,14 +113,21 @@ def plain(name: str) -> str:
     return name[at:].lstrip("_") or name
 
 
+def module(path: str) -> str:
+    """Return the module that a shared object is, or the object's name."""
+    _, found, inside = path.rpartition("/headrace/")
+    return f"headrace/{inside.partition('.')[0]}" if found else Path(path).name
+
+
 class Broker:
     """A broker of one build under callgrind."""
 
-    def __init__(self, build: Path) -> None:
+    def __init__(self, build: Path, by_module: bool) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="headrace-instructions-")
         place = Path(self.directory.name)
         self.out = place / "out"
         self.dumps = 0
+        self.by_module = by_module
         self.process = subprocess.Popen(
             [
                 *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
@@ -157,7 +166,7 @@ class Broker:
         self.control("--dump")
         self.dumps += 1
         remove(load, self.settings)
-        return functions(self.out.with_name(f"out.{self.dumps}"))
+        return costs(self.out.with_name(f"out.{self.dumps}"), self.by_module)
 
     def close(self) -> None:
         """Stop it and remove what it wrote."""
@@ -200,10 +209,10 @@ def one_by_one(load: Load, settings: Settings, start: Start) -> None:
     consumer.close()
 
 
-def measure(build: Path, names: list[str], runs: int) -> dict[str, Counter[str]]:
-    """Return the instructions for 2 N messages of each workload, by function."""
+def measure(build: Path, names: list[str], runs: int, by_module: bool) -> dict[str, Counter[str]]:
+    """Return the instructions for 2 N messages of each workload, by function or by module."""
     found: dict[str, Counter[str]] = {}
-    broker = Broker(build)
+    broker = Broker(build, by_module)
     try:
         broker.take(replace(LOADS["W1"][0], count=1000))  # What happens only once.
         for name in names:
@@ -248,6 +257,14 @@ def parts(name: str, results: list[Counter[str]], most: int) -> None:
         print(*(f"{each(name, result[one]):10,.1f}" for result in results), f" {one}")
 
 
+def shares(result: dict[str, Counter[str]]) -> dict[str, dict[str, float]]:
+    """Return what percentage of each workload each module takes."""
+    return {
+        name: {one: round(100 * taken / found.total(), 2) for one, taken in found.items()}
+        for name, found in result.items()
+    }
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -255,13 +272,19 @@ def main() -> None:
     parser.add_argument("--workload", default="W1,W2,W3,W4,W5,W6,W6p")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--functions", type=int, default=0, help="so many of each workload")
+    parser.add_argument(
+        "--shares", type=Path, help="write each module's share of each workload in percent, as JSON"
+    )
     options = parser.parse_args()
     builds = [one.resolve() for one in options.builds or [Path("build/compiled")]]
     wanted = options.workload.split(",")
     names = [name for name in LOADS if name.split()[0] in wanted]
-    results = [measure(build, names, options.runs) for build in builds]
+    by_module = options.shares is not None
+    results = [measure(build, names, options.runs, by_module) for build in builds]
     table(names, builds, results)
-    if options.functions:
+    if options.shares:
+        options.shares.write_text(json.dumps(shares(results[-1]), indent=1) + "\n")
+    elif options.functions:
         for name in names:
             parts(name, [result[name] for result in results], options.functions)
 

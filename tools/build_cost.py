@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each compiled module costs to build, and how much of each workload passes through it.
+
+    PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py --shares build/shares.json
+    .venv/bin/python tools/build_cost.py \\
+        [--shares build/shares.json] [--page docs/explanation/build.md]
+
+Everything is built from nothing in a temporary directory, one module after the other and without
+ccache. Seconds are of processor, user and system: they hardly depend on what else the machine does
+while a core is free. With --page the table replaces the one of that page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import Cython.Build.Dependencies
+from setuptools import Distribution
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import build_ext  # noqa: E402  # It stands beside the packages.
+
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+HEAD = (
+    "| Module | Lines | C, KB | Cython, s | C compiler, s | Flags | Largest share of a workload |"
+)
+TABLE = re.compile(r"^\| Module \|.*?(?=^[^|]|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def children_s() -> float:
+    """Return the seconds of processor that ended child processes took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+class TimedBuild(build_ext.BuildExt):
+    """Compiles one module after the other and keeps the seconds of each."""
+
+    def build_extension(self, module: Extension) -> None:
+        """Compile and link a module."""
+        begun = children_s()
+        super().build_extension(module)
+        compiler_s[module.name] = children_s() - begun
+
+
+compiler_s: dict[str, float] = {}
+cython_s: dict[str, float] = {}
+
+
+def time_cython() -> None:
+    """Have the seconds of each translation kept."""
+    translate = Cython.Build.Dependencies.cythonize_one
+
+    def timed(source: str, *rest: object) -> None:
+        begun = time.process_time()
+        translate(source, *rest)
+        cython_s[source] = time.process_time() - begun
+
+    Cython.Build.Dependencies.cythonize_one = timed
+
+
+def build(place: Path) -> list[Extension]:
+    """Build all modules under ``place``; return them."""
+    made = build_ext.modules()
+    command = TimedBuild(Distribution({"name": "headrace", "ext_modules": made}))
+    command.c_dir = place / "c"
+    command.build_lib = str(place / "compiled")
+    command.build_temp = str(place / "objects")
+    command.parallel = 0  # In this process, and one after the other.
+    command.tells = True
+    command.ensure_finalized()
+    command.run()
+    return made
+
+
+def largest(shares: dict[str, dict[str, float]], module: str) -> str:
+    """Return the workload that passes through a module most, with the share of its instructions."""
+    share, name = max(((found.get(module, 0.0), name) for name, found in shares.items()))
+    return f"{name} {share:.1f}%" if share >= 0.05 else ""
+
+
+def rows(made: list[Extension], shares: dict[str, dict[str, float]]) -> list[str]:
+    """Return the table's lines, the most expensive module first."""
+    lines: list[tuple[float, str]] = []
+    total_lines = total_kb = 0
+    for module in made:
+        path = module.name.replace(".", "/")
+        source = build_ext.SOURCE / f"{path}.py"
+        written = len(source.read_text().splitlines()) if source.exists() else 0
+        kb = Path(module.sources[0]).stat().st_size // 1000
+        cython, compiler = cython_s.get(str(source), 0.0), compiler_s[module.name]
+        flags = "hot" if f"{path}.py" in build_ext.HOT else ""
+        cells = [f"`{path.removeprefix('headrace/')}`", f"{written:,}", f"{kb:,}", f"{cython:.1f}"]
+        cells += [f"{compiler:.1f}", flags, largest(shares, path) if shares else ""]
+        lines.append((cython + compiler, "| " + " | ".join(cells) + " |"))
+        total_lines += written
+        total_kb += kb
+    cython, compiler = sum(cython_s.values()), sum(compiler_s.values())
+    total = f"| all | {total_lines:,} | {total_kb:,} | {cython:.0f} | {compiler:.0f} | | |"
+    rule = "|---|--:|--:|--:|--:|---|---|"
+    return [HEAD, rule, total, *(line for _, line in sorted(lines, reverse=True))]
+
+
+def main() -> None:
+    """Build, and print or write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--shares", type=Path, help="what tools/instructions.py --shares wrote")
+    parser.add_argument("--page", type=Path, help="write the table into this page")
+    options = parser.parse_args()
+    shares = json.loads(options.shares.read_text()) if options.shares else {}
+    page = options.page.resolve() if options.page else None
+    os.chdir(ROOT)
+    os.environ["CCACHE_DISABLE"] = "1"
+    time_cython()
+    with tempfile.TemporaryDirectory(prefix="headrace-build-cost-") as place:
+        table = "\n".join(rows(build(Path(place)), shares)) + "\n"
+    if page is None:
+        sys.stdout.write(table)
+        return
+    before = page.read_text()
+    if not TABLE.search(before):
+        raise SystemExit(f"{page} has no table of modules")
+    page.write_text(TABLE.sub(lambda _: table, before, count=1))
+
+
+if __name__ == "__main__":
+    main()
