@@ -21,9 +21,9 @@ COMPILED := build/compiled
 SANITIZERS ?= address,undefined
 FUZZ_SECONDS ?= 120
 TESTS ?= tests
-# One process more than cores, since tests wait for disks and children. A file's tests stay together,
-# for they share brokers; files come as they are listed, so that short ones are last.
-JOBS ?= 3
+# Two processes more than two cores, since tests wait for disks and children. A file's tests stay together,
+# for they share brokers; the order of files is of tests/support/file_order.py.
+JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What is needed of the system: `make test` asks for all of it at once, in one call of apt.
 PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)

@@ -21,6 +21,7 @@ __all__ = ["rig"]
 pytest_plugins = (
     "headrace.testing.plugin",
     "pytester",
+    "support.file_order",
     "support.second_tries",
     "support.time_limits",
 )

@@ -8,11 +8,12 @@ that passed after another try.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pytest_rerunfailures import get_reruns_count
+from pytest_rerunfailures import ClientStatusDB, get_reruns_count
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -110,10 +111,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "once: has one try, since a failure by chance may be a defect"
     )
+    # A process of pytest-xdist tells and asks the main one of each test, in small packets: a test
+    # waited 40 ms for the acknowledgement of the one before.
+    counts = getattr(config, "failures_db", None)
+    if isinstance(counts, ClientStatusDB):
+        counts.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -11,7 +11,6 @@ import pytest
 from support.spark.single_spark import OneSpark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -22,41 +21,28 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ENVIRONMENT = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[[], SparkSession]:
-    """Makes the smallest session."""
+def test_a_session_begins_after_one_that_ended_or_died(tmp_path: Path) -> None:
+    from py4j.protocol import Py4JError
 
-    def made() -> SparkSession:
+    def make() -> SparkSession:
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
         return builder.config("spark.local.dir", str(tmp_path)).getOrCreate()
 
-    return made
+    def answers(session: SparkSession) -> bool:
+        return session.sparkContext.statusTracker().getActiveJobsIds() == []
 
-
-def test_a_session_begins_after_one_whose_machine_died(make: Callable[[], SparkSession]) -> None:
-    from py4j.protocol import Py4JError
-
-    def kill(session: SparkSession) -> None:
-        machine = session.sparkContext._gateway.proc  # type: ignore[union-attr]
+    with OneSpark(make, ENVIRONMENT) as first, OneSpark(make, ENVIRONMENT) as second:
+        ended = first.session()
+        assert first.session() is ended
+        assert answers(ended)
+        killed = second.session()
+        assert answers(killed)
+        machine = killed.sparkContext._gateway.proc  # type: ignore[union-attr]
         machine.kill()
         machine.wait()
-
-    with OneSpark(make, ENVIRONMENT) as own:
-        session = own.session()
-        assert session.range(3).count() == 3
-        kill(session)
         with pytest.raises((Py4JError, OSError)):
-            session.range(3).count()
-    with OneSpark(make, ENVIRONMENT) as own:
-        assert own.session().range(3).count() == 3
-
-
-def test_a_session_that_another_ended_begins_again(make: Callable[[], SparkSession]) -> None:
-    with OneSpark(make, ENVIRONMENT) as first, OneSpark(make, ENVIRONMENT) as second:
-        assert first.session() is first.session()
-        ended = first.session()
-        assert second.session().range(3).count() == 3
+            answers(killed)
         assert first.session() is not ended
         assert first.session().range(3).count() == 3
