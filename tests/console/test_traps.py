@@ -234,6 +234,21 @@ def test_health_checks(console: LocalConsole, path: str, status: int) -> None:
     assert console.ask("GET", f"/api/health/checks/{path}", user=None).status == 401
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "healthchecks/node/none@here",
+        "health/checks/quorum-queues-without-elected-leaders/vhost/none",
+        "health/checks/quorum-queues-without-elected-leaders/vhost/none/pattern/.*",
+    ],
+)
+def test_health_checks_know_what_they_check(console: LocalConsole, path: str) -> None:
+    answer = console.ask("GET", f"/api/{path}")
+    assert (answer.status, answer.json["reason"]) == (404, "Object Not Found")
+    (node,) = console.get("/api/nodes")
+    assert console.get(f"/api/healthchecks/node/{node['name']}") == {"status": "ok"}
+
+
 @pytest.mark.parametrize("path", ["is-in-service", "ready-to-serve-clients"])
 def test_probes_need_no_login(console: LocalConsole, path: str) -> None:
     answer = console.ask("GET", f"/api/health/checks/{path}", user=None)

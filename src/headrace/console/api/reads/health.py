@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from headrace.console.api.common.alarms import active_alarms
-from headrace.console.api.common.node import node_name
-from headrace.console.api.common.rows import absent
+from headrace.console.api.common.node import check_node, node_name
+from headrace.console.api.common.rows import absent, check_exists
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
@@ -112,6 +112,18 @@ async def fine(call: HttpCall) -> object:
     return OK
 
 
+async def fine_node(call: HttpCall) -> object:
+    """Answer with health for the name of this node."""
+    check_node(call)
+    return OK
+
+
+async def fine_vhost(call: HttpCall) -> object:
+    """Answer with health for a virtual host that exists."""
+    await check_exists(call, call.path["vhost"])
+    return OK
+
+
 async def certificate(call: HttpCall) -> object:
     """Fail when a certificate of TLS expires within a period."""
     within, unit = call.path["within"], call.path["unit"]
@@ -150,9 +162,18 @@ async def aliveness(call: HttpCall) -> object:
 
 def check(path: str, handler: Handler, tag: str, summary: str) -> Route:
     """Return the route of a check."""
+    permission = "access to the virtual host" if "{vhost}" in path else ""
     path = f"/api/health/checks/{path}"
     return Route(
-        "GET", path, handler, tag, "", summary, answer=HEALTHY, failure=FAILURE, is_free=True
+        "GET",
+        path,
+        handler,
+        tag,
+        permission,
+        summary,
+        answer=HEALTHY,
+        failure=FAILURE,
+        is_free=True,
     )
 
 
@@ -186,12 +207,12 @@ ROUTES = (
             ),
             (
                 "quorum-queues-without-elected-leaders/vhost/{vhost}",
-                fine,
+                fine_vhost,
                 "Health: there are no quorum queues.",
             ),
             (
                 "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}",
-                fine,
+                fine_vhost,
                 "Health: there are no quorum queues.",
             ),
         )
@@ -213,14 +234,17 @@ ROUTES = (
         Route(
             "GET",
             path,
-            fine,
+            handler,
             MANAGEMENT,
             "",
             "Health: kept for old clients.",
             answer=HEALTHY,
             is_free=True,
         )
-        for path in ("/api/healthchecks/node", "/api/healthchecks/node/{node}")
+        for path, handler in (
+            ("/api/healthchecks/node", fine),
+            ("/api/healthchecks/node/{node}", fine_node),
+        )
     ),
     Route(
         "GET",
