@@ -88,7 +88,10 @@ def test_a_user_logs_in_and_goes_on(console: LocalConsole, server: Authorization
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(given)
     assert visit(console, "/queues", given[0]).status == 200
     who = console.get("/api/whoami", user=None, headers={"Cookie": given[0]})
-    assert (who["name"], who["tags"]) == ("tess", ["management"])
+    assert who == {"name": "tess", "tags": ["management"], "is_internal_user": False}
+    headers = {"Authorization": f"Bearer {server.tokens[-1]}"}
+    assert console.get("/api/whoami", user=None, headers=headers) == who
+    assert console.get("/api/whoami")["is_internal_user"] is True
 
 
 def test_the_address_has_a_challenge_and_no_secret(console, server: AuthorizationServer) -> None:

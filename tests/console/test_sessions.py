@@ -166,7 +166,7 @@ class NoLink:
 
 
 def user(name: str) -> Identity:
-    return Identity(name, (), frozenset(), False, "ticket")
+    return Identity(name, (), frozenset(), False, False, "ticket")
 
 
 def sessions_at(clock: Clock) -> Sessions:

@@ -61,7 +61,7 @@ def test_a_login_gives_a_ticket_that_tells_who_one_is(operator: ManagementClient
     operator.ask("put vhost", name="shop")
     ada = add_user(operator, "ada", "management", {"shop": ".*"})
     told = {"user": "ada", "tags": ["management"], "system": False, "vhosts": ["shop"]}
-    assert ada.ask("whoami") == {**told, "sees_all": False}
+    assert ada.ask("whoami") == {**told, "by_token": False, "sees_all": False}
     assert operator.ask("whoami")["system"] is True
     assert ada.ask("logout") == {}
     with pytest.raises(OperationRefused, match="the ticket is unknown, or has ended"):
@@ -136,6 +136,7 @@ def test_a_token_logs_in_with_its_scopes_and_the_ticket_ends_with_it(data: Path)
         tess = login(*scopes)
         told = tess.ask("whoami")
         assert (told["user"], told["tags"], told["vhosts"]) == ("tess", ["management"], ["/"])
+        assert told["by_token"] is True
         assert tess.ask("declare queue", name="a")["created"] is True
         assert refusal(tess, "declare queue", name="b") == "refused"
         with pytest.raises(OperationRefused, match="user 'tess' has none of the tags"):

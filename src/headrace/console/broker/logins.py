@@ -35,6 +35,7 @@ class Identity:
     tags: tuple[str, ...]
     vhosts: frozenset[str]  # Those that the user may open,
     sees_all: bool  # or True for all.
+    by_token: bool  # The issuer of a token vouches for the user, who needs no account.
     ticket: str
 
     def sees_vhost(self, name: str) -> bool:
@@ -97,6 +98,7 @@ def identity_of(done: JsonObject, ticket: object) -> Identity:
             tags=tuple(done["tags"]),
             vhosts=frozenset(done["vhosts"]),
             sees_all=done["sees_all"] is True,
+            by_token=done["by_token"] is True,
             ticket=checked(ticket),
         )
     except (KeyError, TypeError):

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 async def whoami(call: HttpCall) -> object:
-    """Return the user of the request."""
+    """Return the user of the request; one with an OAuth token is no account of the broker."""
     identity = call.identity
-    return {"name": identity.name, "tags": list(identity.tags), "is_internal_user": True}
+    return {
+        "name": identity.name,
+        "tags": list(identity.tags),
+        "is_internal_user": not identity.by_token,
+    }
 
 
 async def list_users(call: HttpCall) -> object:

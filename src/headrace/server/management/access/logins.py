@@ -59,7 +59,13 @@ async def logout(call: Call) -> Answered:
 def whoami(call: Call) -> Answered:
     """Return the user of a request: name, tags, and virtual hosts that it sees."""
     if call.user is None:
-        return {"user": call.operator, "tags": ["administrator"], "system": True, "sees_all": True}
+        return {
+            "user": call.operator,
+            "tags": ["administrator"],
+            "system": True,
+            "by_token": False,
+            "sees_all": True,
+        }
     return describe(call, call.user)
 
 
@@ -69,6 +75,7 @@ def describe(call: Call, user: User) -> Answered:
         "user": user.name,
         "tags": list(user.tags),
         "system": False,
+        "by_token": user.grants is not None,
         "vhosts": [name for name in call.broker.vhosts if user.may_open(name)],
         "sees_all": type(call)(call.broker, {}, user=user).sees_all,
     }
