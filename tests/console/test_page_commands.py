@@ -62,7 +62,7 @@ def parsed(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]
 
 
 def lines_of(html: str) -> list[str]:
-    return [unescape(one) for one in COMMAND.findall(html)]
+    return [one for line in COMMAND.findall(html) for one in unescape(line).split(" && ")]
 
 
 def test_every_command_line_is_one_that_the_command_takes(browser: Browser, called) -> None:
@@ -156,8 +156,19 @@ FORMS: list[tuple[str, dict[str, str], str, dict[str, Any]]] = [
     ),
     (
         "/vhosts/written/edit",
-        {"description": "", "protected_from_deletion": "true", "default_queue_type": "classic"},
-        "vhost set", {"name": "written", "protected_from_deletion": True},
+        {"description": "", "tags": "", "protected_from_deletion": "true", "tracing": "",
+         "default_queue_type": "classic"},
+        "vhost set",
+        {"name": "written", "description": "", "tags": (), "no_tags": True,
+         "protected_from_deletion": True},
+    ),
+    (
+        "/vhosts/written/edit",
+        {"description": "again", "tags": "c", "protected_from_deletion": "",
+         "default_queue_type": "classic"},
+        "vhost set",
+        {"name": "written", "description": "again", "tags": ("c",), "no_tags": False,
+         "protected_from_deletion": False},
     ),
     (
         "/policies/new",
@@ -202,9 +213,28 @@ def test_what_was_done_is_told_as_a_command(
     assert answer.status == 303, re.findall(r'class="error"[^<]*<[^<]*', answer.body.decode())
     html = browser.text(answer.headers["Location"])
     (told,) = re.findall(r"The same by command: (.*?)</bdi>", html)
-    found, params = parsed(unescape(told).split(" && ")[-1], called)
+    lines = unescape(told).split(" && ")
+    (line,) = [one for one in lines if one.startswith(f"headrace {command} ")]
+    found, params = parsed(line, called)
     assert found == command
     assert {name: params[name] for name in wanted} == wanted
+
+
+def test_a_form_clears_what_a_virtual_host_has(browser: Browser, called) -> None:
+    """An empty field is sent as such, and the command says the same."""
+    path = "/api/vhosts/to%20clear"
+    body = {"description": "d", "tags": ["a"], "tracing": True, "protected_from_deletion": True}
+    assert browser.console.ask("PUT", path, body).status == 201
+    _, line = lines_of(browser.text("/vhosts/to%20clear/edit"))
+    command, params = parsed(line, called)
+    assert (command, params["what"], params["vhost"]) == ("trace", "on", "to clear")
+    form = {"description": "", "tags": "", "default_queue_type": "classic"}
+    answer = browser.send("/vhosts/to%20clear/edit", "tracing", "protected_from_deletion", **form)
+    assert answer.status == 303
+    row = browser.console.get(path)
+    assert [row[name] for name in body] == ["", [], False, False]
+    _, line = lines_of(browser.text("/vhosts/to%20clear/edit"))
+    assert parsed(line, called)[1]["what"] == "off"
 
 
 def test_the_command_that_removes_a_binding_names_no_other(browser: Browser, called) -> None:

@@ -339,6 +339,12 @@ def test_tags_and_metadata_are_replaced(tmp_path: Path) -> None:
     (lab,) = (one for one in exported["vhosts"] if one["name"] == "lab")
     assert (lab["description"], lab["tags"]) == ("of tests", ["a", "b"])
     assert lab["metadata"]["protected_from_deletion"] is True
+    works("vhost", "set", *data, "lab", "--description", "", "--no-tags", "--unprotected")
+    exported = json.loads(works("definitions", "export", *data))
+    (lab,) = (one for one in exported["vhosts"] if one["name"] == "lab")
+    assert (lab["description"], lab["tags"]) == ("", [])
+    assert lab["metadata"]["protected_from_deletion"] is False
+    assert "--no-tags" in refused("vhost", "set", *data, "lab", "--tag", "a", "--no-tags")
 
 
 def test_a_running_broker_takes_changes_over(durable: Served, tmp_path: Path) -> None:

@@ -232,8 +232,9 @@ def add_vhost(directory: UserDirectory, name: str) -> None:
     type=click.Choice(UNKNOWN_ARGUMENTS),
     help="What to do about unknown arguments of queues.",
 )
-@click.option("--description")
+@click.option("--description", help="What it is for; an empty text clears it.")
 @click.option("--tag", "tags", multiple=True, help="Tags in place of those before.")
+@click.option("--no-tags", is_flag=True, help="Clear its tags.")
 @click.option(
     "--protected/--unprotected",
     "protected_from_deletion",
@@ -241,18 +242,22 @@ def add_vhost(directory: UserDirectory, name: str) -> None:
     help="Refuse to delete it by the management socket and the console.",
 )
 @NAME
-def set_vhost(directory: UserDirectory, name: str, **given: object) -> None:
+def set_vhost(directory: UserDirectory, name: str, no_tags: bool, **given: object) -> None:
     """Set defaults of the virtual host NAME, in place of the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
     from headrace.model.policy.parameters import Key
     from headrace.model.policy.rules import METADATA, METADATA_NAME, read_metadata
 
+    if no_tags and given["tags"]:
+        raise click.UsageError("--no-tags and --tag exclude each other")
     key = Key(name, METADATA, METADATA_NAME)
     before = directory.parameters.all().get(key, {})
     value = before | {
         field: setting for field, setting in given.items() if setting not in (None, ())
     }
+    if no_tags:
+        value["tags"] = ()
     try:
         read_metadata(value)
     except InvalidArgument as error:

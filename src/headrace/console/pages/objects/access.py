@@ -139,8 +139,8 @@ async def user_values(call: HttpCall) -> Mapping[str, str]:
 
 
 VHOST_FIELDS = (
-    Field("description", "Description"),
-    Field("tags", "Tags", help="Separated by commas."),
+    Field("description", "Description", clears=True),
+    Field("tags", "Tags", help="Separated by commas.", clears=True),
     Field("default_queue_type", "Default queue type", "choice", ("classic", "quorum", "stream")),
     Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
     Field("protected_from_deletion", "Protect from deletion", "flag"),
@@ -156,7 +156,7 @@ def add_vhost_command(call: HttpCall, values: Values) -> str:
 
 
 def set_vhost_command(name: str, values: Values) -> str:
-    """Return the commands that set what is said of a virtual host."""
+    """Return the commands that set what is said of a new virtual host."""
     said = line(
         "vhost",
         "set",
@@ -167,6 +167,25 @@ def set_vhost_command(name: str, values: Values) -> str:
         protected=is_on(values.get("protected_from_deletion")),
     )
     return f"{said} && {line('trace', 'on', vhost=name)}" if is_on(values.get("tracing")) else said
+
+
+def change_vhost_command(call: HttpCall, values: Values) -> str:
+    """Return the commands that set all of the form, and clear what it has no more."""
+    name = call.path["vhost"]
+    tags, is_protected = listed(values.get("tags")), is_on(values.get("protected_from_deletion"))
+    said = line(
+        "vhost",
+        "set",
+        name,
+        description=[values.get("description") or ""],  # A list, so that an empty one is said.
+        tag=tags,
+        no_tags=not tags,
+        default_queue_type=values.get("default_queue_type"),
+        protected=is_protected,
+        unprotected=not is_protected,
+    )
+    switch = "on" if is_on(values.get("tracing")) else "off"
+    return f"{said} && {line('trace', switch, vhost=name)}"
 
 
 def change_user_command(call: HttpCall, values: Values) -> str:
@@ -385,7 +404,7 @@ ACTIONS = (
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
         VHOST_FIELDS,
-        command=lambda call, values: set_vhost_command(call.path["vhost"], values),
+        command=change_vhost_command,
         parent=VHOSTS,
         tag=ADMINISTRATOR,
         values=vhost_values,
