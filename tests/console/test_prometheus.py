@@ -292,7 +292,8 @@ def find(name: str) -> str:
     return str(program)
 
 
-# Each query of Grafana's dashboard 10991 joins a metric with the identity of its node.
+# Grafana's dashboard 10991, RabbitMQ-Overview, as of revision 16 and earlier. Each of its queries
+# joins a metric with the identity of its node.
 JOIN = (
     "({metric}) * on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node) "
     'rabbitmq_identity_info{{rabbitmq_endpoint="aggregated"}}'
@@ -327,6 +328,17 @@ DASHBOARD = (
         )
     ),
     "sum by(instance, job) (rabbitmq_message_size_bytes_bucket)",
+    *(
+        f"increase(rabbitmq_message_size_bytes_{name}[60s])"
+        for name in (
+            *("sum", "count", 'bucket{le="100.0"}', 'bucket{le="1000.0"}'),
+            *('bucket{le="10000.0"}', 'bucket{le="100000.0"}', 'bucket{le="1e+06"}'),
+            *('bucket{le="1e+07"}', 'bucket{le="5e+07"}', 'bucket{le="1e+08"}'),
+            'bucket{le="+Inf"}',
+        )
+    ),
+    "rabbitmq_erlang_uptime_seconds * on(instance, job) "
+    "group_left(rabbitmq_version, erlang_version) rabbitmq_build_info",
 )
 
 
