@@ -38,7 +38,7 @@ def serving(home: Path) -> Iterator[tuple[str, str]]:
         yield f"amqp://guest:guest@{addresses['amqp']}/%2F", addresses.get("http", "")
     finally:
         child.terminate()
-        child.wait()
+        child.communicate()  # Waits for its end, and closes the pipe.
 
 
 def declare(url: str) -> None:

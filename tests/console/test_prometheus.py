@@ -337,8 +337,10 @@ DASHBOARD = (
             'bucket{le="+Inf"}',
         )
     ),
-    "rabbitmq_erlang_uptime_seconds * on(instance, job) "
-    "group_left(rabbitmq_version, erlang_version) rabbitmq_build_info",
+    (
+        "rabbitmq_erlang_uptime_seconds * on(instance, job) "
+        "group_left(rabbitmq_version, erlang_version) rabbitmq_build_info"
+    ),
 )
 
 

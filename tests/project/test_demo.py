@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
+from rich.console import Console
 
+import demo.__main__ as program
 from demo import check
 from demo.flights import airlines, airports, as_json, flights
 from demo.pipeline import ALERT_MINUTES
+from support.timeouts import PATIENCE_S
+
+ADDRESS = re.compile(r"look at the broker meanwhile: (http://\S+) ")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +59,26 @@ def counts(frame: pd.DataFrame) -> dict[str, int]:
         "alerts": len(late),
         "minutes": int(late.sum()),
     }
+
+
+def test_the_address_of_the_console_is_told_while_the_broker_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The demo starts its broker; flights and Spark are left out."""
+    pages: list[bytes] = []
+
+    def visit(console: Console, *_: object) -> None:
+        (address,) = ADDRESS.findall(said.getvalue())
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+            pages.append(answer.read())
+
+    said = io.StringIO()
+    monkeypatch.setattr(program, "Console", lambda: Console(file=said, width=200))
+    monkeypatch.setattr(program, "_run", visit)
+    monkeypatch.setattr(program, "_report", lambda *_: True)
+    done = CliRunner().invoke(program.main, ["--out", str(tmp_path)])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert b'name="password"' in pages[0]
 
 
 def failed(
