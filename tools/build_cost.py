@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each compiled module costs to build, and how much of each workload passes through it.
 
-    PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py --shares build/shares.json
+    PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
+        --workload W1,W2,W3,W4,W5,W6,W1-0-10,W1a-0-10 --shares build/shares.json
     .venv/bin/python tools/build_cost.py \\
         [--shares build/shares.json] [--page docs/explanation/build.md]
 
@@ -70,6 +71,14 @@ def time_cython() -> None:
         cython_s[source] = time.process_time() - begun
 
     Cython.Build.Dependencies.cythonize_one = timed
+    cythonized = build_ext._cythonized
+
+    def here(
+        made: list[Extension], directives: dict[str, object], c_dir: Path, jobs: int
+    ) -> list[Extension]:
+        return cythonized(made, directives, c_dir, 0)
+
+    build_ext._cythonized = here  # In this process, where they are timed.
 
 
 def build(place: Path) -> list[Extension]:
