@@ -34,7 +34,7 @@ end() {
     local mount
     for mount in "${mounted[@]}"; do umount -l "$mount" 2>/dev/null || true; done
     # A mount that is left would be emptied with the root.
-    if [ -z "${HEADRACE_FRESH:-}" ] && ! grep -q " $root/" /proc/mounts; then rm -rf "$root"; fi
+    if [ -z "${HEADRACE_FRESH:-}" ] && ! grep -qE " $root(/| )" /proc/mounts; then rm -rf "$root"; fi
 }
 trap end EXIT
 
@@ -42,6 +42,11 @@ if [ ! -e "$root/etc/os-release" ]; then
     step "making a root of $suite in $root (about two minutes)" \
         debootstrap --variant=minbase --include=ca-certificates,git,make "$suite" "$root" ${mirror:+"$mirror"} ||
         die "debootstrap could not make a root of $suite: see above."
+fi
+# Tests that make networks or file systems of their own need a `/` that is a mount, as a machine's is.
+if ! mountpoint -q "$root"; then
+    mount --bind "$root" "$root"
+    mounted=("$root")
 fi
 for kind in proc sys dev dev/pts dev/shm; do
     mkdir -p "$root/$kind"
