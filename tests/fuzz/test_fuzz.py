@@ -47,7 +47,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORPUS = sorted((HERE / "corpus").glob("*.bin"))
 BUILD_S_MAX = 3600  # The first of these tests may have to compile everything.
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "10"))
 
 
 def fuzzer(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -258,7 +258,7 @@ def test_many_logins_at_once_do_not_stall_the_broker(tmp_path: Path) -> None:
             queue = channel.declare_queue("busy", durable=False).name
             with ThreadPoolExecutor(8) as pool:
                 wrong = f"amqp://guest:wrong@127.0.0.1:{served.port}/?connection_timeout=100"
-                attempts = [pool.submit(connect, wrong, reconnect=None) for _ in range(40)]
+                attempts = [pool.submit(connect, wrong, reconnect=None) for _ in range(16)]
                 while not all(attempt.done() for attempt in attempts):
                     channel.publish("x", queue)
                     assert channel.get(queue, no_ack=True) is not None
