@@ -202,6 +202,7 @@ def test_an_earlier_owner_adds_and_removes_nothing(tmp_path: Path, connect: Conn
     assert not sealed
     assert insist_on(two.disk.bodies.objects.sizes) == {body.name(): 4}
     two.staging.close()
+    one.staging.close()
 
 
 def late(machine: Machine, octets: bytes) -> None:
@@ -272,6 +273,8 @@ def test_a_file_that_is_no_copy_is_copied_again(tmp_path: Path, connect: Connect
     two.take()
     assert two.bodies() == {body.name(): b"as it is"}
     assert sorted(path.name for path in left.iterdir()) == sorted([body.name(), "aa-4-2.part"])
+    two.staging.close()
+    one.staging.close()
 
 
 def test_a_server_that_is_killed_keeps_what_was_confirmed(running: Servers, tmp_path: Path) -> None:
