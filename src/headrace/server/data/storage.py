@@ -69,7 +69,8 @@ log = logging.getLogger(__name__)
 
 LINKS = "backup-links"  # Hard links to files, while a backup is made.
 
-# Brokers in memory are started by tests, which would hash the same password each time.
+# A process of tests starts many brokers, and would hash the same password each time: half of what a
+# start took. A process that serves has one broker, and so a salt of its own.
 make_account_once = lru_cache(maxsize=8)(make_account)
 
 EVERYTHING = Permission(".*", ".*", ".*")
@@ -173,8 +174,8 @@ class Storage:
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
         if settings.default_user:
-            make = make_account_once if settings.memory else make_account
-            account = make(settings.default_user, settings.default_pass, ("administrator",))
+            tags = ("administrator",)
+            account = make_account_once(settings.default_user, settings.default_pass, tags)
             self.users.add_user(account)
             self.first_account = account
             if settings.default_vhost:
