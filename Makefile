@@ -22,7 +22,7 @@ SANITIZERS ?= address,undefined
 FUZZ_SECONDS ?= 120
 TESTS ?= tests
 # Two processes more than two cores, since tests wait for disks and children. A file's tests stay together,
-# for they share brokers; the order of files is of tests/support/file_order.py.
+# for they share brokers; tests/support/file_order.py orders the files.
 JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What is needed of the system: `make test` asks for all of it at once, in one call of apt.

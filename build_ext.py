@@ -151,9 +151,8 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/columns/read/header_columns.py",
 )
 
-# Of these, what a plain message passes through (each takes 0.4% or more of some workload of
-# tools/instructions.py but W6p), and the loops of the client and of the load generator. The others
-# are compiled for less time of the compiler.
+# Of these, what takes nearly all instructions of a plain message (docs/explanation/build.md), and
+# the loops of the client and of the load generator. The compiler takes less time for the others.
 HOT: tuple[str, ...] = (
     "headrace/model/message.py",
     "headrace/model/queue/ring.py",
@@ -330,7 +329,7 @@ class BuildExt(build_ext):  # type: ignore[misc]  # setuptools has no types.
                 lambda s: f"translated {_written(self.c_dir, begun)} modules to C, {s:.0f} s",
                 self.tells,
             ):
-                translate(self.extensions, self.c_dir, self.parallel or 1)
+                translate(self.extensions, self.c_dir, self.parallel or 0)
             # The longest first, so that no core waits for them at the end.
             self.extensions.sort(key=lambda module: -Path(module.sources[0]).stat().st_size)
         total = len(self.extensions)
@@ -351,7 +350,10 @@ def _written(c_dir: Path, since: float) -> int:
 
 
 def translate(made: list[Extension], c_dir: Path, jobs: int) -> None:
-    """Translate modules to C in ``c_dir`` by ``jobs`` processes; it becomes their source."""
+    """Translate modules to C in ``c_dir`` by ``jobs`` processes; it becomes their source.
+
+    No job: in this process.
+    """
     from Cython.Compiler.Options import get_directive_defaults
 
     # Else they cannot be given below.

@@ -71,15 +71,6 @@ def time_cython() -> None:
         cython_s[source] = time.process_time() - begun
 
     Cython.Build.Dependencies.cythonize_one = timed
-    cythonized = build_ext._cythonized
-
-    def here(
-        made: list[Extension], directives: dict[str, object], c_dir: Path, jobs: int
-    ) -> list[Extension]:
-        del jobs  # In this process, where they are timed.
-        return cythonized(made, directives, c_dir, 0)
-
-    build_ext._cythonized = here
 
 
 def build(place: Path) -> list[Extension]:

@@ -62,7 +62,7 @@ def parsed(line: str, called: list[click.Context]) -> tuple[str, dict[str, Any]]
 
 
 def lines_of(html: str) -> list[str]:
-    return [one for line in COMMAND.findall(html) for one in unescape(line).split(" && ")]
+    return [line for lines in COMMAND.findall(html) for line in unescape(lines).split(" && ")]
 
 
 def test_every_command_line_is_one_that_the_command_takes(browser: Browser, called) -> None:
@@ -214,7 +214,7 @@ def test_what_was_done_is_told_as_a_command(
     html = browser.text(answer.headers["Location"])
     (told,) = re.findall(r"The same by command: (.*?)</bdi>", html)
     lines = unescape(told).split(" && ")
-    (line,) = [one for one in lines if one.startswith(f"headrace {command} ")]
+    (line,) = [line for line in lines if line.startswith(f"headrace {command} ")]
     found, params = parsed(line, called)
     assert found == command
     assert {name: params[name] for name in wanted} == wanted

@@ -292,8 +292,8 @@ def find(name: str) -> str:
     return str(program)
 
 
-# Grafana's dashboard 10991, RabbitMQ-Overview, as of revision 16 and earlier. Each of its queries
-# joins a metric with the identity of its node.
+# Grafana's dashboard 10991, RabbitMQ-Overview: all queries of its revision 16, and some that it
+# does not have. Each joins a metric with the identity of its node.
 JOIN = (
     "({metric}) * on(instance, job) group_left(rabbitmq_cluster, rabbitmq_node) "
     'rabbitmq_identity_info{{rabbitmq_endpoint="aggregated"}}'

@@ -187,9 +187,12 @@ def test_users_have_tags_as_a_list_and_no_password(console: LocalConsole) -> Non
         "queues/none",
         "bindings/none",
         "consumers/none",
+        "health/checks/quorum-queues-without-elected-leaders/vhost/none",
+        "health/checks/quorum-queues-without-elected-leaders/vhost/none/pattern/.*",
+        "healthchecks/node/none@here",
     ],
 )
-def test_lists_of_a_virtual_host_that_does_not_exist(console: LocalConsole, path: str) -> None:
+def test_a_virtual_host_or_node_that_does_not_exist(console: LocalConsole, path: str) -> None:
     answer = console.ask("GET", f"/api/{path}")
     assert (answer.status, answer.json["reason"]) == (404, "Object Not Found")
 
@@ -234,17 +237,7 @@ def test_health_checks(console: LocalConsole, path: str, status: int) -> None:
     assert console.ask("GET", f"/api/health/checks/{path}", user=None).status == 401
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "healthchecks/node/none@here",
-        "health/checks/quorum-queues-without-elected-leaders/vhost/none",
-        "health/checks/quorum-queues-without-elected-leaders/vhost/none/pattern/.*",
-    ],
-)
-def test_health_checks_know_what_they_check(console: LocalConsole, path: str) -> None:
-    answer = console.ask("GET", f"/api/{path}")
-    assert (answer.status, answer.json["reason"]) == (404, "Object Not Found")
+def test_the_node_is_healthy_by_its_name(console: LocalConsole) -> None:
     (node,) = console.get("/api/nodes")
     assert console.get(f"/api/healthchecks/node/{node['name']}") == {"status": "ok"}
 

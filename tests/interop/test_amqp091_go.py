@@ -27,7 +27,7 @@ LEFT_OUT = {
     # They want of RabbitMQ that it cannot do what Headrace does.
     "TestIntegrationConsumeFlow",
     "TestIntegrationRecoverNotImplemented",
-    # It changes a setting by rabbitmqctl, and passes over itself where there is none.
+    # It changes a setting by rabbitmqctl, and skips itself where there is none.
     "TestConnection_Close_WhenMemoryAlarmIsActive",
     # In Debian 13 it waits 100 s, whatever the broker does.
     "TestIntegrationConsumeCancelWithContext",

@@ -61,19 +61,19 @@ def counts(frame: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def test_the_address_of_the_console_is_told_while_the_broker_runs(
+def test_the_demo_prints_the_address_of_the_console_while_the_broker_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The demo starts its broker; flights and Spark are left out."""
     pages: list[bytes] = []
 
     def visit(console: Console, *_: object) -> None:
-        (address,) = ADDRESS.findall(said.getvalue())
+        (address,) = ADDRESS.findall(output.getvalue())
         with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
             pages.append(answer.read())
 
-    said = io.StringIO()
-    monkeypatch.setattr(program, "Console", lambda: Console(file=said, width=200))
+    output = io.StringIO()
+    monkeypatch.setattr(program, "Console", lambda: Console(file=output, width=200))
     monkeypatch.setattr(program, "_run", visit)
     monkeypatch.setattr(program, "_report", lambda *_: True)
     done = CliRunner().invoke(program.main, ["--out", str(tmp_path)])

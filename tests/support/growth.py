@@ -11,15 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Input = TypeVar("Input")
-DOUBLED_MAX = (
-    2.8  # For twice the input: a linear work takes 2 times as long, a quadratic one 4 times.
-)
+# For twice the input linear work takes twice as long, quadratic work four times.
+DOUBLED_MAX = 2.8
 TRIES = 8  # Of a measurement that others of this machine may have disturbed.
 SHORTEST_S = 0.002  # A shorter work is measured on a larger input.
 DOUBLINGS = 3  # One of them may leave a cache, or begin to ask the system for its memory.
-SIZE_MAX = (
-    1 << 18
-)  # No limit lets a client send more: a work that is short with it needs no judgement.
+# No limit lets a client send more, so work that is short with this size is not judged.
+SIZE_MAX = 1 << 18
 
 
 def took_s(work: Callable[[Input], object], given: Input) -> float:

@@ -116,8 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "once: has one try, since a failure by chance may be a defect"
     )
-    # A process of pytest-xdist tells and asks the main one of each test, in small packets: a test
-    # waited 40 ms for the acknowledgement of the one before.
+    # Each test is two small packets from a process of pytest-xdist to the main one. By Nagle's
+    # algorithm the second waits for an acknowledgement, which the system delays by 40 ms.
     counts = getattr(config, "failures_db", None)
     if isinstance(counts, ClientStatusDB):
         counts.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -44,10 +44,9 @@ class Field:
     help: str = ""
     required: bool = False
     in_query: bool = False  # A parameter of the API's query, not of its body.
-    clears: bool = False  # Left empty it is sent as an empty text, which clears what is set.
 
     def read(self, form: Form) -> object:
-        """Return the value that the API takes; None for an empty field that clears nothing.
+        """Return the value that the API takes; None for an empty field.
 
         Raises:
             HttpError: the text is no such value.
@@ -60,7 +59,7 @@ class Field:
         if not text:
             if self.required:
                 raise bad_request(f"{self.label} is missing")
-            return "" if self.clears else None
+            return None
         if self.kind == "number":
             if not text.lstrip("-").isdecimal() or len(text) > 18:
                 raise bad_request(f"{self.label} is not a whole number")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node, node_name
-from headrace.console.api.common.rows import absent, check_exists
+from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
@@ -118,12 +118,6 @@ async def fine_node(call: HttpCall) -> object:
     return OK
 
 
-async def fine_vhost(call: HttpCall) -> object:
-    """Answer with health for a virtual host that exists."""
-    await check_exists(call, call.path["vhost"])
-    return OK
-
-
 async def certificate(call: HttpCall) -> object:
     """Fail when a certificate of TLS expires within a period."""
     within, unit = call.path["within"], call.path["unit"]
@@ -207,12 +201,12 @@ ROUTES = (
             ),
             (
                 "quorum-queues-without-elected-leaders/vhost/{vhost}",
-                fine_vhost,
+                aliveness,
                 "Health: there are no quorum queues.",
             ),
             (
                 "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}",
-                fine_vhost,
+                aliveness,
                 "Health: there are no quorum queues.",
             ),
         )

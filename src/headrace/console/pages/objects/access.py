@@ -139,8 +139,8 @@ async def user_values(call: HttpCall) -> Mapping[str, str]:
 
 
 VHOST_FIELDS = (
-    Field("description", "Description", clears=True),
-    Field("tags", "Tags", help="Separated by commas.", clears=True),
+    Field("description", "Description"),
+    Field("tags", "Tags", help="Separated by commas."),
     Field("default_queue_type", "Default queue type", "choice", ("classic", "quorum", "stream")),
     Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
     Field("protected_from_deletion", "Protect from deletion", "flag"),
@@ -155,37 +155,27 @@ def add_vhost_command(call: HttpCall, values: Values) -> str:
     return added if is_plain else f"{added} && {set_vhost_command(name, values)}"
 
 
-def set_vhost_command(name: str, values: Values) -> str:
-    """Return the commands that set what is said of a new virtual host."""
-    said = line(
-        "vhost",
-        "set",
-        name,
-        description=values.get("description"),
-        tag=listed(values.get("tags")),
-        default_queue_type=values.get("default_queue_type"),
-        protected=is_on(values.get("protected_from_deletion")),
+def set_vhost_command(name: str, values: Values, *, clears: bool = False) -> str:
+    """Return the commands that set a virtual host; ``clears``: what is empty ends what was set."""
+    description, tags = values.get("description"), listed(values.get("tags"))
+    is_protected, is_traced = (
+        is_on(values.get(flag)) for flag in ("protected_from_deletion", "tracing")
     )
-    return f"{said} && {line('trace', 'on', vhost=name)}" if is_on(values.get("tracing")) else said
-
-
-def change_vhost_command(call: HttpCall, values: Values) -> str:
-    """Return the commands that set all of the form, and clear what it has no more."""
-    name = call.path["vhost"]
-    tags, is_protected = listed(values.get("tags")), is_on(values.get("protected_from_deletion"))
-    said = line(
+    setting = line(
         "vhost",
         "set",
         name,
-        description=[values.get("description") or ""],  # A list, so that an empty one is said.
+        # Of a list an empty text is an option, too.
+        description=[description or ""] if clears else description,
         tag=tags,
-        no_tags=not tags,
+        no_tags=clears and not tags,
         default_queue_type=values.get("default_queue_type"),
         protected=is_protected,
-        unprotected=not is_protected,
+        unprotected=clears and not is_protected,
     )
-    switch = "on" if is_on(values.get("tracing")) else "off"
-    return f"{said} && {line('trace', switch, vhost=name)}"
+    if not (is_traced or clears):
+        return setting
+    return f"{setting} && {line('trace', 'on' if is_traced else 'off', vhost=name)}"
 
 
 def change_user_command(call: HttpCall, values: Values) -> str:
@@ -404,7 +394,7 @@ ACTIONS = (
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
         VHOST_FIELDS,
-        command=change_vhost_command,
+        command=lambda call, values: set_vhost_command(call.path["vhost"], values, clears=True),
         parent=VHOSTS,
         tag=ADMINISTRATOR,
         values=vhost_values,
