@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All tests may use the fixtures that the package ships, and know which build they test."""
 
+import gc
 import json
 import os
 import signal
@@ -84,6 +85,17 @@ def pytest_configure() -> None:
 
 def pytest_sessionstart() -> None:
     left_open.install()  # Above the hook of pytest, which reports.
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector does not go through it again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
