@@ -8,8 +8,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: broken venv build sanitized peers interop test test-pure test-compiled lint bench bench-spark \
-	demo fuzz quick-spark soak soak-spark soak-cluster wheel deb docs conformance clean
+.PHONY: broken venv build sanitized peers ready collected interop test test-pure test-compiled lint bench \
+	bench-spark demo fuzz quick-spark soak soak-spark soak-cluster wheel deb docs conformance clean
 
 PYTHON ?=
 VENV := .venv
@@ -33,6 +33,10 @@ BROKEN := $(shell test ! -e $(VENV) || $(BIN)/python -c "" 2>/dev/null || echo b
 TRIES := build/second-tries
 AGAIN := --durations=30 --reruns 2 --second-tries $(TRIES)
 EARLIER :=
+# The modules of the tests, with assertions rewritten: a process that finds them compiled collects in less
+# than half the time. Several that do not would all compile them.
+unexport PYTHONDONTWRITEBYTECODE
+COLLECTED := $(wildcard tests/testing/__pycache__/test_ports.*-pytest-*.pyc)
 # A step with a title, which is never silent for long.
 ALOUD := . tools/step.sh; aloud
 # These run in both builds; what they pass through runs with them.
@@ -61,9 +65,19 @@ build: $(STAMP)
 sanitized: $(STAMP)
 	@HEADRACE_SANITIZE=$(SANITIZERS) $(BIN)/python build_ext.py
 
-test: peers test-pure test-compiled
+test: ready test-pure test-compiled
 # Its log ends with the tests that needed a second try in either run.
 test: EARLIER := --earlier-tries $(TRIES)/uncompiled.txt
+
+# All that `test` needs.
+ready: peers build sanitized quick-spark collected
+
+# What cannot be collected is reported by the run.
+collected: $(STAMP)
+ifeq ($(COLLECTED),)
+	@. tools/step.sh; step "modules of the tests (half a minute)" \
+		env PYTHONPATH=src $(BIN)/python -m pytest --collect-only -qq $(TESTS) || true
+endif
 
 # What tests drive: other people's clients and servers.
 peers: $(STAMP)
@@ -77,7 +91,7 @@ interop: build
 	@HEADRACE_FOREIGN=1 HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) \
 		$(BIN)/python -m pytest tests/foreign
 
-test-pure: $(STAMP)
+test-pure: $(STAMP) collected
 	@echo "== uncompiled: $(BOTH)"
 	@HEADRACE_BUILD=pure PYTHONPATH=src $(PYTEST) $(AGAIN)/uncompiled.txt -m "not slow" $(BOTH)
 
@@ -89,7 +103,7 @@ quick-spark: build
 		PYTHONPATH=$(COMPILED) $(BIN)/python -m headrace.cli pipeline prepare
 
 # Last, so that the last line of `make test` is pytest's summary of the whole suite.
-test-compiled: build sanitized quick-spark
+test-compiled: build sanitized quick-spark collected
 	@echo "== compiled: $(TESTS)"
 	@HEADRACE_BUILD=compiled PYTHONPATH=$(COMPILED) $(PYTEST) $(AGAIN)/compiled.txt $(EARLIER) $(TESTS)
 
