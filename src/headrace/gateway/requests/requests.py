@@ -47,7 +47,7 @@ from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.gateway.security.client_connection import ClientConnection, Identified
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -93,7 +93,7 @@ class RequestCall:
         self,
         context: Context,
         vhost: VirtualHost,
-        connection: ClientConnection,
+        connection: Identified,
         request: dict[str, object],
     ) -> None:
         self.context = context

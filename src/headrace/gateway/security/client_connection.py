@@ -23,14 +23,24 @@ class ClientTransport(Protocol):
 class Identified(Protocol):
     """A connection with its user and virtual host, for logs."""
 
-    number: int
-    user: User | None  # None before the login.
-    vhost: VirtualHost | None  # None before it is open.
+    @property
+    def number(self) -> int:
+        """Its number, which no other connection of this broker has."""
+
+    @property
+    def user(self) -> User | None:
+        """None before the login."""
+
+    @property
+    def vhost(self) -> VirtualHost | None:
+        """None before it is open."""
 
 
 class ClientConnection(Identified, Protocol):
     """A connection; the last five methods are the results of a login."""
 
+    user: User | None
+    vhost: VirtualHost | None
     ended: bool
     body_max: int  # Bytes of a body.
     transport: ClientTransport | None

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import groups, leases, transactions
-from headrace.gateway.requests.requests import RefusedRequest, RequestCall
+from headrace.gateway.requests.requests import RefusedRequest
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.management.call import Refused
-from headrace.server.management.writes.errands import (
-    OperatorsConnection,
-    OperatorsContext,
-    attempt,
-)
-from headrace.server.management.writes.host import host_of, user_of
+from headrace.server.management.operator_session import OperatorSession, host_of
+from headrace.server.management.writes.errands import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from headrace.gateway.connection.context import Context
     from headrace.gateway.requests.requests import Handler, RequestAnswer
-    from headrace.gateway.security.client_connection import ClientConnection
     from headrace.server.management.call import Answered, Call, Operation
 
 DECISIONS = ("commit", "rollback", "forget")
@@ -34,12 +28,7 @@ DECISIONS = ("commit", "rollback", "forget")
 
 async def run(call: Call, handler: Handler, **fields: object) -> Answered:
     """Run a request, in slices where it is long; answer when its changes are durable."""
-    request = RequestCall(
-        cast("Context", OperatorsContext(call)),
-        call.vhost(),
-        cast("ClientConnection", OperatorsConnection(user_of(call))),
-        fields,
-    )
+    request = OperatorSession(call).request(fields)
     call.broker.events.require()
     try:
         with call.acting():

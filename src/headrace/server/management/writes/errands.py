@@ -11,21 +11,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import messages
-from headrace.gateway.requests.requests import RefusedRequest, RequestCall
-from headrace.model.operations.jobs import OPERATOR
+from headrace.gateway.requests.requests import RefusedRequest
 from headrace.server.management.call import Refused
-from headrace.server.management.writes.host import rights_of, user_of
+from headrace.server.management.operator_session import OperatorSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from headrace.gateway.connection.context import Context
-    from headrace.gateway.requests.requests import RequestAnswer
-    from headrace.gateway.security.access import User
-    from headrace.gateway.security.client_connection import ClientConnection
+    from headrace.gateway.requests.requests import RequestAnswer, RequestCall
     from headrace.server.management.call import Answered, Call, Operation
 
 RUNNING = ("choosing", "moving")
@@ -33,33 +29,10 @@ LOOK_S = 0.05  # How often a running errand is looked at,
 TELL_S = 0.5  # and how often its progress is told.
 
 
-class OperatorsConnection:
-    """Stands for an operator where a request has a connection."""
-
-    number = OPERATOR
-
-    def __init__(self, user: User) -> None:
-        self.user = user
-
-
-class OperatorsContext:
-    """Stands for the context of a request; the broker's rights, or every right."""
-
-    def __init__(self, call: Call) -> None:
-        self.access = rights_of(call)
-
-    def refused(self, connection: object, text: str) -> None:
-        """Do nothing: the socket audits the refusal."""
-
-
 def request_of(call: Call) -> RequestCall:
     """Return a request on messages, as the user of a call."""
-    return RequestCall(
-        cast("Context", OperatorsContext(call)),
-        call.vhost(),
-        cast("ClientConnection", OperatorsConnection(user_of(call))),
-        {"id": secrets.token_hex(8), **call.request, "wait": False},
-    )
+    fields = {"id": secrets.token_hex(8), **call.request, "wait": False}
+    return OperatorSession(call).request(fields)
 
 
 def errand(do: str) -> Operation:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations that publish a message, and that take messages from a queue.
 
-A message is published as one of 0-9-1: its route, the permissions on exchange and topic, and the
-headers CC, BCC and x-delay count as for a client's.
+A message is published as that of a 0-9-1 client, by the same way.
 """
 
 from __future__ import annotations
@@ -12,23 +11,16 @@ import binascii
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.conversion.headers import shortstr
-from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
-from headrace.gateway.messages.route import will_last
-from headrace.gateway.v0_x.connection.publish_copies import take_copies
-from headrace.gateway.v0_x.connection.publisher import expiration_ms
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
-from headrace.model.interceptor.interception import Source
-from headrace.model.message import REDELIVERED, new_message
+from headrace.model.message import REDELIVERED
 from headrace.model.operations.peek import PeekedMessage
 from headrace.model.queue.destination import Consumer
 from headrace.model.tallies import ChannelTally
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.codec_0_x import BasicProperties
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.server.management.operator_session import OperatorSession, host_of
 from headrace.server.management.peek import BODY_OCTETS_MAX, PROPERTIES, describe
-from headrace.server.management.writes.host import SystemUsersBroker, host_of, user_of
 from headrace.server.management.writes.topology import name_of, table_of
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
@@ -37,17 +29,12 @@ from headrace.wire.errors import MalformedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.messages.route import Route
-    from headrace.gateway.security.access import User
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Operation
     from headrace.wire.table import Value
 
-BASIC = 60  # Class of the messages.
-FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
 PAYLOAD_OCTETS_MAX = 16 << 20
 STRING, BASE64 = "string", "base64"
 TEXT_PROPERTIES = (
@@ -55,7 +42,6 @@ TEXT_PROPERTIES = (
     "expiration",
 )
 NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
-PERSISTENT_MODE = 2
 GOT_MAX = 1000  # Messages of one answer,
 GOT_OCTETS_MAX = 64 << 20  # and the bytes of their bodies after which no more are taken.
 TRUNCATE = 50_000  # Bytes shown of each body, unless a request says otherwise.
@@ -76,25 +62,14 @@ CODES = {
 # --- Publishing -----------------------------------------------------------------------------------
 
 
-class OperatorsPublisher:
-    """The publisher of an operator's message, in the place of a connection."""
-
-    number = 0
-    version = V0_9_1
-
-    def __init__(self, call: Call, vhost: VirtualHost) -> None:
-        self.user: User = user_of(call)
-        self.vhost = vhost
-        self.context = SystemUsersBroker(call) if call.user is None else call.broker.context
-
-
 async def publish(call: Call) -> Answered:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
     ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
     ``payload_encoding``. With ``lines`` the payload goes on in the lines that follow.
     """
-    vhost = call.vhost()
+    session = OperatorSession(call)
+    vhost = session.vhost
     exchange, key = name_of(call, "exchange", ""), name_of(call, "routing_key", "")
     properties, body = properties_of(call), await payload_of(call)
     if reason := call.broker.alarms.reason(vhost):
@@ -102,70 +77,18 @@ async def publish(call: Call) -> Answered:
     call.broker.events.require()
     try:
         with call.acting():
-            routed, refused = send(
-                call, vhost, shortstr(exchange) + shortstr(key), properties, body
-            )
+            routed, refused = session.publish(exchange, key, properties, body)
+    except (ValueError, TypeError, MalformedError) as error:
+        call.refuse("bad-request", f"'properties': {error}")
     except AmqpError as error:
         call.refuse(CODES.get(error.code, "precondition"), error.text)
     if not await call.durable(vhost.name):
         call.refuse("precondition", "the message could not be written to disk")
     if refused:
-        call.refuse("limit", "a queue refused the message: its length limit is reached")
+        full = "the disk is full; a persistent message was not taken"
+        reached = "a queue refused the message: its length limit is reached"
+        call.refuse("limit", full if vhost.store.full else reached)
     return {"routed": routed}
-
-
-def send(
-    call: Call, vhost: VirtualHost, address: bytes, properties: BasicProperties, body: bytes
-) -> tuple[bool, int]:
-    """Route a message and enqueue it; return whether a queue gets it, and how many refused it."""
-    publisher = OperatorsPublisher(call, vhost)
-    try:
-        header = encode_content_header(V0_9_1, BASIC, len(body), properties)
-    except (ValueError, TypeError, MalformedError) as error:
-        call.refuse("bad-request", f"'properties': {error}")
-    parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
-    frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
-    data, start = address + b"\x00\x00" + framed(FRAME_HEADER, 0, header) + frames, len(address) + 2
-    delay_ms = delay_in(data, start)
-    sent, copies = take_copies(data, start)
-    as_connection = cast("GatewayConnection", publisher)
-    route: Route = call.broker.context.make_route(as_connection, address, header, copies)[0]
-    persistent = properties.delivery_mode == PERSISTENT_MODE or route.keeps
-    counters = vhost.counters
-    deadline_ms = 0
-    if properties.expiration is not None:
-        deadline_ms = counters.now_ms + expiration_ms(properties.expiration.encode())
-    if delay_ms:
-        deadline_ms = counters.now_ms + delay_ms
-        route = delayed(vhost, route)
-        account = "" if call.user is None else account_of(publisher.user)
-        sent = signed(data, start, account)
-    count_publish(call, vhost, route)
-    if not route.count:
-        counters.count_publish(len(body))
-        return False, 0
-    if vhost.store.full and will_last(route.queues, persistent):
-        call.refuse("limit", "the disk is full; a persistent message was not taken")
-    message = new_message(sent, len(address), len(body))
-    message.priority = properties.priority or 0
-    message.deadline_ms = deadline_ms
-    if route.interception is not None:
-        source = Source(publisher.user.name, "", 0)
-        return True, route.interception.take(message, route.queues, persistent, source=source)
-    counters.count_publish(len(body))
-    return True, vhost.deliver(message, route.queues, persistent)
-
-
-def count_publish(call: Call, vhost: VirtualHost, route: Route) -> None:
-    """Count an operator's message as one of a channel."""
-    tally = ChannelTally()
-    tally.publish = 1
-    tally.return_unroutable = int(not route.count)
-    call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
-    vhost.counters.routed += route.count
-    route.tally.publish_in += 1
-    route.tally.publish_out += route.count
-    route.tally.return_unroutable += tally.return_unroutable
 
 
 def properties_of(call: Call) -> BasicProperties:
@@ -186,11 +109,6 @@ def properties_of(call: Call) -> BasicProperties:
             setattr(properties, name, value)
         else:
             call.refuse("bad-request", f"property '{name:.64}' is unknown, or of another type")
-    user = user_of(call)
-    poses = properties.user_id not in (None, user.name)
-    if poses and call.user is not None and "impersonator" not in user.tags:
-        text = f"user_id property set to '{properties.user_id}' but authenticated user was"
-        call.refuse("precondition", f"{text} '{user.name}'")
     return properties
 
 

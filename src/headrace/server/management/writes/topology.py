@@ -11,7 +11,7 @@ from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element
 from headrace.server.management.call import Refused
-from headrace.server.management.writes.host import host_of
+from headrace.server.management.operator_session import host_of
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost

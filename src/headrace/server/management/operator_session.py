@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator's session in a virtual host: what a connection and its channel are to a client.
+
+An operator changes objects through the door of every client, runs the requests of every client, and
+publishes by the way of 0-9-1 clients. So each rule of these holds for operators, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.requests.requests import RefusedRequest, RequestCall
+from headrace.gateway.security.access import User
+from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
+from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.v0_x.channel.channel import Channel
+from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.model.operations.jobs import OPERATOR
+from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
+from headrace.spec.tables import V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Call
+
+BASIC = 60  # Class of the messages.
+FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
+IMPERSONATOR = "impersonator"  # Who has this tag may publish as another user.
+
+
+class EveryGrant:
+    """The rights of the system user, which are those of no account."""
+
+    def may_open(self, vhost: str) -> bool:
+        return True
+
+    def allowed(self, vhost: str, permission: str, name: str) -> bool:
+        return True
+
+    def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
+        return True
+
+    def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
+        return True
+
+
+def user_of(call: Call) -> User:
+    """Return the user of a request; the system user has no account."""
+    if call.user is not None:
+        return call.user
+    name = call.operator if call.actor is None else call.actor.name
+    access = call.broker.access
+    return User(access, name, (IMPERSONATOR,), RemotePeer(), grants=EveryGrant())
+
+
+def host_of(call: Call) -> AuthorizedHost:
+    """Return the virtual host of a request, to change by the rules of 0-9-1."""
+    return AuthorizedHost(call.broker.context, call.vhost(), user_of(call), call, Dialect.V0_9_1)
+
+
+class OperatorRequest(RequestCall):
+    """A request of an operator, whose refusal the socket audits."""
+
+    def refuse(self, code: str, text: str) -> NoReturn:
+        raise RefusedRequest(code, text)
+
+
+class OperatorSession:
+    """One operator in one virtual host, for the length of a call."""
+
+    number = OPERATOR
+
+    def __init__(self, call: Call) -> None:
+        self.context = call.broker.context
+        self.vhost: VirtualHost = call.vhost()
+        self.user: User = user_of(call)
+
+    def request(self, fields: dict[str, object]) -> OperatorRequest:
+        """Return a request of this operator."""
+        return OperatorRequest(self.context, self.vhost, self, fields)
+
+    def publish(
+        self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
+    ) -> tuple[bool, int]:
+        """Publish a message; return whether a queue gets it, and how many refused it.
+
+        Raises:
+            AmqpError: there is no such exchange, or a property or header is refused.
+            AccessRefused: the user may not write to the exchange or the topic.
+            ValueError, TypeError, MalformedError: the properties have no encoding.
+        """
+        header = encode_content_header(V0_9_1, BASIC, len(body), properties)
+        parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
+        frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
+        address = shortstr(exchange) + shortstr(routing_key)
+        data = address + bytes((0, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
+
+        connection = GatewayConnection(self.context, self.number, True)
+        connection.user = self.user
+        name = self.vhost.name
+        connection.open_host(self.vhost, self.context.stores[name], self.context.line(name))
+        channel = Channel(0, connection)
+        refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
+        tally = channel.tallied()
+        routed = not tally.drop_unroutable
+        if not routed:  # The answer says so, as basic.return does.
+            tally.drop_unroutable = 0
+            tally.return_unroutable = 1
+            exchange_tally = self.vhost.find_exchange(exchange).tally
+            exchange_tally.drop_unroutable -= 1
+            exchange_tally.return_unroutable += 1
+        self.context.channel_ended(self.vhost, V0_9_1.label, tally)
+        return routed, refused
