@@ -501,6 +501,7 @@ def test_a_lease_that_is_released_for_good_is_forgotten() -> None:
     assert lease.deleted
     with pytest.raises(NotFound):
         host.vhost.leases.find(host.queue, "g")
+    assert host.vhost.leases.ownerships.owner_of(lease) == "", "a list may still have the lease"
     again = host.claim()
     assert host.take(again)[:2] == (0, 3)
     assert again.id != lease.id

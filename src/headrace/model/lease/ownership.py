@@ -85,9 +85,9 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         self._lost = lost
 
     def owner_of(self, lease: Lease) -> str:
-        """Return the live owner of a lease; "" if there is none."""
-        ownership = self[lease]
-        if not ownership.owner:
+        """Return the live owner of a lease; "" if there is none, or if the lease is deleted."""
+        ownership = self.get(lease)
+        if ownership is None or not ownership.owner:
             return ""
         now_ms = self._counters.now_ms
         if ownership.connection and self.is_open(ownership.connection):
