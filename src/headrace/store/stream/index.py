@@ -179,7 +179,10 @@ class StreamIndex:
             if segment.first_offset >= offset:
                 octets += end
                 continue
-            last = next_offset if active else self.segments[k + 1].first_offset
+            last = next_offset
+            if not active:
+                following = self.segments[k + 1]
+                last = following.first_offset
             if offset < last:
                 octets += self.rest_of(segment, offset, end, last)
             break
