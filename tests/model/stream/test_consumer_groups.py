@@ -70,6 +70,28 @@ def test_a_group_begins_once_and_moves_forward() -> None:
     assert host.groups.commit(stream, "new", 3, now_ms=1).initial is None
 
 
+def test_a_group_counts_the_records_that_its_readers_committed() -> None:
+    host = Host()
+    stream = host.stream(**{"x-max-length-bytes": 30_000})
+    fill(stream, 10)
+    host.groups.begin(stream, "g", 4)
+
+    def committed(position: int, *, force: bool = False) -> int:
+        return host.groups.commit(stream, "g", position, force=force, now_ms=1).committed_records
+
+    assert committed(6) == 2
+    assert committed(5) == 2, "a lower position changes nothing"
+    assert committed(9, force=True) == 2, "an operator has read nothing"
+    assert committed(10) == 3
+    fill(stream, 90)
+    first = stream.log.first_offset
+    assert first > 10
+    assert committed(first + 4) == 7, "retention removed what was before"
+    # Where the readers of this one began is unknown.
+    assert host.groups.commit(stream, "new", 95, now_ms=1).committed_records == 0
+    assert host.groups.commit(stream, "new", 97, now_ms=1).committed_records == 2
+
+
 def test_groups_are_remembered_and_go_with_their_stream() -> None:
     host = Host()
     streams = host.stream("a"), host.stream("b")

@@ -51,6 +51,7 @@ class ConsumerGroup:
     owner: str = ""  # The token of the last claim.
     holder: object = field(default=None, repr=False)  # The connection of the last claim.
     held_ms: int = 0  # Without a holder: when the claim ends.
+    committed_records: int = 0  # By its readers, since the broker was started.
 
     @property
     def position(self) -> int:
@@ -68,6 +69,13 @@ class ConsumerGroup:
     def gone(self) -> int:
         """Return the number of messages that retention removed before they were read."""
         return max(0, self.stream.log.first_offset - self.position)
+
+    def count(self, position: int) -> None:
+        """Count the records that a commit of ``position`` adds to those read."""
+        began = self.initial if self.committed is None else self.committed
+        if began is not None:  # Else where its readers began is unknown.
+            began = max(began, self.stream.log.first_offset)
+            self.committed_records += max(0, position - began)
 
     def key(self) -> bytes:
         """Return the key of the group's fact."""
@@ -204,6 +212,8 @@ class ConsumerGroups:
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         before = group.committed
         if before is None or position > before or (force and position != before):
+            if not force:  # A forced position is a decision: nobody has read up to it.
+                group.count(position)
             group.committed = position
             group.moved_ms = now_ms
             self._save(group)
