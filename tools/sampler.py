@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sampling many queues costs a broker: its processor's time, and its longest step.
+"""What sampling many objects costs a broker: its processor's time, and its longest step.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/sampler.py [--queues 100000] [--busy 1000]
+        [--groups 0] [--segments 1]
 
 A broker has as many queues; a client samples it every five seconds, as the console does, and before
-each look but the first it publishes a message to each of the busy queues. Steps of the broker's
+each look but the first it publishes a message to each of the busy queues. The groups are of one
+stream with as many segments, of which they have read nothing; each look finds a new record in it.
+Steps of the broker's
 loop are measured by the time that its thread had the processor, so that what else the machine does
 is not in them.
 """
@@ -27,6 +30,9 @@ from support.management_socket import ManagementClient
 
 BEGIN_MS = 0.5  # Shorter steps are not noted.
 EVERY_S = 5.0
+SEGMENT_BYTES = 64 << 10  # The least that the broker takes.
+RECORD = "x" * (SEGMENT_BYTES - 8192)  # One fills a segment.
+KINDS = ("queue", "group")  # Whose rows are counted.
 TOGETHER = 200  # Operations asked before their answers are read.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SERVE = f"""
@@ -87,6 +93,22 @@ class Broker:
             for _ in some:
                 self.client.line()
 
+    def make_groups(self, groups: int, segments: int) -> None:
+        """Make groups that have read nothing of a stream with some segments."""
+        arguments = {
+            "x-queue-type": "stream",
+            "x-stream-max-segment-size-bytes": SEGMENT_BYTES,
+        }
+        self.client.ask("declare queue", name="events", arguments=arguments)
+        record: dict[str, object] = {"routing_key": "events", "payload": RECORD}
+        self.ask_many("publish", [record] * segments)
+        self.ask_many(
+            "set group",
+            [{"stream": "events", "group": f"g{at}", "position": 0} for at in range(groups)],
+        )
+        count = self.client.ask("show queue", name="events")["segment_count"]
+        print(f"{groups:,} groups, {count:,} segments\n", flush=True)
+
     def processor_s(self) -> float:
         """Return for how long the broker had the processor."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -97,7 +119,7 @@ class Broker:
         noted = self.steps.stat().st_size
         begun, processor_s = time.monotonic(), self.processor_s()
         items, done = self.client.listed("sample", since=since)
-        rows = sum(len(item["columns"].get("ready", "")) * 3 // 32 for item in items)
+        rows = sum(len(item["ids"]) * 3 // 32 for item in items if item["kind"] in KINDS)
         took_s = time.monotonic() - begun
         steps = self.steps.read_text()[noted:].split()
         longest_ms = max(map(float, steps), default=BEGIN_MS)
@@ -115,6 +137,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=100_000)
     parser.add_argument("--busy", type=int, default=1000)
+    parser.add_argument("--groups", type=int, default=0)
+    parser.add_argument("--segments", type=int, default=1)
     parser.add_argument("--looks", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headrace-sampler-") as place:
@@ -124,6 +148,8 @@ def main() -> None:
                 "declare queue",
                 [{"name": f"q{at}", "durable": False} for at in range(options.queues)],
             )
+            if options.groups:
+                broker.make_groups(options.groups, options.segments)
             print("| Look | Rows | Processor, ms | Of a core, every 5 s | Longest step, ms |")
             print("|---|---|---|---|---|")
             since = 0
@@ -135,6 +161,8 @@ def main() -> None:
                     f"{look.longest_ms:.1f} |",
                     flush=True,
                 )
+                if options.groups:
+                    broker.ask_many("publish", [{"routing_key": "events", "payload": "x"}])
                 broker.ask_many(
                     "publish",
                     [

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.client import connect as connect_async
 from headrace.client.blocking import connect
+from headrace.client.blocking_pipeline import Groups, Requests
+from headrace.client.lease import Lease
 from headrace.model.events import Churn
 from headrace.server.management.sampling import sampler
 from support.brokers.broker_process import until
@@ -197,6 +201,75 @@ def test_connections_and_channels_come_and_go(
         assert static["protocol"] == "0-10"
 
 
+def only(seen: Mirror, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return what stays the same and the numbers of the one object of a kind."""
+    ((number, static),) = seen.static[kind].items()
+    return static, seen.rows[kind][number]
+
+
+def test_a_group_has_its_lag_and_what_it_committed(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    operator.ask("declare queue", name="events", arguments={"x-queue-type": "stream"})
+    for _ in range(5):
+        publish(operator, "events")
+    with connect(broker.url) as connection, Requests(connection) as requests:
+        group = Groups(requests, "etl")
+        group.begin({"events": 1})
+        seen = Mirror(operator).look()
+        static, row = only(seen, "group")
+        assert static == {"vhost": "/", "stream": "events", "group": "etl"}
+        (listed,) = operator.items("list groups")
+        assert row == {
+            "lag": 4,
+            "lag_bytes": listed["lag_bytes"],
+            "durable_offset": 5,
+            "committed_records": 0,
+            "committed_ms": 0,
+            "claimed": 0,
+        }
+        group.claim(["events"], "reader")
+        group.commit({"events": 3}, owner="reader")
+        _, row = only(seen.look(), "group")
+        assert (row["lag"], row["committed_records"], row["claimed"]) == (2, 2, 1)
+        assert 0 < row["lag_bytes"] < listed["lag_bytes"]
+        assert row["committed_ms"] == group.get(["events"])["events"].committed_ms
+        operator.ask("set group", stream="events", group="etl", position=5)
+        operator.ask("set group", stream="events", group="etl", position=0)
+        _, row = only(seen.look(), "group")
+        assert (row["lag"], row["committed_records"]) == (5, 2), "an operator commits nothing"
+        assert seen.look().changed.isdisjoint({("group", "None")})
+    operator.ask("delete group", stream="events", group="etl", force=True)
+    assert seen.look().static["group"] == {}
+
+
+def test_a_lease_has_what_is_taken_and_settled(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    operator.ask("declare queue", name="orders")
+    for _ in range(5):
+        publish(operator, "orders")
+
+    async def take() -> None:
+        async with connect_async(broker.url) as connection:
+            async with Lease(connection, "orders", group="etl") as lease:
+                await lease.claim()
+                await lease.take(messages=3)
+                await lease.settle(1)
+
+    asyncio.run(take())
+    seen = Mirror(operator).look()
+    static, row = only(seen, "lease")
+    assert static == {"vhost": "/", "queue": "orders", "group": "etl"}
+    assert row.pop("leased_bytes") > 0
+    assert row == {"leased": 2, "ready": 2, "taken": 3, "settled": 1, "owned": 1}
+    operator.ask("release lease", queue="orders", group="etl", force=True)
+    _, row = only(seen.look(), "lease")
+    assert (row["leased"], row["leased_bytes"], row["ready"]) == (0, 0, 4)
+    operator.ask("delete queue", name="orders")
+    assert seen.look().static["lease"] == {}
+
+
 def test_what_came_and_went_is_counted(operator: ManagementClient, broker: LocalBroker) -> None:
     seen = Mirror(operator, "totals").look()
     before = seen.named("totals")["totals"]
@@ -224,13 +297,18 @@ def test_a_user_has_what_its_lists_have(operator: ManagementClient, broker: Loca
     for vhost in ("shop", "bank"):
         operator.ask("put vhost", name=vhost)
         operator.ask("declare queue", vhost=vhost, name=f"of {vhost}")
+        stream = {"name": "events", "arguments": {"x-queue-type": "stream"}}
+        operator.ask("declare queue", vhost=vhost, **stream)
+        operator.ask("set group", vhost=vhost, stream="events", group="etl", position=0)
     ada = Mirror(add_user(operator, "ada", "management", "shop")).look()
     eve = Mirror(add_user(operator, "eve", "monitoring", "shop")).look()
-    assert set(ada.named("queue")) == {"of shop"}
+    assert set(ada.named("queue")) == {"of shop", "events"}
     assert set(ada.named("vhost")) == {"shop"}
     assert {one["vhost"] for one in ada.static["exchange"].values()} == {"shop"}
+    assert {one["vhost"] for one in ada.static["group"].values()} == {"shop"}
+    assert {one["vhost"] for one in eve.static["group"].values()} == {"shop", "bank"}
     assert "totals" not in ada.rows
-    assert set(eve.named("queue")) == {"of shop", "of bank"}
+    assert set(eve.named("queue")) == {"of shop", "of bank", "events"}
     assert "totals" in eve.rows
     with connect(broker.url_of("ada", PASSWORD, "shop")) as own, connect(broker.url) as other:
         own.channel()

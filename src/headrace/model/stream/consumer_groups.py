@@ -132,6 +132,11 @@ class ConsumerGroups:
         for groups in self._groups.values():
             yield from groups.values()
 
+    def by_stream(self) -> Iterator[list[ConsumerGroup]]:
+        """Yield the groups of each stream; groups may change between two of them."""
+        for groups in list(self._groups.values()):
+            yield list(groups.values())
+
     def of(self, stream: Stream) -> list[ConsumerGroup]:
         """Return the groups of a stream, sorted by name."""
         groups = self._groups.get(stream.id, {})

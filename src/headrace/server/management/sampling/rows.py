@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.exchange.exchange import Exchange
+    from headrace.model.lease.lease import Lease
     from headrace.model.queue.queue import Queue
+    from headrace.model.stream.consumer_groups import ConsumerGroup
     from headrace.model.tallies import ChannelTally
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.clients import ChannelRow, ClientConnection
@@ -36,6 +38,7 @@ Static = tuple[object, ...]
 TOTALS, PROTOCOL, LOGINS = "totals", "protocol", "logins"
 VHOST, QUEUE = "vhost", "queue"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
+GROUP, LEASE = "group", "lease"
 
 
 class Shape(NamedTuple):
@@ -113,6 +116,17 @@ SHAPES: Mapping[str, Shape] = {
             *("flow", "confirms", "transactional", *CHANNEL_FIELDS),
         ),
     ),
+    GROUP: Shape(
+        ("vhost", "stream", "group"),
+        (
+            *("lag", "lag_bytes", "durable_offset"),
+            *("committed_records", "committed_ms", "claimed"),
+        ),
+    ),
+    LEASE: Shape(
+        ("vhost", "queue", "group"),
+        ("leased", "leased_bytes", "ready", "taken", "settled", "owned"),
+    ),
 }
 
 
@@ -156,6 +170,45 @@ def vhost_static(broker: ManagedBroker, vhost: VirtualHost) -> Static:
     """Return what operators have set for a virtual host, which seldom changes."""
     said = metadata_of(broker, vhost)
     return vhost.name, *(said[name] for name in SHAPES[VHOST].static[1:])
+
+
+# --- Groups and leases ---------------------------------------------------------------------------
+
+
+def group_static(group: ConsumerGroup, vhost: VirtualHost) -> Static:
+    """Return what stays the same of a group of stream readers."""
+    return vhost.name, group.stream.name, group.name
+
+
+def group_values(group: ConsumerGroup, vhost: VirtualHost) -> Values:
+    """Return the numbers of a group of stream readers."""
+    lag, lag_bytes = group.lag()
+    return (
+        lag,
+        lag_bytes,
+        group.stream.log.committed_offset,
+        group.committed_records,
+        group.moved_ms,
+        int(vhost.groups.is_claimed(group, vhost.counters.now_ms)),
+    )
+
+
+def lease_static(lease: Lease, vhost: VirtualHost) -> Static:
+    """Return what stays the same of a lease."""
+    return vhost.name, lease.source.name, lease.group
+
+
+def lease_values(lease: Lease, vhost: VirtualHost) -> Values:
+    """Return the numbers of a lease."""
+    leased = lease.count()
+    return (
+        leased,
+        lease.log.octets_from(lease.settled) if leased else 0,
+        lease.source.ready_count,
+        lease.log.next_offset,
+        lease.settled,
+        int(vhost.leases.ownerships.owner_of(lease) != ""),
+    )
 
 
 # --- Clients -------------------------------------------------------------------------------------

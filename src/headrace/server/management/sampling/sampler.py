@@ -28,6 +28,8 @@ from headrace.server.management.sampling.rows import (
     CHURN,
     CONNECTION,
     EXCHANGE,
+    GROUP,
+    LEASE,
     LOGINS,
     PROTOCOL,
     QUEUE,
@@ -147,6 +149,8 @@ class Sampler:
         for vhost in vhosts:
             yield from self.queues.look(vhost, self._sums[vhost], self._numbers, self.epoch)
             yield from self._exchanges(vhost)
+            yield from self._groups(vhost)
+            yield from self._leases(vhost)
         yield from self._clients()
         self._forget_gone()
         yield from self._ended()
@@ -176,6 +180,27 @@ class Sampler:
                 self._tell_anew(track, rows.exchange_static(exchange, vhost))
             self._set(track, (len(exchange.bindings), *exchange.tally.values()))
         self._policies[vhost] = policies
+
+    def _groups(self, vhost: VirtualHost) -> Iterator[None]:
+        tracks = self.kinds[GROUP]
+        for groups in vhost.groups.by_stream():
+            for group in groups:
+                yield  # The bytes of a lag are added up by segment, of which there may be many.
+                track = tracks.get(group)
+                if track is None:
+                    static = rows.group_static(group, vhost)
+                    track = self._new(GROUP, group, static, vhost.name)
+                self._set(track, rows.group_values(group, vhost))
+
+    def _leases(self, vhost: VirtualHost) -> Iterator[None]:
+        tracks = self.kinds[LEASE]
+        for lease in list(vhost.leases):
+            yield
+            track = tracks.get(lease)
+            if track is None:
+                static = rows.lease_static(lease, vhost)
+                track = self._new(LEASE, lease, static, vhost.name)
+            self._set(track, rows.lease_values(lease, vhost))
 
     def _vhost(self, vhost: VirtualHost) -> None:
         track, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]
@@ -322,7 +347,7 @@ class Sampler:
             self._end(QUEUE, row)
             if not at % STEP:
                 yield
-        for kind in (EXCHANGE, CONNECTION, CHANNEL):
+        for kind in (EXCHANGE, GROUP, LEASE, CONNECTION, CHANNEL):
             tracks = self.kinds[kind]
             # A list of pairs would be made in one long step, and have the garbage collector run.
             pairs = zip(list(tracks), list(tracks.values()), strict=True)
