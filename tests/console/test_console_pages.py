@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import io
@@ -18,11 +19,13 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from headrace.client import Message, blocking
+from headrace.client import Message, blocking, connect
 from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
+from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
 from headrace.console.pages import assets
 from headrace.console.pages.listings import Column, field_of
+from headrace.console.pages.objects.charts import ages
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
 from headrace.console.pages.texts import duration, moment, rate, shown, size
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
@@ -528,6 +531,116 @@ def test_a_channel_has_a_chart(console: LocalConsole, browser: Browser) -> None:
         in browser.get(f"/channels/{quote(row['name'], safe='')}").body.decode()
     )
     assert browser.get("/charts/channel/none").status == 404
+
+
+def labels_of(browser: Browser, address: str) -> list[tuple[str, str]]:
+    """Return label and unit of each line of a chart."""
+    found = browser.get(f"{address}?span=1h").json
+    assert all(len(one["values"]) == len(found["times"]) for one in found["series"])
+    return [(one["label"], one["unit"]) for one in found["series"]]
+
+
+def last_of(browser: Browser, address: str) -> dict[str, float | None]:
+    """Return the last value of each line of a chart of amounts."""
+    found = browser.get(f"{address}?span=1h").json
+    return {one["label"]: one["values"][-1] for one in found["series"]}
+
+
+def test_a_group_has_charts(console: LocalConsole, browser: Browser) -> None:
+    console.get("/api/queues")  # The sample before: what is counted is what follows.
+    with blocking.connect(console.broker.url) as connection, Requests(connection) as requests:
+        channel = connection.channel()
+        channel.declare_queue("charted", arguments={"x-queue-type": "stream"})
+        channel.publish_many([b"m"] * 9, "charted")
+        group = Groups(requests, "a/b")
+        group.begin({"charted": 0})
+        console.get("/api/queues")
+        at = "/charts/group/%2F/charted/a%2Fb"
+        assert last_of(browser, f"{at}/lag") == {"lag": 9}
+        assert last_of(browser, f"{at}/age") == {"since the last commit": None}
+        group.claim(["charted"], "reader")
+        group.commit({"charted": 5}, owner="reader")
+        assert last_of(browser, f"{at}/lag") == {"lag": 4}
+        assert last_of(browser, f"{at}/claimed") == {"claimed": 1}
+        age = last_of(browser, f"{at}/age")["since the last commit"]
+        assert age is not None
+        assert 0 <= age < 60
+        size = last_of(browser, f"{at}/bytes")["lag"]
+        assert size is not None
+        assert size > 0
+    assert labels_of(browser, f"{at}/bytes") == [("lag", "B")]
+    assert labels_of(browser, f"{at}/age") == [("since the last commit", "s")]
+    assert labels_of(browser, f"{at}/rates") == [("in", "/s"), ("committed", "/s")]
+    html = browser.text("/groups/%2F/charted/a%2Fb")
+    for what in ("lag", "bytes", "rates", "age", "claimed"):
+        assert f'data-chart="{at}/{what}"' in html
+        assert browser.get(f"/charts/group/%2F/charted/none/{what}").status == 404
+        assert browser.get(f"/charts/group/%2F/none/a%2Fb/{what}").status == 404
+        assert browser.get(f"/charts/group/none/charted/a%2Fb/{what}").status == 404
+    assert browser.get(f"{at}/none").status == 404
+    assert browser.get(f"{at}/lag?span=1y").status == 400
+    for without in ("a%2Fb/delete", "none"):
+        assert "data-chart" not in browser.text(f"/groups/%2F/charted/{without}")
+
+
+def test_a_lease_has_charts(console: LocalConsole, browser: Browser) -> None:
+    with blocking.connect(console.broker.url) as connection:
+        channel = connection.channel()
+        channel.declare_queue("leased")
+        channel.publish_many([b"m"] * 9, "leased")
+    asyncio.run(take(console.broker.url))
+    at = "/charts/lease/%2F/leased/etl"
+    assert last_of(browser, f"{at}/messages") == {"leased": 3, "ready": 5}
+    assert last_of(browser, f"{at}/owned") == {"owned": 1}
+    size = last_of(browser, f"{at}/bytes")["leased"]
+    assert size is not None
+    assert size > 0
+    assert labels_of(browser, f"{at}/bytes") == [("leased", "B")]
+    assert labels_of(browser, f"{at}/rates") == [("taken", "/s"), ("settled", "/s")]
+    html = browser.text("/leases/%2F/leased/etl")
+    for what in ("messages", "bytes", "rates", "owned"):
+        assert f'data-chart="{at}/{what}"' in html
+        assert browser.get(f"/charts/lease/%2F/leased/none/{what}").status == 404
+    assert browser.get(f"{at}/none").status == 404
+
+
+def test_an_age_is_counted_from_a_moment_on() -> None:
+    moments: list[float | None] = [None, 0, 103_000, 103_500, 200_000]
+    assert ages([90, 95, 105, 110, 115], moments) == [None, None, 2, 6.5, 0]
+
+
+async def take(url: str) -> None:
+    """Have a group take messages of a queue, and settle one."""
+    async with connect(url) as connection:
+        async with Lease(connection, "leased", group="etl") as lease:
+            await lease.claim()
+            await lease.take(messages=4)
+            await lease.settle(1)
+
+
+def test_charts_of_groups_and_leases_are_those_of_lists_that_a_user_has(
+    console: LocalConsole, browser: Browser
+) -> None:
+    link: Any = console.console.link  # type: ignore[union-attr]
+    console.run(link.ask("put vhost", name="hidden"))
+    stream = {"name": "events", "arguments": {"x-queue-type": "stream"}}
+    console.run(link.ask("declare queue", vhost="hidden", **stream))
+    place = {"vhost": "hidden", "stream": "events", "group": "g"}
+    console.run(link.ask("set group", **place, position=0))
+    console.run(link.ask("declare queue", vhost="hidden", name="leased"))
+    console.run(link.ask("publish", vhost="hidden", routing_key="leased", payload="m" * 4))
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    console.run(link.ask("put permission", vhost="hidden", user="guest", **everything))
+    asyncio.run(take(console.broker.url_of(vhost="hidden")))
+    addresses = ("/charts/group/hidden/events/g/lag", "/charts/lease/hidden/leased/etl/messages")
+    page = "/groups/hidden/events/g"
+    assert "data-chart" in browser.text(page)
+    assert b"data-chart" not in Browser(console, "management", SECRET).get(page).body
+    for address in addresses:
+        assert Browser(console, "management", SECRET).get(address).status == 404
+        for tag in ("monitoring", "viewer"):  # They see every virtual host.
+            assert Browser(console, tag, SECRET).get(address).status == 200
+        assert browser.get(address).status == 200
 
 
 def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser: Browser) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import stat
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import Message, blocking
+from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.console.state.history_file import (
     MINUTE_S,
     TEN_MINUTES_S,
@@ -17,6 +19,7 @@ from headrace.console.state.history_file import (
     HistoryFile,
     Point,
 )
+from headrace.console.state.table import key_of
 from support.brokers.broker_process import until
 from support.console import LocalConsole
 
@@ -140,6 +143,33 @@ def test_a_series_is_told_at_once(tmp_path: Path) -> None:
             )
             assert len(times) == count
             assert times == sorted(times)
+
+
+def test_the_history_of_a_group_is_that_of_an_hour(tmp_path: Path) -> None:
+    names = ("lag", "committed_records")
+    key = ("/", "events", "g")
+
+    def known(console: LocalConsole, span: str) -> dict[str, list[float]]:
+        console.get("/api/queues")
+        found = state_of(console).history.series("group", key, names, span)
+        _, columns = console.run(found)
+        return {name: [x for x in column if x is not None] for name, column in columns.items()}
+
+    def prepare(console: LocalConsole) -> None:
+        with blocking.connect(console.broker.url) as connection, Requests(connection) as requests:
+            channel = connection.channel()
+            channel.declare_queue("events", arguments={"x-queue-type": "stream"})
+            channel.publish_many([b"m"] * 4, "events")
+            Groups(requests, "g").begin({"events": 1})
+
+    with LocalConsole(tmp_path) as console:
+        prepare(console)
+        assert known(console, "1h")["lag"][-1] == 3
+        assert set(known(console, "1m")["lag"]) <= {0, 3}  # Its last step may be before the group.
+        for span in ("1d", "30d"):
+            assert known(console, span) == {"lag": [], "committed_records": []}
+    with contextlib.closing(HistoryFile(tmp_path / "console" / "history.sqlite")) as file:
+        assert file.points("group", key_of(key), MINUTE_S, 0) == {}
 
 
 def test_the_history_survives_the_console(tmp_path: Path) -> None:

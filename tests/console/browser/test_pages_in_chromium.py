@@ -227,6 +227,17 @@ def test_a_line_of_a_chart_is_told_by_its_colour(chromium: Chromium) -> None:
     chromium.check()
 
 
+def test_charts_of_a_group_are_drawn(console: LocalConsole, chromium: Chromium) -> None:
+    (*_, group) = console.get("/api/headrace/groups")
+    chromium.look(1440)
+    names = (quote(group[name], safe="") for name in ("vhost", "stream", "group"))
+    chromium.open(f"/groups/{'/'.join(names)}")
+    chromium.wait(lambda: len(chromium.all(".chart canvas")) == 5, "the charts")
+    chromium.wait(lambda: f"lag {group['lag']}" in chromium.text(), "the number beside the chart")
+    assert chromium.axe() == []
+    chromium.check()
+
+
 def test_rows_are_cards_on_a_phone(chromium: Chromium) -> None:
     chromium.look(360)
     chromium.open("/queues?name=many.01")

@@ -22,6 +22,7 @@ from headrace.exact_json import read_json
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Handler
+    from headrace.console.pages.details import Charts
     from headrace.console.pages.listings import Link
     from headrace.console.sessions.forms import Form
 
@@ -105,6 +106,7 @@ class Action:
     tag: str = MANAGEMENT
     values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # What is set now.
     links: Callable[[HttpCall], list[Link]] | None = None
+    charts: Callable[[HttpCall], Awaitable[Charts]] | None = None
     body_max: int = BODY_BYTES_MAX
     report: Callable[[object], Report | None] | None = None  # Of the handler's answer.
 
@@ -154,6 +156,7 @@ class Action:
             hits="" if self.hits is None else await self.hits(call),
             command="" if self.command is None else self.command(call, values),
             actions=[] if self.links is None else self.links(call),
+            charts=() if self.charts is None else await self.charts(call),
             address=call.request.rel_url.raw_path,
         )
 

@@ -32,6 +32,7 @@ GAUGES = frozenset(
         *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
         *("memory_used", "memory_max", "oldest_ms", "utilisation", "unconfirmed", "revision"),
         *("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "bindings"),
+        *("lag", "lag_bytes", "committed_ms", "claimed", "leased", "leased_bytes", "owned"),
     )
 )
 

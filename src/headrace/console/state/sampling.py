@@ -27,13 +27,14 @@ SLICE_S = 0.002  # Of work on a sample, then requests are served.
 TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
 PROTOCOL, LOGINS = "protocol", "logins"
 EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
+GROUP, LEASE = "group", "lease"
 USER = "user"  # What the console adds up of connections.
 NODE = "node"  # What the system knows of the broker's process, which the console asks itself.
 Tables = Mapping[str, Table]
 
 
 def tables() -> dict[str, Table]:
-    """Return a table for each kind of objects; together their frames take 469 MiB at most."""
+    """Return a table for each kind of objects; together their frames take 517 MiB at most."""
     return {
         TOTALS: Table(("name",), GLOBAL, 16 * MIB),
         PROTOCOL: Table(("name",), DETAILED, MIB),
@@ -44,6 +45,8 @@ def tables() -> dict[str, Table]:
         CONNECTION: Table(("number",), BASIC, 48 * MIB),
         USER: Table(("name",), GLOBAL, 16 * MIB),
         CHANNEL: Table(("connection", "number", "name"), DETAILED, 32 * MIB),
+        GROUP: Table(("vhost", "stream", "group"), BASIC, 32 * MIB),
+        LEASE: Table(("vhost", "queue", "group"), BASIC, 16 * MIB),
     }
 
 

@@ -115,6 +115,8 @@ class State:
         self.connections = Kind(self, sampling.CONNECTION)
         self.users = Kind(self, sampling.USER)
         self.channels = Kind(self, sampling.CHANNEL)
+        self.groups = Kind(self, sampling.GROUP)
+        self.leases = Kind(self, sampling.LEASE)
         self._reading = asyncio.Lock()
         self._begun = self._complete = 0  # Samples, by number,
         self._needed = 1  # of which requests need this one: something was changed before.

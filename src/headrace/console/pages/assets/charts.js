@@ -23,8 +23,19 @@
   const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
   // Distances of ticks of bytes: powers of two, so that labels are whole.
   const BINARY = Array.from({ length: 51 }, (_, power) => 2 ** power);
+  const LASTING = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  // Distances of ticks of seconds, so that labels are whole.
+  const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200]
+    .concat(Array.from({ length: 20 }, (_, power) => 86400 * 2 ** power));
+  // Seconds in the largest unit that they fill.
+  const lasting = (value) => {
+    const [seconds, unit] = LASTING.find(([seconds]) => value >= seconds) ?? [1, "s"];
+    const amount = value / seconds;
+    return `${amount.toFixed(Number.isInteger(amount) || seconds === 1 ? 0 : 1)} ${unit}`;
+  };
   // A number with its unit; bytes by powers of 1,024.
   const told = (value, unit) => {
+    if (unit === "s") return lasting(value);
     if (unit !== "B") return short.format(value) + (unit ?? "");
     const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
     const amount = value / 1024 ** power;
@@ -101,7 +112,8 @@
       if (this.drawn) this.drawn.destroy();
       const colors = isDark() ? DARK : LIGHT;
       const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
-      const isOfBytes = found.series[0]?.unit === "B";
+      const distances = { B: BINARY, s: TIMES };
+      const unit = found.series[0]?.unit in distances ? found.series[0].unit : "";
       this.key(found, colors);
       this.drawn = new uPlot({
         padding: [10, 28, 0, 0], // The label of the last tick has its place.
@@ -112,7 +124,7 @@
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
         axes: [
           { ...axis, space: 64, size: 28, values: clock },
-          { ...axis, size: 64, incrs: isOfBytes ? BINARY : undefined, values: (_, ticks) => ticks.map((one) => told(one, isOfBytes ? "B" : "")) },
+          { ...axis, size: 64, incrs: distances[unit], values: (_, splits) => splits.map((one) => told(one, unit)) },
         ],
         series: [
           {},

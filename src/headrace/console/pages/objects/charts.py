@@ -13,11 +13,15 @@ from headrace.console.api.reads import clients, exchanges, users
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Parameter, Route
+from headrace.console.pages.texts import segment
+from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
 from headrace.console.state.sampling import (
     CHANNEL,
     CONNECTION,
     EXCHANGE,
+    GROUP,
+    LEASE,
     NODE,
     QUEUE,
     TOTALS,
@@ -45,6 +49,7 @@ class Line:
     columns: Columns = ()
     counter: str = ""
     unit: str = ""
+    is_age: bool = False  # The column is a moment, the line the time since then.
 
 
 DEPTHS = (Line("ready", ("ready",)), Line("unacked", ("unacked",)))
@@ -87,6 +92,22 @@ OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
         Line("channels", ("channels",)),
         Line("consumers", ("consumers",)),
     ),
+}
+OF_GROUP: Mapping[str, tuple[Line, ...]] = {
+    "lag": (Line("lag", ("lag",)),),
+    "bytes": (Line("lag", ("lag_bytes",), unit="B"),),
+    "rates": (
+        Line("in", ("durable_offset",), unit="/s"),
+        Line("committed", ("committed_records",), unit="/s"),
+    ),
+    "age": (Line("since the last commit", ("committed_ms",), unit="s", is_age=True),),
+    "claimed": (Line("claimed", ("claimed",)),),
+}
+OF_LEASE: Mapping[str, tuple[Line, ...]] = {
+    "messages": (Line("leased", ("leased",)), Line("ready", ("ready",))),
+    "bytes": (Line("leased", ("leased_bytes",), unit="B"),),
+    "rates": (Line("taken", ("taken",), unit="/s"), Line("settled", ("settled",), unit="/s")),
+    "owned": (Line("owned", ("owned",)),),
 }
 OF_NODE: Mapping[str, tuple[Line, ...]] = {
     "memory": (Line("memory", ("mem_used",), unit="B"),),
@@ -159,6 +180,32 @@ async def of_queue(call: HttpCall) -> object:
     return await chart(call, call.state.queues, QUEUE, [(vhost, name)], DEPTHS + RATES)
 
 
+async def of_group(call: HttpCall) -> object:
+    """Return the numbers of a group of stream readers; of the last hour."""
+    return await of_reader(call, call.state.groups, GROUP, "stream", OF_GROUP)
+
+
+async def of_lease(call: HttpCall) -> object:
+    """Return the numbers of a lease; of the last hour."""
+    return await of_reader(call, call.state.leases, LEASE, "queue", OF_LEASE)
+
+
+async def of_reader(
+    call: HttpCall, kind: Kind, name: str, source: str, known: Mapping[str, tuple[Line, ...]]
+) -> Answer:
+    """Return the numbers of a group or lease; ``source`` is what it reads, in the path.
+
+    Raises:
+        HttpError: there is no such object, or the user does not see it.
+    """
+    lines = lines_of(known, call.path["what"])
+    key = (call.path["vhost"], call.path[source], call.path["group"])
+    await check_exists(call, key[0])
+    if await kind.find(*key) is None:
+        raise not_found()
+    return await chart(call, kind, name, [key], lines)
+
+
 def lines_of(known: Mapping[str, tuple[Line, ...]], what: str) -> tuple[Line, ...]:
     """Return the lines of a chart.
 
@@ -206,6 +253,8 @@ async def chart(
             total: Column | None = None
             for column in some:
                 total = added(total, found.get(column, []))
+            if line.is_age and total is not None:
+                total = ages(times, total)
             result["series"].append({"label": line.label, "unit": line.unit, "values": total})
     return Answer(200, result)
 
@@ -217,12 +266,62 @@ def added(one: Column | None, other: Column) -> Column:
     return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
 
 
+def ages(times: Sequence[int], moments_ms: Column) -> Column:
+    """Return the seconds since moments at some times; None where there was none yet."""
+    return [
+        max(0.0, time - moment / MS) if moment else None
+        for time, moment in zip(times, moments_ms, strict=True)
+    ]
+
+
 def depths_and_rates(address: str) -> Charts:
     """Return two charts of the same object: what there is, and what goes through it a second."""
     return (
         (f"{address}?of={AMOUNTS}", "Messages"),
         (f"{address}?of={SPEEDS}", "Messages/s"),
     )
+
+
+async def group_charts(call: HttpCall) -> Charts:
+    """Return the charts of the group that a path names; none without the group."""
+    at = await address_of(call, call.state.groups, GROUP, "stream")
+    return (
+        ()
+        if at is None
+        else (
+            (f"{at}/lag", "Lag in messages"),
+            (f"{at}/bytes", "Lag in bytes"),
+            (f"{at}/rates", "Messages/s"),
+            (f"{at}/age", "Time since the last commit"),
+            (f"{at}/claimed", "Claimed (1) or free (0)"),
+        )
+    )
+
+
+async def lease_charts(call: HttpCall) -> Charts:
+    """Return the charts of the lease that a path names; none without the lease."""
+    at = await address_of(call, call.state.leases, LEASE, "queue")
+    return (
+        ()
+        if at is None
+        else (
+            (f"{at}/messages", "Messages"),
+            (f"{at}/bytes", "Leased bytes"),
+            (f"{at}/rates", "Messages/s"),
+            (f"{at}/owned", "Owned (1) or free (0)"),
+        )
+    )
+
+
+async def address_of(call: HttpCall, kind: Kind, name: str, source: str) -> str | None:
+    """Return the address of the numbers of the group or lease that a path names.
+
+    None: there is none, or the user does not see it.
+    """
+    key = [call.path[part] for part in ("vhost", source, "group")]
+    if not call.identity.sees_vhost(key[0]) or await kind.find(*key) is None:
+        return None
+    return f"/charts/{name}/{'/'.join(map(segment, key))}"
 
 
 QUERY = (
@@ -245,4 +344,6 @@ ROUTES = (
     route("/charts/connection/{name}/{what}", of_connection),
     route("/charts/user/{user}/{what}", of_user, ADMINISTRATOR),
     route("/charts/channel/{channel}", of_channel),
+    route("/charts/group/{vhost}/{stream}/{group}/{what}", of_group),
+    route("/charts/lease/{vhost}/{queue}/{group}/{what}", of_lease),
 )

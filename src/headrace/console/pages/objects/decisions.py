@@ -10,6 +10,7 @@ from headrace.console.api.own import records
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Link
+from headrace.console.pages.objects.charts import group_charts, lease_charts
 from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ ACTIONS = (
         button="Release the messages",
         danger=True,
         links=lease_links,
+        charts=lease_charts,
     ),
     Action(
         GROUP,
@@ -154,6 +156,7 @@ ACTIONS = (
         parent=("Groups", "/groups"),
         button="Set the position",
         links=group_links,
+        charts=group_charts,
     ),
     Action(
         f"{GROUP}/delete",
