@@ -59,6 +59,8 @@ class Twin:
     enters: bool = False  # `with` does at its begin what `async with` does there,
     leaves: bool = False  # and at its end.
     shows_source: bool = False  # It has the asyncio object as `source`.
+    # By member: what of the asyncio object takes a result that an interrupted thread did not get.
+    unwanted: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ Each class is the base of one that a program sees.
                 "dtx_set_timeout",
                 "dtx_get_timeout",
             ),
+            unwanted={"acquire": "unacquire"},
         ),
         Twin(
             "StreamCalls",
@@ -252,6 +255,7 @@ Each class is the blocking twin of the one of the same name in the asyncio clien
                 "close",
             ),
             complete=True,
+            unwanted={"take": "untake"},
         ),
         Twin(
             "Groups",
@@ -458,7 +462,9 @@ class Writer:
                 self.uses(home, default, at_runtime=True)
         return arguments
 
-    def method(self, home: str, node: Function, target: str, run: str, indent: str) -> None:
+    def method(
+        self, home: str, node: Function, target: str, run: str, indent: str, unwanted: str = ""
+    ) -> None:
         """Write the twin of a coroutine or an asynchronous generator."""
         arguments = self.parameters(home, node, ())
         assert node.returns is not None, node.name
@@ -477,6 +483,10 @@ class Writer:
             assert isinstance(node, ast.AsyncFunctionDef), node.name
             self.uses(home, returns, at_runtime=False)
             made = ast.unparse(returns)
+            if node.name == "close":
+                call += ", lasting=True"
+            elif unwanted:
+                call += f", unwanted=self._source.{unwanted}"
             statement = ("" if made == "None" else "return ") + run.format("run", call)
         self.lines += [f"{indent}def {node.name}({ast.unparse(arguments)}) -> {made}:"]
         self.lines += [*docstring(node, indent + "    "), f"{indent}    {statement}", ""]
@@ -533,7 +543,8 @@ class Writer:
             if isinstance(inspect.getattr_static(kind, member), property):
                 self.property(home, found)
             else:
-                self.method(home, found, f"self._source.{member}", "self._{}({})", "    ")
+                target, unwanted = f"self._source.{member}", twin.unwanted.get(member, "")
+                self.method(home, found, target, "self._{}({})", "    ", unwanted)
 
     def constructor(self, twin: Twin, kind: type, made: str) -> None:
         home, found = method_of(kind, "__init__")
@@ -545,14 +556,16 @@ class Writer:
             self.runtime.add(("typing", "Self"))
             _, enter = method_of(kind, "__aenter__")
             self.lines += ["    def __enter__(self) -> Self:", *docstring(enter, " " * 8)]
-            self.lines += ["        self._run(self._source.__aenter__())"]
+            self.runtime.add((RUNTIME, "leave"))
+            self.lines += ["        self._run(self._source.__aenter__(), unwanted=leave)"]
             self.lines += ["        return self", ""]
         if twin.leaves:
             self.typing.add(("types", "TracebackType"))
             self.lines += [
                 "    def __exit__(self, kind: type[BaseException] | None,",
                 "        error: BaseException | None, traceback: TracebackType | None) -> None:",
-                "        self._run(self._source.__aexit__(kind, error, traceback))",
+                "        leaving = self._source.__aexit__(kind, error, traceback)",
+                "        self._run(leaving, lasting=True)",
                 "",
             ]
 

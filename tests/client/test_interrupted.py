@@ -8,8 +8,8 @@ Ctrl-C, `asyncio.timeout` around it, the end of the interpreter, a generator tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +22,7 @@ from headrace.client.blocking_publisher import Publisher as BlockingPublisher
 from headrace.client.publisher import Publisher
 from headrace.client.staging import Sink, Stage
 from headrace.protocol.codec_0_10 import QueueDeclare
+from support.endings import ENDS, After, cancel_once_asked, interrupted, leave, leave_blocking
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -33,72 +34,8 @@ Name = Callable[[str], str]
 
 READY, DEAD, GONE, UNACKED = "ready", "dead letter", "gone", "unacked"
 
-# How a block ends: what leaves it.
-ENDS: dict[str, type[BaseException] | None] = {
-    "error": ZeroDivisionError,
-    "cancellation": asyncio.CancelledError,
-    "timeout": TimeoutError,
-    "KeyboardInterrupt": KeyboardInterrupt,
-    "SystemExit": SystemExit,
-    "GeneratorExit": GeneratorExit,
-    "none": None,
-}
-RAISED = [end for end in ENDS if end not in ("cancellation", "timeout")]
-
 
 # --- Blocks of asyncio ----------------------------------------------------------------------------
-
-
-async def leave(end: str, block: AbstractAsyncContextManager[object]) -> None:
-    """Enter the block and leave it that way."""
-    entered = asyncio.Event()
-
-    async def inside(limit: asyncio.Timeout | None = None) -> None:
-        async with block:
-            entered.set()
-            if limit is not None:
-                limit.reschedule(asyncio.get_running_loop().time())
-            error = ENDS[end]
-            if end in RAISED:
-                if error is not None:
-                    raise error
-                return
-            await asyncio.get_running_loop().create_future()
-
-    match end:
-        case "none":
-            await inside()
-        case "cancellation":
-            task = asyncio.create_task(inside())
-            await entered.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        case "timeout":
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S) as limit:
-                    await inside(limit)
-        case _:
-            with pytest.raises(ENDS[end] or ()):
-                await inside()
-
-
-class After(AbstractAsyncContextManager[None]):
-    """A block that does something at its beginning."""
-
-    def __init__(
-        self,
-        block: AbstractAsyncContextManager[Any],
-        first: Callable[[Any], Awaitable[object]],
-    ) -> None:
-        self._block = block
-        self._first = first
-
-    async def __aenter__(self) -> None:
-        await self._first(await self._block.__aenter__())
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._block.__aexit__(*error)  # type: ignore[arg-type]
 
 
 async def with_dead_letters(channel: Channel, name: Name) -> tuple[str, str]:
@@ -304,14 +241,6 @@ async def ready(session: Session, queue: str) -> int:
 # --- Waits of asyncio -----------------------------------------------------------------------------
 
 
-async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
-    """Cancel a task that has sent its request and waits for the answer."""
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
 @pytest.mark.parametrize("is_answered", [False, True], ids=["waiting", "answered"])
 async def test_get(
@@ -438,6 +367,18 @@ async def test_closing_a_session(url: str, name: Name, timeout_s: int) -> None:
         assert await ready(observer, queue) == 1
 
 
+@pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])
+async def test_opening_a_channel(url: str, version: str) -> None:
+    """The broker keeps no channel that nobody got."""
+    async with connect(f"{url}?version={version}") as connection:
+        opening = connection.channel()
+        await cancel_once_asked(asyncio.create_task(opening.__aenter__()))
+        while connection.channel_numbers:
+            await asyncio.sleep(0)
+        async with connection.channel() as channel:
+            assert channel.number == 1
+
+
 async def test_attaching_a_session(url: str, name: Name) -> None:
     """The broker keeps no session that nobody got."""
     async with connect(f"{url}?version=0-10") as connection:
@@ -469,16 +410,6 @@ def opened(url: str, name: Name) -> Iterator[tuple[blocking.Channel, str, str]]:
             channel.declare_queue(queue, durable=False, arguments=arguments)
             channel.publish("a", queue)
             yield channel, queue, dead
-
-
-def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:
-    """Enter the block and leave it that way."""
-    error = ENDS[end]
-    if error is None:
-        with block:
-            return
-    with pytest.raises(error), block:
-        raise error
 
 
 @pytest.mark.parametrize(
@@ -600,22 +531,7 @@ def test_stages_and_publishers_without_asyncio(
         assert channel.declare_queue(queue, passive=True).message_count == 2
 
 
-@contextmanager
-def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
-    """Ctrl-C reaches the waiting thread: at once, or when its answer has come."""
-
-    class Call(loop_thread._Call[Any]):
-        def outcome(self) -> None:
-            if when == "answered":
-                super().outcome()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
-        patch.setattr(loop_thread, "_Call", Call)
-        yield
-
-
-@pytest.mark.parametrize("when", ["waiting", "answered"])
+@pytest.mark.parametrize("when", ["unbegun", "waiting", "answered"])
 def test_interrupted_waits(
     url: str,
     name: Name,

@@ -232,7 +232,7 @@ def test_the_blocking_twin_has_the_same_methods(kind: str) -> None:
         *("beside", "confirm_by", "ended", "send_frames", "stop_gathering", "writable", "why_over"),
         *("confirmed", "deliver_as", "kind", "line", "may_hand_over", "unconfirmed_max", "inbox"),
         *("must_wait", "can_write", "send_now", "send_publication", "settle_now", "arrived"),
-        *("abandon", "give_back", "lose_methods"),
+        *("abandon", "give_back", "give_up", "lose_methods"),
     }
     there = public(getattr(headrace.client, kind)) - internal
     here = public(getattr(blocking_client, kind)) - internal - {"wait_ready"}

@@ -72,7 +72,7 @@ class Requests(Blocking, Closing):
 
     def close(self) -> None:
         """Close the channel; requests under way fail."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
 
 class Lease(Blocking, Closing):
@@ -137,7 +137,9 @@ class Lease(Blocking, Closing):
         Raises RequestRefused with code `gone` when `first` is settled, `precondition` when it is
         beyond the messages taken.
         """
-        return self._run(self._source.take(first, messages=messages, octets=octets))
+        return self._run(
+            self._source.take(first, messages=messages, octets=octets), unwanted=self._source.untake
+        )
 
     def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
@@ -189,7 +191,7 @@ class Lease(Blocking, Closing):
 
     def close(self) -> None:
         """Close the channel; the lease stays as it is."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
 
 class Groups(Blocking):
@@ -320,7 +322,7 @@ class Sink(Blocking, Closing):
 
     def close(self) -> None:
         """Close the channel for requests."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
 
 class Stage(Blocking, Closing):
@@ -401,7 +403,7 @@ class Stage(Blocking, Closing):
 
     def close(self) -> None:
         """Discard unprepared messages, and close the stage's connection."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
 
 def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from headrace.client import publisher as _publisher
-from headrace.client.blocking.loop_thread import Blocking
+from headrace.client.blocking.loop_thread import Blocking, leave
 from headrace.client.channel.closing import Closing
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Publisher(Blocking, Closing):
 
     def __enter__(self) -> Self:
         """Open a channel, and ask for the last id."""
-        self._run(self._source.__aenter__())
+        self._run(self._source.__aenter__(), unwanted=leave)
         return self
 
     @property
@@ -84,4 +84,4 @@ class Publisher(Blocking, Closing):
 
     def close(self) -> None:
         """Close the channel."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)

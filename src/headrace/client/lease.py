@@ -167,6 +167,10 @@ class Lease(AsyncClosing):
         self._next = taken.last
         return taken
 
+    def untake(self, taken: LeaseRange) -> None:
+        """Have the next `take` give these messages again: no program has them."""
+        self._next = taken.first
+
     async def read(
         self, first: int, last: int, *, batch_max: int = BATCH_MAX, credit: int = CREDIT
     ) -> AsyncGenerator[list[Record], None]:

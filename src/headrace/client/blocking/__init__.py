@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.client.blocking.backlog import Confirmation
 from headrace.client.blocking.calls import ConnectionCalls
 from headrace.client.blocking.channel import Channel, Consumer, Delivery, Transaction
-from headrace.client.blocking.loop_thread import LOOP
+from headrace.client.blocking.loop_thread import LOOP, leave
 from headrace.client.blocking.session import Session, Subscription
 from headrace.client.blocking.stream import Stream
 from headrace.client.channel.closing import Closing
@@ -77,7 +77,7 @@ class Connection(ConnectionCalls, Closing):
                 on_return=on_return,
             )
 
-        return Channel(LOOP.run(open_channel(), self._timeout_s), self._timeout_s)
+        return Channel(self._run(open_channel(), unwanted=leave), self._timeout_s)
 
     def session(
         self, name: str | bytes = "", *, timeout_s: int | None = 0, force: bool = False
@@ -91,7 +91,7 @@ class Connection(ConnectionCalls, Closing):
         async def open_session() -> _session.Session:
             return await self._source.session(name, timeout_s=timeout_s, force=force)
 
-        return Session(LOOP.run(open_session(), self._timeout_s), self._timeout_s)
+        return Session(self._run(open_session(), unwanted=leave), self._timeout_s)
 
     def stream(self, name: str) -> Stream:
         """Return a stream, to be read by offset."""
@@ -103,7 +103,7 @@ class Connection(ConnectionCalls, Closing):
 
     def close(self) -> None:
         """Close the connection. Unconfirmed publishes fail, unacked messages are requeued."""
-        LOOP.run(self._source.close())
+        LOOP.run(self._source.close(), lasting=True)
 
 
 def connect(
@@ -134,4 +134,4 @@ def connect(
             held_max=held_max,
         )
 
-    return Connection(LOOP.run(open_connection(), timeout_s), timeout_s)
+    return Connection(LOOP.run(open_connection(), timeout_s, unwanted=leave), timeout_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from headrace.client.blocking.loop_thread import Blocking
+from headrace.client.blocking.loop_thread import Blocking, leave
 from headrace.client.bulk import publisher as _publisher
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class BulkPublisher(Blocking):
         self._source = _publisher.BulkPublisher(connection.source)
 
     def __enter__(self) -> Self:
-        self._run(self._source.__aenter__())
+        self._run(self._source.__aenter__(), unwanted=leave)
         return self
 
     def __exit__(
@@ -40,7 +40,8 @@ class BulkPublisher(Blocking):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._run(self._source.__aexit__(kind, error, traceback))
+        leaving = self._source.__aexit__(kind, error, traceback)
+        self._run(leaving, lasting=True)
 
     @property
     def number(self) -> int:

@@ -123,7 +123,7 @@ class ChannelCalls(Blocking):
 
     def close(self) -> None:
         """Close the channel: unconfirmed publishes fail, unacked messages are requeued."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
     def declare_exchange(
         self,
@@ -352,7 +352,7 @@ class SessionCalls(Blocking):
 
     def close(self) -> None:
         """End the session: detach it, and have the broker keep nothing."""
-        self._run(self._source.close())
+        self._run(self._source.close(), lasting=True)
 
     def call(
         self, command: Command, *, headers: Sequence[Struct] = (), body: bytes = b""
@@ -420,7 +420,7 @@ class SessionCalls(Blocking):
 
         If the call is cancelled, messages that are acquired afterwards are released.
         """
-        return self._run(self._source.acquire(*transfers))
+        return self._run(self._source.acquire(*transfers), unwanted=self._source.unacquire)
 
     def query_queue(self, queue: str) -> QueueQueryResult | None:
         """Return the properties of a queue; None when it does not exist."""

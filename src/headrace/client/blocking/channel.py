@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from headrace.client.blocking.backlog import Backlog, Confirmation, Line
 from headrace.client.blocking.calls import ChannelCalls
-from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result
+from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result, leave
 from headrace.client.channel import batch as _batch
 from headrace.client.channel import channel as _channel
 from headrace.client.channel import consumer as _consumer
@@ -181,7 +181,7 @@ class Transaction:
         return self._source.returned
 
     def __enter__(self) -> Self:
-        LOOP.run(self._source.__aenter__(), self._timeout_s)
+        LOOP.run(self._source.__aenter__(), self._timeout_s, unwanted=leave)
         return self
 
     def __exit__(
@@ -204,8 +204,14 @@ class Channel(ChannelCalls, Closing):
         self._line = source.line = Line(source)
         self._backlog = Backlog(source.unconfirmed_max)
 
-    def _run(self, work: Coroutine[object, None, Result]) -> Result:
-        return LOOP.run(work, self._timeout_s, self._line)
+    def _run(
+        self,
+        work: Coroutine[object, None, Result],
+        *,
+        lasting: bool = False,
+        unwanted: Callable[[Result], object] | None = None,
+    ) -> Result:
+        return LOOP.run(work, self._timeout_s, self._line, lasting=lasting, unwanted=unwanted)
 
     # --- Publishing ---------------------------------------------------------------------------
 
@@ -303,8 +309,7 @@ class Channel(ChannelCalls, Closing):
             if delivery is not None:
                 channel.put_back([delivery])
 
-        getting = channel.get(queue, no_ack=no_ack)
-        source = LOOP.run(getting, self._timeout_s, self._line, unwanted=put_back)
+        source = self._run(channel.get(queue, no_ack=no_ack), unwanted=put_back)
         return cast("Delivery | None", source)
 
     def consume(

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.client.blocking.waiting import Wakening
-from headrace.client.errors import UsageError
+from headrace.client.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
     from headrace.client.blocking.backlog import Line, Settlement
@@ -58,7 +60,8 @@ class Loop:
     ) -> Result:
         """Run `work` on the loop, after everything in `line`, and wait for its outcome.
 
-        Work that is `lasting` goes on when this thread is interrupted; other work is cancelled.
+        Work that is `lasting` is done even if this thread is interrupted, also before it began;
+        other work is cancelled. What closes something is lasting.
         `unwanted` gets a result that this thread was interrupted before it had; it is called on the
         loop's thread.
         """
@@ -150,11 +153,14 @@ class _Call(Generic[Result]):
                 return result
         except TimeoutError:
             if limit.expired():
+                if self._lasting and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
+                    _in_background(self._work)  # The thread no longer waits for what is before it.
                 raise TimeoutError(f"no answer within {self._timeout_s} s") from None
             raise
 
     def _ended(self, task: asyncio.Task[Result]) -> None:
-        self._work.close()  # If it was cancelled before it began.
+        if not self._lasting:
+            self._work.close()  # If it was cancelled before it began.
         if not task.cancelled():
             task.exception()  # Read it, so that asyncio does not log it when the thread has left.
         if self._left:
@@ -170,6 +176,24 @@ class _Call(Generic[Result]):
 
 
 LOOP = Loop()
+_WORKING: set[asyncio.Task[None]] = set()  # asyncio itself keeps no task alive.
+
+
+def leave(entered: AbstractAsyncContextManager[object]) -> None:
+    """Leave a block whose begin this thread was interrupted in; for `unwanted`."""
+    _in_background(entered.__aexit__(KeyboardInterrupt, KeyboardInterrupt(), None))
+
+
+def _in_background(work: Coroutine[object, None, object]) -> None:
+    """Do work whose outcome no thread waits for. Called on the loop's thread."""
+
+    async def do() -> None:
+        with suppress(ClientError):
+            await work
+
+    task = asyncio.get_running_loop().create_task(do())
+    _WORKING.add(task)
+    task.add_done_callback(_WORKING.discard)
 
 
 def each(reading: AsyncGenerator[Result, None], timeout_s: float | None = None) -> Iterator[Result]:
@@ -188,7 +212,7 @@ def each(reading: AsyncGenerator[Result, None], timeout_s: float | None = None) 
         while (item := LOOP.run(following(), timeout_s)) is not None:
             yield item
     finally:
-        LOOP.run(close())
+        LOOP.run(close(), lasting=True)
 
 
 def collect(reading: AsyncIterator[Result]) -> list[Result]:
@@ -209,8 +233,14 @@ class Blocking:
     def __repr__(self) -> str:
         return repr(self._source)
 
-    def _run(self, work: Coroutine[object, None, Result]) -> Result:
-        return LOOP.run(work, self._timeout_s)
+    def _run(
+        self,
+        work: Coroutine[object, None, Result],
+        *,
+        lasting: bool = False,
+        unwanted: Callable[[Result], object] | None = None,
+    ) -> Result:
+        return LOOP.run(work, self._timeout_s, lasting=lasting, unwanted=unwanted)
 
     def _each(self, reading: AsyncGenerator[Result, None]) -> Iterator[Result]:
         return each(reading, self._timeout_s)

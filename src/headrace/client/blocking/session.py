@@ -105,6 +105,7 @@ class Session(SessionCalls, Closing):
                 exclusive=exclusive,
                 arguments=arguments,
                 window=window,
-            )
+            ),
+            unwanted=self._source.give_up,
         )
         return Subscription(source, self._timeout_s)

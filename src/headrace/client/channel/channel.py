@@ -409,6 +409,16 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         await self._calls.exchange(link, ChannelClose(reply_code=200), ChannelCloseOk)
         self.connection.forget(self)
 
+    def give_up(self, link: Link) -> None:
+        """Close a channel that no program has: its opening was cancelled."""
+        if not link.is_open:
+            self.connection.forget(self)
+            return
+        self._fail(ChannelClosed(200, "its opening was cancelled"))  # open-ok no longer arrives.
+        close = ChannelClose(reply_code=200, reply_text="Goodbye")
+        closing = self._calls.ask(link, close, ChannelCloseOk)
+        closing.future.add_done_callback(lambda _: self.connection.forget(self))
+
     async def resume(self, link: Link) -> None:
         """Start the consumers again; with `retry_lost`, publish unconfirmed messages again."""
         self._publish_again(link)

@@ -169,6 +169,9 @@ class Connection(AsyncClosing):
             self._channels[channel.number] = channel
             try:
                 await channel.open(link)
+            except asyncio.CancelledError:
+                channel.give_up(link)
+                raise
             except BaseException:
                 self.forget(channel)
                 raise

@@ -174,10 +174,11 @@ class Session(Commands):
             )
             if window:
                 await subscription.set_flow_mode(FlowMode.WINDOW)
-        except BaseException as error:
+        except asyncio.CancelledError:
+            self.give_up(subscription)
+            raise
+        except BaseException:
             self.dropped(subscription)
-            if isinstance(error, asyncio.CancelledError):
-                subscription.abandon()
             raise
         return subscription
 
@@ -301,6 +302,19 @@ class Session(Commands):
         self._subscriptions.clear()
         self._modes.clear()
 
+    # --- For calls whose caller has left ------------------------------------------------------
+
+    def give_up(self, subscription: Subscription) -> None:
+        """Cancel a subscription that no program has; its destination is free at once."""
+        self.dropped(subscription)
+        subscription.abandon()
+
+    def unacquire(self, transfers: list[Transfer]) -> None:
+        """Release transfers that were acquired for a thread that was interrupted."""
+        for transfer in transfers:
+            transfer.acquired = False
+        self._release(_numbers(transfers))
+
     # --- For subscriptions --------------------------------------------------------------------
 
     def taken(self, transfer: Transfer) -> None:
@@ -342,8 +356,11 @@ class Session(Commands):
             return
         result = acquiring.result()
         if isinstance(result, Acquired) and result.transfers:
-            with suppress(ClientError):  # They are released with the session.
-                self.send(MessageRelease(transfers=result.transfers))
+            self._release(result.transfers)
+
+    def _release(self, transfers: SequenceSet) -> None:
+        with suppress(ClientError):  # They are released with the session.
+            self.send(MessageRelease(transfers=transfers))
 
     def _complete(self, transfers: SequenceSet) -> None:
         for low, high in transfers:

@@ -115,7 +115,7 @@ class Spooled:
         """Let another process have the spool; what is not acked returns to the queue."""
         drain, self._drain = self._drain, None
         if drain is not None:
-            LOOP.run(drain.close())
+            LOOP.run(drain.close(), lasting=True)
         if self._spool is not None:
             self._spool.close()
             self._spool = None

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways in which a block or a wait of a client ends before its time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from headrace.client.blocking import loop_thread
+from support.timeouts import PATIENCE_S
+
+# How a block ends: what leaves it.
+ENDS: dict[str, type[BaseException] | None] = {
+    "error": ZeroDivisionError,
+    "cancellation": asyncio.CancelledError,
+    "timeout": TimeoutError,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": SystemExit,
+    "GeneratorExit": GeneratorExit,
+    "none": None,
+}
+RAISED = [end for end in ENDS if end not in ("cancellation", "timeout")]
+
+
+async def leave(end: str, block: AbstractAsyncContextManager[object]) -> None:
+    """Enter the block and leave it that way."""
+    entered = asyncio.Event()
+
+    async def inside(limit: asyncio.Timeout | None = None) -> None:
+        async with block:
+            entered.set()
+            if limit is not None:
+                limit.reschedule(asyncio.get_running_loop().time())
+            error = ENDS[end]
+            if end in RAISED:
+                if error is not None:
+                    raise error
+                return
+            await asyncio.get_running_loop().create_future()
+
+    match end:
+        case "none":
+            await inside()
+        case "cancellation":
+            task = asyncio.create_task(inside())
+            await entered.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        case "timeout":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(PATIENCE_S) as limit:
+                    await inside(limit)
+        case _:
+            with pytest.raises(ENDS[end] or ()):
+                await inside()
+
+
+class After(AbstractAsyncContextManager[None]):
+    """A block that does something at its beginning."""
+
+    def __init__(
+        self,
+        block: AbstractAsyncContextManager[Any],
+        first: Callable[[Any], Awaitable[object]],
+    ) -> None:
+        self._block = block
+        self._first = first
+
+    async def __aenter__(self) -> None:
+        await self._first(await self._block.__aenter__())
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._block.__aexit__(*error)  # type: ignore[arg-type]
+
+
+async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that has sent its request and waits for the answer."""
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:
+    """Enter the block and leave it that way."""
+    error = ENDS[end]
+    if error is None:
+        with block:
+            return
+    with pytest.raises(error), block:
+        raise error
+
+
+@contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, when: str) -> Iterator[None]:
+    """Ctrl-C reaches the waiting thread: before its work began, at once, or when it is done."""
+    gate = threading.Event()
+
+    class Call(loop_thread._Call[Any]):
+        def outcome(self) -> None:
+            if when == "answered":
+                super().outcome()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
+        patch.setattr(loop_thread, "_Call", Call)
+        if when == "unbegun":
+            loop_thread.LOOP.get().call_soon_threadsafe(gate.wait)
+        try:
+            yield
+        finally:
+            gate.set()
