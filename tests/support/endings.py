@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    contextmanager,
+    suppress,
+)
+from typing import Any, TypeVar
 
 import pytest
 
 from headrace.client.blocking import loop_thread
 from support.timeouts import PATIENCE_S
+
+Result = TypeVar("Result")
 
 # How a block ends: what leaves it.
 ENDS: dict[str, type[BaseException] | None] = {
@@ -85,6 +92,17 @@ async def cancel_once_asked(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def cancel_after(turns: int, work: Coroutine[object, None, Result]) -> Result | None:
+    """Cancel work after some turns of the loop; return its result if it is done by then."""
+    task = asyncio.create_task(work)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        return await task
+    return None
 
 
 def leave_blocking(end: str, block: AbstractContextManager[object]) -> None:

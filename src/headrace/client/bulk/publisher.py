@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.client.channel.outgoing import Publication
     from headrace.client.connection.connection import Connection
     from headrace.client.errors import ClientError
+    from headrace.client.link.link_0_x import Link
     from headrace.client.message import Message
     from headrace.protocol.codec_0_x import BasicReturn
 
@@ -89,7 +90,11 @@ class BulkPublisher:
         if self._connection.version is not V0_9_1:
             raise UsageError("publishing in bulk needs AMQP 0-9-1")
         self._channel = await self._connection.channel(retry_lost=True)
-        await self._channel.confirm_by(_Outcomes(self))
+        try:
+            await self._channel.confirm_by(_Outcomes(self))
+        except BaseException:
+            await self._channel.close()
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -111,13 +116,15 @@ class BulkPublisher:
         """Send frames with `count` publishes; wait while too many bytes are unconfirmed."""
         while self._octets and self._octets + len(octets) > self._octets_max:
             await self._wait()
+        if self._again:
+            await self._send_again()
+        link = await self._writable()
+        # From here without a wait: frames that are counted are sent, or sent again.
         self._chunks.append(_Chunk(self._next, count, octets))
         self._next += count
         self._octets += len(octets)
-        if self._again:
-            await self._send_again()
-        else:
-            await self._write(octets)
+        if not self._again:
+            self._write(link, octets)
 
     async def finish(self) -> None:
         """Wait until every publish has its outcome."""
@@ -133,29 +140,27 @@ class BulkPublisher:
         self._changed.clear()
         await self._changed.wait()
 
-    async def _write(self, octets: bytes | bytearray) -> None:
+    async def _writable(self) -> Link:
         assert self._channel is not None
-        link = await self._channel.writable()
-        if self._again:
-            return  # It was lost while we waited, and is sent with the others.
+        return await self._channel.writable()
+
+    def _write(self, link: Link, octets: bytes | bytearray) -> None:
         try:
             link.send_frames(octets)
         except ConnectionLost:
-            pass  # Likewise; or the channel says that it is over.
+            pass  # It is sent with the others; or the channel says that it is over.
 
     async def _send_again(self) -> None:
-        """Send all unconfirmed frames on a reopened channel."""
-        assert self._channel is not None
-        while self._again:
-            await self._channel.writable()
-            self._again = False
-            if self._chunks:
-                self._base = self._done = self._returned_to = self._chunks[0].first
-            self._beyond.clear()
-            for chunk in list(self._chunks):
-                await self._write(chunk.octets)
-                if self._again:
-                    break
+        """Send all unconfirmed frames on a reopened channel: `octets_max` bound them."""
+        link = await self._writable()
+        if not self._again:
+            return  # Another task has.
+        self._again = False
+        if self._chunks:
+            self._base = self._done = self._returned_to = self._chunks[0].first
+        self._beyond.clear()
+        for chunk in self._chunks:
+            self._write(link, chunk.octets)
 
     # --- What the broker says -----------------------------------------------------------------
 

@@ -7,10 +7,12 @@ the files staged so far; give it to the `Files` of the next channel.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.client.content_classes.owed import Owed
 from headrace.client.errors import ProtocolViolation, UsageError
 from headrace.client.message import octets_of
 from headrace.protocol.codec_0_x import (
@@ -65,6 +67,8 @@ class Files:
         self.staged: dict[str, Staged] = {} if staged is None else staged
         self._channel = channel
         self._open = ""  # The identifier that the next stage is for.
+        self._staging = asyncio.Lock()  # Of one file at a time.
+        self._last: Owed[int] | None = None
 
     async def publish(
         self,
@@ -77,26 +81,35 @@ class Files:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> int:
-        """Stage and publish a file; return the number of bytes that the broker already had."""
-        body = octets_of(body)
-        identifier = identifier or uuid.uuid4().hex
+        """Stage and publish a file; return the number of bytes that the broker already had.
+
+        It is published even if the call is cancelled: the next publish waits for it.
+        """
+        publish = FilePublish(
+            exchange=exchange,
+            routing_key=routing_key,
+            mandatory=mandatory,
+            immediate=immediate,
+            identifier=identifier or uuid.uuid4().hex,
+        )
+        self._last = Owed(self._publish(publish, octets_of(body), properties or FileProperties()))
+        return await self._last.outcome()
+
+    async def _publish(self, publish: FilePublish, body: bytes, properties: FileProperties) -> int:
+        async with self._staging:
+            return await self._stage_and_publish(publish, body, properties)
+
+    async def _stage_and_publish(
+        self, publish: FilePublish, body: bytes, properties: FileProperties
+    ) -> int:
+        identifier = publish.identifier
         answer = await self._channel.call(FileOpen(identifier=identifier, content_size=len(body)))
         assert isinstance(answer, FileOpenOk)
         start = answer.staged_size
         if start > len(body):
             raise UsageError(f"the broker has {start} octets of {identifier!r}, not {len(body)}")
-        await self._channel.send(
-            FileStage(), properties=properties or FileProperties(), body=body[start:]
-        )
-        await self._channel.send(
-            FilePublish(
-                exchange=exchange,
-                routing_key=routing_key,
-                mandatory=mandatory,
-                immediate=immediate,
-                identifier=identifier,
-            )
-        )
+        await self._channel.send(FileStage(), properties=properties, body=body[start:])
+        await self._channel.send(publish)
         return start
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
@@ -172,4 +185,4 @@ class Files:
         if held > STAGED_MAX:
             raise ProtocolViolation(f"more than {STAGED_MAX} octets of files are staged")
         self._open = method.identifier
-        await self._channel.send(FileOpenOk(staged_size=len(staged.body)))
+        await Owed(self._channel.send(FileOpenOk(staged_size=len(staged.body)))).outcome()

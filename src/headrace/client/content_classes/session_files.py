@@ -6,13 +6,16 @@ As `headrace.client.content_classes.files` for 0-8 and 0-9, on a session.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.content_classes.files import STAGED_MAX
-from headrace.client.errors import BufferOverflow, ProtocolViolation, UsageError
+from headrace.client.content_classes.owed import Owed
+from headrace.client.errors import BufferOverflow, ClientError, ProtocolViolation, UsageError
 from headrace.client.message import octets_of
 from headrace.protocol.codec_0_10 import (
     Command,
@@ -65,13 +68,20 @@ class Staging:
 
 
 class SessionFiles:
-    """Files of one session. One task at a time may use it."""
+    """Files of one session. One task at a time may receive."""
 
     def __init__(self, session: Session, staged: dict[str, Staging] | None = None) -> None:
         self.staged: dict[str, Staging] = {} if staged is None else staged
         self._session = session
         self._open = ""  # The identifier that the next stage is for.
-        self._deferred: deque[tuple[Command, list[Struct], bytes]] = deque()
+        self._arrived: deque[tuple[Command, list[Struct], bytes]] = deque()
+        # Answers come in the order of their requests, also those whose callers have left.
+        self._awaited: dict[type[Command], deque[asyncio.Future[Command]]] = {
+            kind: deque() for kind in (FileOpenOk, FileQosOk, FileConsumeOk)
+        }
+        self._reading = asyncio.Lock()  # By one task at a time, for all.
+        self._staging = asyncio.Lock()  # Of one file at a time.
+        self._last: Owed[int] | None = None
 
     async def publish(
         self,
@@ -84,30 +94,24 @@ class SessionFiles:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> int:
-        """Stage and publish a file; return the number of bytes that the broker already had."""
-        body = octets_of(body)
-        identifier = identifier or uuid.uuid4().hex
-        await self._session.call(FileOpen(identifier=identifier, content_size=len(body)))
-        start = (await self._wait(FileOpenOk)).staged_size or 0
-        if start > len(body):
-            raise UsageError(f"the broker has {start} octets of {identifier!r}, not {len(body)}")
-        headers = [properties or FileProperties()]
-        await self._session.call(FileStage(), headers=headers, body=body[start:])
-        await self._session.call(
-            FilePublish(
-                exchange=exchange,
-                routing_key=routing_key,
-                mandatory=mandatory,
-                immediate=immediate,
-                identifier=identifier,
-            )
+        """Stage and publish a file; return the number of bytes that the broker already had.
+
+        It is published even if the call is cancelled: the next publish waits for it.
+        """
+        publish = FilePublish(
+            exchange=exchange,
+            routing_key=routing_key,
+            mandatory=mandatory,
+            immediate=immediate,
+            identifier=identifier or uuid.uuid4().hex,
         )
-        return start
+        self._last = Owed(self._publish(publish, octets_of(body), properties or FileProperties()))
+        return await self._last.outcome()
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
         """Limit the unsettled files, and their bytes."""
-        await self._session.call(FileQos(prefetch_count=count, prefetch_size=size, global_=shared))
-        await self._wait(FileQosOk)
+        request = FileQos(prefetch_count=count, prefetch_size=size, global_=shared)
+        await self._ask(request, FileQosOk)
 
     async def consume(
         self, queue: str, tag: str = "", *, no_ack: bool = False, exclusive: bool = False
@@ -119,8 +123,7 @@ class SessionFiles:
             no_ack=no_ack,
             exclusive=exclusive,
         )
-        await self._session.call(request)
-        return (await self._wait(FileConsumeOk)).consumer_tag or ""
+        return (await self._ask(request, FileConsumeOk)).consumer_tag or ""
 
     async def cancel(self, tag: str) -> None:
         """Cancel a consumer."""
@@ -133,7 +136,8 @@ class SessionFiles:
         more of a file than it announced.
         """
         while True:
-            command, headers, body = await self._next()
+            await self._read_until(lambda: bool(self._arrived))
+            command, headers, body = self._arrived.popleft()
             properties = next(
                 (each for each in headers if isinstance(each, FileProperties)), FileProperties()
             )
@@ -174,18 +178,47 @@ class SessionFiles:
         """Reject a file."""
         await self._session.call(FileReject(delivery_tag=delivery.delivery_tag, requeue=requeue))
 
-    async def _next(self) -> tuple[Command, list[Struct], bytes]:
-        return self._deferred.popleft() if self._deferred else await self._session.next_command()
+    async def _publish(self, publish: FilePublish, body: bytes, properties: FileProperties) -> int:
+        async with self._staging:
+            opening = FileOpen(identifier=publish.identifier, content_size=len(body))
+            start = (await self._ask(opening, FileOpenOk)).staged_size or 0
+            if start > len(body):
+                has = f"the broker has {start} octets of {publish.identifier!r}"
+                raise UsageError(f"{has}, not {len(body)}")
+            await self._session.call(FileStage(), headers=[properties], body=body[start:])
+            await self._session.call(publish)
+            return start
 
-    async def _wait(self, kind: type[Wanted]) -> Wanted:
-        """Return the broker's answer; commands before it are kept for `receive`."""
-        while True:
-            arrived = await self._session.next_command()
-            if isinstance(arrived[0], kind):
-                return arrived[0]
-            if len(self._deferred) >= DEFERRED_MAX:
-                raise BufferOverflow(f"more than {DEFERRED_MAX} commands were not taken")
-            self._deferred.append(arrived)
+    async def _ask(self, request: Command, kind: type[Wanted]) -> Wanted:
+        """Send a request and return its answer; other commands are kept for `receive`."""
+        completed = self._session.begin(request)
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self._awaited[kind].append(answer)
+        try:
+            await self._session.wait_for(completed)
+        except ClientError:
+            self._awaited[kind].remove(answer)
+            raise
+        await self._read_until(answer.done)
+        found = answer.result()
+        assert isinstance(found, kind)
+        return found
+
+    async def _read_until(self, met: Callable[[], bool]) -> None:
+        while not met():
+            async with self._reading:
+                if met():  # Another task has read it.
+                    return
+                self._sort(await self._session.next_command())
+
+    def _sort(self, arrived: tuple[Command, list[Struct], bytes]) -> None:
+        awaited = self._awaited.get(type(arrived[0]))
+        if awaited:
+            awaited.popleft().set_result(arrived[0])
+            return
+        if len(self._arrived) >= DEFERRED_MAX:
+            raise BufferOverflow(f"more than {DEFERRED_MAX} commands were not taken")
+        self._arrived.append(arrived)
 
     def _opened(self, command: FileOpen) -> None:
         """Answer file.open with the number of bytes received before."""
