@@ -7,7 +7,6 @@ broker applies the changes within a second or two.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -46,18 +45,9 @@ def checked(component: str, name: str, value: Value) -> Value:
     return value
 
 
-def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object; a repeated name ends the command."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise click.ClickException(f"the definition has '{twice:.255}' twice")
-    return found
-
-
 def read_definition(text: str) -> object:
     """Return the JSON of a definition; `-` is standard input."""
+    from headrace.exact_json import UnfitValue, read_json
     from headrace.model.policy.policy import DEFINITION_CHARACTERS_MAX as CHARACTERS_MAX
 
     if text == "-":
@@ -65,10 +55,11 @@ def read_definition(text: str) -> object:
     if len(text) > CHARACTERS_MAX:
         raise click.ClickException(f"a definition has {CHARACTERS_MAX} characters at most")
     try:
-        found: object = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
+        return read_json(text)
+    except UnfitValue as error:
+        raise click.ClickException(f"the definition is refused: {error}") from None
+    except ValueError as error:
         raise click.ClickException(f"the definition is not valid JSON: {error}") from None
-    return found
 
 
 def group_for(component: str, title: str, words: str) -> click.Group:

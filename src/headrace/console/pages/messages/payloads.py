@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.console.api.own.browse import body_of
+from headrace.exact_json import read_json
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
@@ -55,8 +56,9 @@ def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
     if form == TEXT or is_cut:
         return text if form == TEXT else None
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
+        # A body that readers differ on is shown as its text, with all that it has.
+        return json.dumps(read_json(text), indent=2, ensure_ascii=False)
+    except ValueError:
         return None
 
 
