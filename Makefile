@@ -118,7 +118,7 @@ lint: $(STAMP)
 	@$(ALOUD) "blocking client" env PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
 	@$(ALOUD) "pages" env PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(ALOUD) "table of compatibility" $(BIN)/python tools/compatibility.py --check
-	@$(ALOUD) "drawings" $(BIN)/python tools/draw.py --check
+	@$(ALOUD) "drawings" env PYTHONPATH=src $(BIN)/python tools/draw.py --check
 	@$(ALOUD) "site" $(BIN)/python tools/site.py
 	@$(ALOUD) "conformance" env PYTHONPATH=src $(BIN)/python tools/conformance.py --check
 
@@ -146,7 +146,7 @@ fuzz: $(STAMP)
 
 docs: $(STAMP)
 	@PYTHONPATH=src $(BIN)/python tools/gen_pages.py
-	@$(BIN)/python tools/draw.py
+	@PYTHONPATH=src $(BIN)/python tools/draw.py
 	@$(BIN)/python tools/site.py
 
 conformance: $(STAMP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the sequence diagrams of docs/images: each `NAME.seq` becomes `NAME.svg`.
+"""Draw docs/images: each `NAME.seq` becomes `NAME.svg`, and so do the tables of a machine's states.
 
 python tools/draw.py            # write them
 python tools/draw.py --check    # exit 1 when one is not what would be drawn
@@ -13,6 +13,10 @@ A `.seq` file has one statement a line:
     note A: TEXT                a box on a lane, or `note A..B: TEXT` over several
     == TEXT                     a line across, for a moment in time
     # TEXT                      a comment
+
+The states of a machine stand one below the other, in the order of their enumeration. An arrow to
+the state below is straight; one that skips states is at the right, one that goes back at the left.
+Needs `src` on the path.
 """
 
 from __future__ import annotations
@@ -22,6 +26,13 @@ import sys
 import textwrap
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.protocol.v0_10.opening import HANDSHAKE as OPENING_0_10
+from headrace.protocol.v0_x.handshake import HANDSHAKE, STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 LANE_PX = 190
@@ -45,6 +56,10 @@ text { font: 12px system-ui, sans-serif; fill: #1f2430; }
 .moment { stroke: #a33b3b; }
 .tip { fill: #30507f; }
 """.strip()
+STATE_PX, STATE_HIGH_PX, STEP_PX = 170, 30, 70
+BEND_PX = 140  # A curve has three quarters of it, beyond the texts of straight arrows.
+SIDE_PX = 285  # For arrows and texts at each side of the states.
+Edges = dict[tuple[str, str], list[str]]  # From one state to another: who sends what.
 
 
 class Drawing:
@@ -84,10 +99,7 @@ class Drawing:
         return MARGIN_PX + LANE_PX // 2 + LANE_PX * list(self._lanes).index(lane)
 
     def _text(self, x: int, y: int, text: str, kind: str = "", anchor: str = "middle") -> None:
-        chosen = f' class="{kind}"' if kind else ""
-        self._parts.append(
-            f'<text x="{x}" y="{y}" text-anchor="{anchor}"{chosen}>{escape(text)}</text>'
-        )
+        self._parts.append(text_at(x, y, text, kind, anchor))
 
     def _arrow(self, start: int, end: int, answer: bool, text: str) -> None:
         kind = "arrow answer" if answer else "arrow"
@@ -149,25 +161,119 @@ class Drawing:
             )
             self._text(x, top + 11, name.replace("_", " "), "name")
             self._text(x, top + 27, what, "small")
-        return "\n".join(
-            [
-                (
-                    f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
-                    f' width="{width}" height="{height}" role="img">'
-                ),
-                f"<title>{escape(self._title)}</title>",
-                f"<style>\n{STYLE}\n</style>",
-                (
-                    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
-                    ' markerHeight="7" orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker>'
-                    "</defs>"
-                ),
-                f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
-                *self._parts,
-                *body,
-                "</svg>\n",
-            ]
-        )
+        return document(self._title, width, height, [*self._parts, *body])
+
+
+class StateDrawing:
+    """The states of one machine, and what leads from one to another."""
+
+    def __init__(self, title: str, order: list[str], edges: Edges) -> None:
+        self._title = title
+        self._edges = edges
+        named = {state for pair in edges for state in pair}
+        self._states = [state for state in order if state in named]
+        self._parts: list[str] = []
+
+    def _y(self, state: str) -> int:
+        """Return the middle of a state."""
+        return 3 * MARGIN_PX + STATE_HIGH_PX // 2 + STEP_PX * self._states.index(state)
+
+    def _lines(self, x: int, y: int, lines: list[str], anchor: str) -> None:
+        top = y - LINE_PX * (len(lines) - 1) // 2 + 4
+        for number, line in enumerate(lines):
+            self._parts.append(text_at(x, top + LINE_PX * number, line, "label", anchor))
+
+    def _arrow(self, source: str, target: str, lines: list[str]) -> None:
+        middle, start, end = MARGIN_PX + SIDE_PX + STATE_PX // 2, self._y(source), self._y(target)
+        if end - start == STEP_PX:
+            top, bottom = start + STATE_HIGH_PX // 2, end - STATE_HIGH_PX // 2
+            shape = f"M{middle} {top}V{bottom - 2}"
+            self._lines(middle + 10, (top + bottom) // 2, lines, "start")
+        else:
+            side = 1 if end > start else -1
+            edge = middle + side * STATE_PX // 2
+            bend = edge + side * BEND_PX
+            shape = f"M{edge} {start}C{bend} {start} {bend} {end} {edge + 2 * side} {end}"
+            anchor = "start" if side > 0 else "end"
+            self._lines(edge + side * (BEND_PX * 3 // 4 + 8), (start + end) // 2, lines, anchor)
+        self._parts.append(f'<path class="arrow" d="{shape}" marker-end="url(#tip)"/>')
+
+    def svg(self) -> str:
+        """Return the whole diagram."""
+        left, width = MARGIN_PX + SIDE_PX, 2 * (MARGIN_PX + SIDE_PX) + STATE_PX
+        self._parts = [text_at(width // 2, MARGIN_PX + 10, self._title, "title")]
+        for (source, target), lines in self._edges.items():
+            self._arrow(source, target, lines)
+        for state in self._states:
+            y = self._y(state)
+            self._parts.append(
+                f'<rect class="head" x="{left}" y="{y - STATE_HIGH_PX // 2}" width="{STATE_PX}"'
+                f' height="{STATE_HIGH_PX}" rx="5"/>'
+            )
+            self._parts.append(text_at(width // 2, y + 4, state, "name"))
+        height = self._y(self._states[-1]) + STATE_HIGH_PX // 2 + MARGIN_PX
+        return document(self._title, width, height, self._parts)
+
+
+def text_at(x: int, y: int, text: str, kind: str = "", anchor: str = "middle") -> str:
+    """Return a line of text; ``kind`` is a class of the style sheet."""
+    chosen = f' class="{kind}"' if kind else ""
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{chosen}>{escape(text)}</text>'
+
+
+def document(title: str, width: int, height: int, parts: list[str]) -> str:
+    """Return an SVG file."""
+    return "\n".join(
+        [
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+                f' width="{width}" height="{height}" role="img">'
+            ),
+            f"<title>{escape(title)}</title>",
+            f"<style>\n{STYLE}\n</style>",
+            (
+                '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
+                ' markerHeight="7" orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker>'
+                "</defs>"
+            ),
+            f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def opening() -> StateDrawing:
+    """Draw how a connection opens, by the tables of 0-8 to 0-9-1 and of 0-10.
+
+    A text that only one of the tables has says which. A method that changes no state is left out.
+    """
+    tables = {
+        "0-8 to 0-9-1": {
+            (state.name, following.name, f"{role.value}: {method}")
+            for state, moves in HANDSHAKE.items()
+            for (role, method), following in moves.items()
+        },
+        "0-10": {
+            (STATES[number].name, STATES[following].name, f"{role.value}: {method}")
+            for (number, role, method), following in OPENING_0_10.items()
+        },
+    }
+    edges: Edges = {}
+    for source, target, text in sorted(set().union(*tables.values())):
+        having = [name for name, moves in tables.items() if (source, target, text) in moves]
+        shown = text if len(having) == len(tables) else f"{text} ({having[0]})"
+        if source != target:
+            edges.setdefault((source, target), []).append(shown)
+    title = "Opening a connection, and who sends what"
+    return StateDrawing(title, [state.name for state in STATES], edges)
+
+
+def drawings() -> Mapping[str, str]:
+    """Return the text of each drawing, by its name."""
+    found = {source.stem: Drawing(source.read_text()).svg() for source in IMAGES.glob("*.seq")}
+    found["opening"] = opening().svg()
+    return dict(sorted(found.items()))
 
 
 def wrap(text: str, width_px: int) -> list[str]:
@@ -177,15 +283,14 @@ def wrap(text: str, width_px: int) -> list[str]:
 
 def main() -> int:
     stale = []
-    for source in sorted(IMAGES.glob("*.seq")):
-        image = source.with_suffix(".svg")
-        drawn = Drawing(source.read_text()).svg()
+    for name, drawn in drawings().items():
+        image = IMAGES / f"{name}.svg"
         if "--check" not in sys.argv[1:]:
             image.write_text(drawn)
         elif not image.exists() or image.read_text() != drawn:
             stale.append(image.name)
     for name in stale:
-        sys.stderr.write(f"docs/images/{name} is not what its .seq file says: run make docs\n")
+        sys.stderr.write(f"docs/images/{name} is not what its description says: run make docs\n")
     return 1 if stale else 0
 
 

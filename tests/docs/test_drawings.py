@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from headrace.protocol.v0_x.handshake import HANDSHAKE
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 
@@ -19,14 +21,30 @@ def test_drawings_are_in_step_with_their_descriptions() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_drawing_shows_every_word_and_loads_nothing() -> None:
+def words_of(image: Path) -> set[str]:
+    """Return the words that a drawing shows."""
+    texts = ET.parse(image).getroot().iter("{http://www.w3.org/2000/svg}text")
+    return {word for text in texts for word in (text.text or "").split()}
+
+
+def test_no_drawing_loads_anything() -> None:
+    for image in IMAGES.glob("*.svg"):
+        assert "href" not in image.read_text()
+
+
+def test_the_opening_is_drawn_from_the_table() -> None:
+    words = words_of(IMAGES / "opening.svg")
+    for state, moves in HANDSHAKE.items():
+        for (role, method), following in moves.items():
+            assert {state.name, following.name, f"{role.value}:", method} <= words
+    assert "(0-10)" not in words, "the tables of 0-8 to 0-9-1 and of 0-10 agree"
+
+
+def test_a_drawing_shows_every_word() -> None:
     sources = sorted(IMAGES.glob("*.seq"))
     assert len(sources) == 4
     for source in sources:
-        root = ET.parse(source.with_suffix(".svg")).getroot()
-        shown = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-        words = {word for line in shown for word in (line or "").split()}
+        words = words_of(source.with_suffix(".svg"))
         for line in source.read_text().splitlines():
             said = line.partition(": ")[2] or line.partition(" ")[2]
             assert set(said.split()) <= words, line
-        assert "href" not in source.with_suffix(".svg").read_text()
