@@ -70,6 +70,7 @@ EXPECTED = {
     ("docs/guides/client.md", 6): "['first', 'second', 'third']\n2 left\n",
     ("docs/guides/client.md", 7): "<Connection to URL, open> None\n",
     ("README.md", 0): "one coffee\n",
+    ("docs/guides/dead-letters.md", 0): "one coffee rejected\n",
     ("docs/guides/groups.md", 0): "0 and on: 3 messages\n3 and on: 0 messages\n",
     ("docs/guides/staged-batches.md", 0): "2 messages; the last batch is 0\n",
     ("docs/guides/super-streams.md", 0): "events-0 has customer-17\n",
