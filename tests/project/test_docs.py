@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import headrace
+from support.brokers.queue_kind_host import Host
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -88,6 +89,12 @@ def test_every_example_of_the_client_is_run() -> None:
     assert len(examples("docs/guides/client.md")) == 8
     assert len(examples("README.md")) == 1
     assert len(examples("docs/guides/testing.md")) == 7
+
+
+def test_the_example_of_the_support_of_tests() -> None:
+    names: dict[str, Any] = {}
+    exec(examples("docs/guides/test-support.md")[0], names)  # It is ours.
+    names["test_an_acked_message_is_gone"](Host())
 
 
 def test_the_examples_for_pytest(
