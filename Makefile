@@ -111,9 +111,7 @@ lint: $(STAMP)
 	@$(ALOUD) "ruff check" $(BIN)/ruff check .
 	@$(ALOUD) "ruff format" $(BIN)/ruff format --check .
 	@$(ALOUD) "mypy (a minute, some seconds with its cache)" $(BIN)/mypy
-	@$(ALOUD) "import-linter: rooms" env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
-	@$(ALOUD) "import-linter: layers" \
-		env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo --config import-layers.toml
+	@$(ALOUD) "import-linter" env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
 	@$(ALOUD) "codecs" env PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
 	@$(ALOUD) "blocking client" env PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
 	@$(ALOUD) "pages" env PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.gateway.apply_consumer_timeout import retime
 from headrace.gateway.conversion.contents import Contents
@@ -26,12 +26,18 @@ if TYPE_CHECKING:
     from headrace.model.scheduler import Scheduler
     from headrace.server.data.storage import Storage
     from headrace.server.net.transport import Reactor, Transport
-    from headrace.server.qmf.agent import Agent
     from headrace.store.disk import Disk
     from headrace.store.file_bodies.staging import Staging
 
 CONFIRM_S = 5.0  # How long the disk may take until the last confirms can be sent.
 POLL_S = 0.01
+
+
+class Agent(Protocol):
+    """Serves one virtual host beside its clients, as that of QMF does."""
+
+    def close(self) -> None:
+        """End with the virtual host."""
 
 
 class VirtualHosts:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.codec_0_x import BasicProperties
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.qmf.reply import QmfObject
+    from headrace.server.qmf.objects import QmfObject
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ users see objects that they have any permission on, and their own connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 
 from headrace import __version__
 from headrace.gateway.requests.requests import Service
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from headrace.server.config.json_values import Json
     from headrace.server.management.clients import ChannelRow
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.qmf.reply import QmfObject
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
@@ -51,6 +50,17 @@ OBJECTS_MAX = 50  # In one message; as many are looked at before others are serv
 OCTETS_MAX = 1 << 16  # or fewer, if so much was found in their arguments.
 NS_PER_MS = 1_000_000
 CREDIT, WINDOW = "CREDIT", "WINDOW"
+
+
+class QmfObject(TypedDict):
+    """An object, as answers have it. Times are nanoseconds since 1970."""
+
+    _schema_id: dict[str, str]
+    _object_id: dict[str, str]
+    _values: dict[str, object]
+    _create_ts: int
+    _update_ts: int
+    _delete_ts: int
 
 
 class Thing(NamedTuple):

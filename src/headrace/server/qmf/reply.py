@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests.requests import Answer, RequestAnswer, made
 from headrace.model.errors import ModelError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.server.qmf.agent import Agent
+    from headrace.server.qmf.objects import QmfObject
     from headrace.wire.table import Table
 
 log = logging.getLogger(__name__)
@@ -34,17 +35,6 @@ ERRORS = {
     "bad-request": 4,
     "refused": 6,
 }
-
-
-class QmfObject(TypedDict):
-    """An object, as answers have it. Times are nanoseconds since 1970."""
-
-    _schema_id: dict[str, str]
-    _object_id: dict[str, str]
-    _values: dict[str, object]
-    _create_ts: int
-    _update_ts: int
-    _delete_ts: int
 
 
 class Reply(Answer):
