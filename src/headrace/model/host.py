@@ -8,10 +8,10 @@ A feature (leases, dead letters, transactions, jobs, …) is given one of these 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.model.contents import Contents
     from headrace.model.counters import Counters
@@ -19,19 +19,27 @@ if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange, Headers
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.interceptor.interception import Interception
     from headrace.model.interceptor.stamps import Stamps
     from headrace.model.interceptor.tracer import Tracer
     from headrace.model.keyvalue import Facts
     from headrace.model.message import Message
+    from headrace.model.policy.rules import Rules
     from headrace.model.ports import Files, Store
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
-    from headrace.model.transaction.dtx import Branches
     from headrace.model.vhost.dead_lettering import DeadLetters
     from headrace.model.vhost.definitions import Definitions
     from headrace.model.vhost.publishing_ids import PublishingIds
-    from headrace.model.vhost.virtual_host import Routed
+
+
+class Routed(NamedTuple):
+    """The queues that a message is routed to."""
+
+    queues: tuple[Queue, ...]
+    cacheable: bool  # True if exchange and routing key alone decide.
+    interception: Interception | None = None  # Set where publishes are observed, stamped or traced.
 
 
 class Host(Protocol):
@@ -116,7 +124,6 @@ class TransactionHost(Host, Protocol):
     """A host of local and distributed transactions."""
 
     publishing_ids: PublishingIds
-    branches: Branches
 
     def durable_queues(self) -> dict[int, Queue]:
         """Return the durable queues by id, deleted ones that still have messages included."""
@@ -201,3 +208,42 @@ class TopologyHost(Protocol):
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         """Bind a queue to an exchange."""
+
+
+class LifetimeHost(Protocol):
+    """Deletes queues whose lifetime is over."""
+
+    counters: Counters
+    scheduler: Scheduler
+
+    def queue_unused(self, queue: Queue) -> None:
+        """Delete an auto-delete queue that has lost its last consumer."""
+
+    def destruct(self, queue: Queue) -> None:
+        """Delete a queue because its own lifetime policy says so."""
+
+
+class ExchangePolicyHost(Protocol):
+    """Has exchanges to which policies apply."""
+
+    name: str
+    exchanges: dict[str, Exchange]
+    rules: Rules
+
+    def count_alternate(self, name: str | None, more: int) -> None:
+        """Add ``more`` (1 or -1) to the number of users of an alternate exchange."""
+
+
+class PolicyHost(ExchangePolicyHost, Protocol):
+    """Has queues and exchanges to which policies apply."""
+
+    counters: Counters
+    scheduler: Scheduler
+    queues: dict[str, Queue]
+    retime: Callable[[Queue], None] | None  # Called when a queue's consumer timeout changes.
+
+    def effective(self, queue: Queue) -> dict[str, object]:
+        """Return a queue's arguments with policies and limits applied."""
+
+    def expire_queue(self, queue: Queue, now_ms: int) -> int:
+        """Delete a queue that was unused for its x-expires; return when to check again."""

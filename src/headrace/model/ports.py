@@ -16,7 +16,7 @@ if not cython.compiled:
     from headrace.model.message import Message
 
 if TYPE_CHECKING:
-    from headrace.model.transaction.dtx import PreparedBranch
+    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 
 class Span:

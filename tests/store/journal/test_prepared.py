@@ -11,7 +11,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import IllegalState
 from headrace.model.message import Message, new_message
 from headrace.model.queue.destination import Consumer
-from headrace.model.transaction.dtx import PreparedBranch, XaStatus
+from headrace.model.transaction.dtx import XaStatus
 from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -22,6 +22,7 @@ from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 X = Xid(1, b"global", b"branch")
 HEAD = b"\x00\x01q\x00\x00"

@@ -17,8 +17,8 @@ from headrace.model.errors import InvalidArgument, PreconditionFailed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.model.host import LifetimeHost
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.queue_registry import QueueRegistry
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
@@ -229,7 +229,7 @@ class Plan:
 class QueueLifetimes:
     """Queues that are deleted with a connection or session, or when empty."""
 
-    def __init__(self, vhost: QueueRegistry) -> None:
+    def __init__(self, vhost: LifetimeHost) -> None:
         self._vhost = vhost
         self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The same by queue.

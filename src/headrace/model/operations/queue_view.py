@@ -225,5 +225,4 @@ def view_of(queue: Queue) -> Queue:
         raise PreconditionFailed("one consumer cannot browse several queues")
     if queue.view is None:
         queue.view = QueueView(queue)
-    view: QueueView = queue.view
-    return view
+    return queue.view

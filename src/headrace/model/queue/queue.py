@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from headrace.model.operations.queue_view import QueueView
     from headrace.model.queue.destination import Options
     from headrace.model.queue.flow_control import Guard
     from headrace.model.queue.overflow import Overflow
@@ -103,7 +102,7 @@ class Queue(Destination):
         self.lanes: dict[int, ContentClassQueue] | None = (
             None  # Content of class file and stream, by kind.
         )
-        self.view: QueueView | None = None  # The queue as a stream, once one browsed it so.
+        self.view: Queue | None = None  # The queue as a stream, once one browsed it so.
         # What its arguments say; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
         self.delivery_limit = -1  # How often a message may be requeued; below zero is for ever.

@@ -20,7 +20,7 @@ from array import array
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.model.arguments.consumer import RepublishedHeaders
 from headrace.model.arguments.expiration import deadline_of
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from headrace.model.host import RoutingHost
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.queue.destination import Options
-    from headrace.model.vhost.virtual_host import VirtualHost
 
     Rows = Iterator[tuple[int, ...]]
 
@@ -80,6 +79,12 @@ def waited(value: object, delay_ms: int) -> int:
     """Return the header of a message that has waited: below zero, of the same integer type."""
     signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
     return type(value)(-delay_ms) if isinstance(value, int) and signed else -delay_ms
+
+
+class DelayingHost(Protocol):
+    """Keeps delayed messages."""
+
+    delayed: Delayed
 
 
 class DelayedQueue(Queue):
@@ -304,7 +309,7 @@ class DelayedQueue(Queue):
             self.counters.memory_used += weight_of(message) - before
         self.tally.deliver_no_ack += 1
         try:
-            cast("VirtualHost", self.vhost).delayed.release(message)
+            cast("DelayingHost", self.vhost).delayed.release(message)
         except UnreadableError as error:
             log.error("a delayed message is dropped: %s", error)
         self.remove(message)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.counters import weight_of
 from headrace.model.errors import IllegalState, NotAllowed, NotFound, ResourceError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from headrace.model.host import TransactionHost
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 log = logging.getLogger(__name__)
 
@@ -80,16 +81,6 @@ class Worker(Protocol):
 
     #: Takes its publishes and settlements; None: they happen at once.
     transaction: Transaction | None
-
-
-class PreparedBranch(NamedTuple):
-    """A prepared branch as recovered by the store."""
-
-    xid: bytes
-    status: int  # 0 while prepared, or an operator's decision.
-    damaged: bool  # Part of it was lost with a damaged record.
-    publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
-    settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
 
 
 class Branch:

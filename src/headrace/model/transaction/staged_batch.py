@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.errors import (
     IllegalState,
@@ -31,13 +31,13 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceError,
 )
+from headrace.model.host import TransactionHost
 from headrace.model.queue.overflow import OVERFLOW_DROP_HEAD
-from headrace.model.transaction.dtx import Branch, BranchState, XaStatus
+from headrace.model.transaction.dtx import Branch, Branches, BranchState, XaStatus
 from headrace.model.transaction.transaction import settle_all
 from headrace.model.transaction.xid import STAGED, Xid
 
 if TYPE_CHECKING:
-    from headrace.model.host import TransactionHost
     from headrace.model.queue.queue import Queue
 
 KEY = b"sink/"
@@ -51,6 +51,12 @@ PAST_MAX = 8  # Past runs that a sink remembers.
 SLICE = 2048  # Messages published or dropped at a time.
 
 Steps = Generator[None, None, dict[str, object]]
+
+
+class StagingHost(TransactionHost, Protocol):
+    """A host of transaction branches that batches commit."""
+
+    branches: Branches
 
 
 class Sink(NamedTuple):
@@ -128,7 +134,7 @@ def read_xid(xid: Xid) -> tuple[str, int, str]:
 class Sinks:
     """The sinks of one virtual host; methods may raise any error of the model."""
 
-    def __init__(self, vhost: TransactionHost) -> None:
+    def __init__(self, vhost: StagingHost) -> None:
         self.vhost = vhost
         self.keep_ms = int(KEEP_S * 1000)
         self._heard_ms: dict[str, int] = {}  # When each owner was last active, since the start.

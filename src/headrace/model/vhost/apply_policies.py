@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.model.exchange.exchange import Exchange
+    from headrace.model.host import ExchangePolicyHost, PolicyHost
     from headrace.model.policy.rules import Rules
-    from headrace.model.vhost.queue_registry import QueueRegistry
-    from headrace.model.vhost.topology import Topology
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ LIVES_OCTETS = 1 << 20  # Bytes of messages that get a new TTL at a time.
 class RulesChange:
     """A change of rules under way."""
 
-    def __init__(self, vhost: QueueRegistry, before: Rules | None) -> None:
+    def __init__(self, vhost: PolicyHost, before: Rules | None) -> None:
         """``before`` are the former rules of all queues; None if a change was under way."""
         self.vhost = vhost
         self.before = before
@@ -76,7 +75,7 @@ class RulesChange:
         return is_late or count == SLICE
 
 
-def configure(vhost: QueueRegistry, queue: Queue) -> None:
+def configure(vhost: PolicyHost, queue: Queue) -> None:
     """Set a queue's attributes from its effective arguments.
 
     The queue may be in use, or not yet be registered.
@@ -115,7 +114,7 @@ def configure(vhost: QueueRegistry, queue: Queue) -> None:
             watch_age(vhost, queue)
 
 
-def reconfigure(vhost: QueueRegistry, queue: Queue, before: Rules | None) -> None:
+def reconfigure(vhost: PolicyHost, queue: Queue, before: Rules | None) -> None:
     """Apply changed rules to a queue; ``before`` is None if the former rules are unknown."""
     was = None if before is None else effective(before, queue)
     now = vhost.effective(queue)
@@ -130,7 +129,7 @@ def reconfigure(vhost: QueueRegistry, queue: Queue, before: Rules | None) -> Non
             lane.drain()
 
 
-def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
+def configure_exchange(vhost: ExchangePolicyHost, exchange: Exchange) -> None:
     """Set the alternate of an exchange from arguments and policies; it may be in use."""
     alternate = exchange.own_alternate
     policies = vhost.rules.policies
@@ -145,7 +144,7 @@ def configure_exchange(vhost: Topology, exchange: Exchange) -> None:
     exchange.alternate = alternate
 
 
-def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
+def shorten_lives(vhost: PolicyHost, queue: Queue) -> None:
     """Apply a new or shorter message TTL to the messages in a queue, counted from now."""
     at = queue.ready.first_position(queue.counters.next_seq)
     end = vhost.counters.next_seq
@@ -166,14 +165,14 @@ def shorten_lives(vhost: QueueRegistry, queue: Queue) -> None:
         vhost.scheduler.put(("lives", queue), began_ms + 1, go_on)
 
 
-def watch_use(vhost: QueueRegistry, queue: Queue) -> None:
+def watch_use(vhost: PolicyHost, queue: Queue) -> None:
     """Schedule the deletion of a queue with x-expires."""
     if queue.expires_ms >= 0:
         due = queue.used_ms + queue.expires_ms
         vhost.scheduler.put((queue,), due, partial(vhost.expire_queue, queue))
 
 
-def watch_age(vhost: QueueRegistry, queue: Queue) -> None:
+def watch_age(vhost: PolicyHost, queue: Queue) -> None:
     """Schedule the retention of a stream with x-max-age or x-local-max-age."""
     if not isinstance(queue, Stream):
         return

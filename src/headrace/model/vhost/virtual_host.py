@@ -9,7 +9,7 @@ each feature (leases, dead letters, transactions, …).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
 from headrace.model.arguments.memory_estimate import LIMIT, consumer_octets
@@ -22,6 +22,7 @@ from headrace.model.events import SERVICES, Events, consumer_facts, consumer_nam
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
 from headrace.model.exchange.exchange import Exchange, Headers, SuperStreamExchange
 from headrace.model.exchange.registry import new_exchange
+from headrace.model.host import Routed
 from headrace.model.interceptor.exchange_observer import (
     KEPT,
     ExchangeObserver,
@@ -66,14 +67,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALTERNATES_MAX = 1 << 30  # Unlimited in effect: a route tries each exchange once.
-
-
-class Routed(NamedTuple):
-    """The queues that a message is routed to."""
-
-    queues: tuple[Queue, ...]
-    cacheable: bool  # True if exchange and routing key alone decide.
-    interception: Interception | None = None  # Set where publishes are observed, stamped or traced.
 
 
 # Keeps 0-9-1/s019, 0-9-1/s020, 0-9/connection.open.virtual-host#separation, 0-10/s022, 0-10/s023.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from headrace.model.transaction.dtx import PreparedBranch
+from headrace.model.transaction.prepared_branch import PreparedBranch
 from headrace.model.transaction.xid import ERRAND
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
