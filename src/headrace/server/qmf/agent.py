@@ -100,7 +100,7 @@ class Agent(Service):
 
     def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Reply | None:
         exchange, key = reply_to_of_text((properties.reply_to or "").encode())
-        reply = Reply(self, connection, exchange.decode(), key.decode(), properties)
+        reply = Reply(self, self.name, connection, exchange.decode(), key.decode(), properties)
         try:
             reply.check()
         except (ModelError, UnicodeDecodeError) as error:
@@ -118,7 +118,8 @@ class Agent(Service):
         except MalformedError as error:
             answer.give(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
-        call = Asking(self, connection, cast("dict[str, object]", with_texts(request)))
+        fields = cast("dict[str, object]", with_texts(request))
+        call = Asking(self.broker, self.vhost, connection, fields, agent=self.name)
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
@@ -149,10 +150,9 @@ class Agent(Service):
 
 def query(call: Asking, reply: Reply) -> Steps:
     """Answer with all objects of a class, or with one by its name."""
-    agent = call.agent
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
-    view = View(agent.broker, agent.vhost, call.user, agent.name)
+    view = View(call.broker, call.vhost, call.user, call.agent)
     named = call.inner("_object_id").get("_object_name")
     if named is not None:
         kind, key = class_and_key(call.checked("_object_name", named, NAME_OCTETS_MAX))
@@ -164,7 +164,7 @@ def query(call: Asking, reply: Reply) -> Steps:
         return {"objects": []}
     before: list[QmfObject] | None = None
     for some in chunks(view, kind):
-        if crowded(agent.vhost):
+        if crowded(call.vhost):
             call.refuse("limit", "memory or disk is short: lists are not sent")
         if some is not None:
             if before is not None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.gateway.security.client_connection import ClientConnection
-    from headrace.server.qmf.agent import Agent
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.managed_broker import ManagedBroker
 
 BAD_REQUEST = "bad-request"
 TEXT_OCTETS_MAX = 1024
@@ -64,9 +65,17 @@ class Asking(RequestCall):
     """A request and its user."""
 
     def __init__(
-        self, agent: Agent, connection: ClientConnection, request: dict[str, object]
+        self,
+        broker: ManagedBroker,
+        vhost: VirtualHost,
+        connection: ClientConnection,
+        request: dict[str, object],
+        *,
+        agent: str,
     ) -> None:
-        super().__init__(agent.context, agent.vhost, connection, request)
+        """``agent`` is the name of the agent that serves it."""
+        super().__init__(broker.context, vhost, connection, request)
+        self.broker = broker
         self.agent = agent
         self.what: tuple[str, str] = ("", "")  # Class and method,
         self.key = ""  # and of which object.
@@ -103,7 +112,7 @@ class Asking(RequestCall):
         Raises:
             RefusedRequest: the change cannot be done.
         """
-        shared = self.agent.broker.shared_0_10
+        shared = self.broker.shared_0_10
         host = AuthorizedHost(
             self.context,
             self.vhost,

@@ -279,7 +279,7 @@ def echo(call: Asking) -> RequestAnswer:
 
 def ask(call: Asking) -> Steps:
     """Return one object of a type."""
-    view = View(call.agent.broker, call.vhost, call.user, call.agent.name)
+    view = View(call.broker, call.vhost, call.user, call.agent)
     kind = call.checked("type", call.request.get("type"))
     name = call.checked("name", call.request.get("name"))
     if kind == "binding":
@@ -299,13 +299,12 @@ def log_level(call: Asking) -> RequestAnswer:
 
 def timestamps(call: Asking) -> RequestAnswer:
     """Return True if messages are stamped with their time of arrival."""
-    return {"receive": call.agent.broker.settings.stamp_timestamp != "off"}
+    return {"receive": call.broker.settings.stamp_timestamp != "off"}
 
 
 def close(call: Asking) -> Steps:
     """Close a connection; those of other users only as administrator."""
-    agent = call.agent
-    view = View(agent.broker, call.vhost, call.user, agent.name)
+    view = View(call.broker, call.vhost, call.user, call.agent)
     for number, connection in enumerate(in_view(view), 1):
         if connection is not None and address_of(view, connection) == call.key:
             break

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.requests.requests import Answer, RequestAnswer, made
+from headrace.gateway.requests.requests import Answer, RequestAnswer, Service, made
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.wire.errors import MalformedError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.gateway.security.client_connection import ClientConnection
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
-    from headrace.server.qmf.agent import Agent
     from headrace.server.qmf.objects import QmfObject
     from headrace.wire.table import Table
 
@@ -40,17 +39,18 @@ ERRORS = {
 class Reply(Answer):
     """A pending answer."""
 
-    service: Agent
-
     def __init__(
         self,
-        agent: Agent,
+        service: Service,
+        agent: str,
         connection: ClientConnection,
         exchange: str,
         key: str,
         asked: BasicProperties,
     ) -> None:
-        Answer.__init__(self, agent, key, asked.correlation_id)
+        """``agent`` is the agent's name."""
+        Answer.__init__(self, service, key, asked.correlation_id)
+        self.agent = agent
         assert connection.user is not None
         self.user = connection.user
         self.exchange = exchange
@@ -64,8 +64,7 @@ class Reply(Answer):
             AccessRefused: the user may not.
             NotFound: there is no such exchange.
         """
-        agent, access = self.service, self.service.context.access
-        vhost = agent.vhost
+        access, vhost = self.service.context.access, self.service.vhost
         vhost.check_publishable(self.exchange)
         access.check(self.user, vhost.name, "write", "exchange", self.exchange or "amq.default")
         access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
@@ -131,11 +130,10 @@ class Reply(Answer):
     def _say(
         self, opcode: str, kind: str, body: bytes, content: str, partial: bool = False
     ) -> None:
-        agent = self.service
         headers: Table = {
             "method": "response",
             "qmf.opcode": opcode,
-            "qmf.agent": agent.name,
+            "qmf.agent": self.agent,
             "qmf.content": content,
         }
         if partial:
@@ -144,4 +142,4 @@ class Reply(Answer):
             content_type=kind, headers=headers, correlation_id=self.correlation_id, app_id="qmf2"
         )
         self._waiting.append(made(self.exchange, self.reply_to, properties, body))
-        agent.context.line(agent.vhost.name).join(self, 0)
+        self.service.context.line(self.service.vhost.name).join(self, 0)
