@@ -11,6 +11,9 @@ from headrace.gateway.v0_x.connection.special_publish cimport (
     C_ASKS, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
 )
 from headrace.model.counters cimport Counters
+from headrace.protocol.v0_x.frames cimport (
+    C_FLAGS_AT, C_NO_PROPERTIES, C_PAYLOAD_AT, C_PROPERTIES_AT, C_SIZE_AT,
+)
 from headrace.spec.ids cimport BASIC_PUBLISH
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic
@@ -20,6 +23,10 @@ from headrace.wire.property_bits cimport (
 
 cdef enum:
     C_PERSISTENT_MODE = 2
+    C_CC_LEN = 2
+    C_BCC_LEN = 3
+    C_DELAY_LEN = 7
+    C_ID_LEN = 15
 
 cdef bytes REPLY_TO
 cdef Py_ssize_t REPLY_TO_LEN
@@ -49,7 +56,7 @@ cdef class Publisher:
         self, Channel channel, bytes start, Py_ssize_t address_len, tuple parts,
         unsigned long long body_size
     )
-    @cython.locals(header=Py_ssize_t, p=Publish)
+    @cython.locals(header=Py_ssize_t, payload=Py_ssize_t, p=Publish)
     cpdef int publish_whole(
         self, Channel channel, bytes data, Py_ssize_t address_len, unsigned long long body_size,
         tuple parts
@@ -60,7 +67,7 @@ cdef class Publisher:
     cdef examine(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cpdef object expires_at(self, bytes expiration)
     cdef check_user_id(self, str user_id)
-    @cython.locals(at=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
+    @cython.locals(at=Py_ssize_t, size_at=Py_ssize_t, payload=Py_ssize_t, name=bytes, head=bytes, tail=bytes)
     cdef bytes with_reply_to(
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t header,
         Py_ssize_t end

@@ -33,6 +33,11 @@ if not cython.compiled:
         NUMBERED as C_NUMBERED,
     )
     from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher
+    from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
+    from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import PROPERTIES_AT as C_PROPERTIES_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, same
     from headrace.wire.properties import BasicScan, scan_basic
@@ -61,8 +66,16 @@ PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
 DIGITS_MAX = 19  # Of a number of 64 bits with a sign.
+CC_LEN = 2  # Of the keys that matter in headers: CC,
+BCC_LEN = 3  # BCC,
+DELAY_LEN = 7  # x-delay
+ID_LEN = 15  # and x-publishing-id, the longest.
 if not cython.compiled:
     C_PERSISTENT_MODE = PERSISTENT_MODE
+    C_CC_LEN = CC_LEN
+    C_BCC_LEN = BCC_LEN
+    C_DELAY_LEN = DELAY_LEN
+    C_ID_LEN = ID_LEN
 
 
 class Publisher:
@@ -98,18 +111,18 @@ class Publisher:
         p = self.publishing
         p.address_len = address_len
         p.body_size = body_size
-        flags = get16(d, header + 19)
-        size = get32(d, header + 3)
-        if flags == 0 and size == 14:
+        flags = get16(d, header + C_FLAGS_AT)
+        size = get32(d, header + C_SIZE_AT)
+        if flags == 0 and size == C_NO_PROPERTIES:
             p.persistent = False
             p.priority = 0
             p.deadline_ms = 0
-        elif flags == HAS_DELIVERY_MODE and size == 15:
-            p.persistent = d[header + 21] == C_PERSISTENT_MODE
+        elif flags == HAS_DELIVERY_MODE and size == C_NO_PROPERTIES + 1:
+            p.persistent = d[header + C_PROPERTIES_AT] == C_PERSISTENT_MODE
             p.priority = 0
             p.deadline_ms = 0
         else:
-            self.examine(d, header + 7, header + 7 + size)
+            self.examine(d, header + C_PAYLOAD_AT, header + C_PAYLOAD_AT + size)
             if self.marks & C_ASKS:
                 question = self.with_reply_to(channel, d, args, header, end)
                 header -= args
@@ -131,7 +144,9 @@ class Publisher:
                 special = self.special.cut_out(p, 0, d, args, header, end)
                 self.special.publish_in_branch(channel, special)
                 return
-            route = self.routes.find(cut(d, args, args + address_len), d, header + 7, size)
+            route = self.routes.find(
+                cut(d, args, args + address_len), d, header + C_PAYLOAD_AT, size
+            )
             self.route = self.routes.last
             if route.interception is not None:
                 self.connection.publishes = self.connection.publishes or not route.serves
@@ -199,7 +214,8 @@ class Publisher:
         p = self.publishing
         p.address_len = address_len
         p.body_size = body_size
-        self.examine(data, header + 7, header + 7 + get32(data, header + 3))
+        payload = header + C_PAYLOAD_AT
+        self.examine(data, payload, payload + get32(data, header + C_SIZE_AT))
         if self.marks & C_ASKS:
             data = self.with_reply_to(channel, data, 0, header, len(data))
         special = self.special.cut_out(p, self.marks, data, 0, header, len(data))
@@ -276,8 +292,9 @@ class Publisher:
         self.marks &= ~C_ASKS
         name = answers_to(channel).encode()
         at = self.scan.reply_to_at
-        size = get32(d, header + 3) + len(name) - REPLY_TO_LEN
-        head = cut(d, args, header + 3) + size.to_bytes(4, "big") + cut(d, header + 7, at - 1)
+        size_at, payload = header + C_SIZE_AT, header + C_PAYLOAD_AT
+        size = get32(d, size_at) + len(name) - REPLY_TO_LEN
+        head = cut(d, args, size_at) + size.to_bytes(4, "big") + cut(d, payload, at - 1)
         tail = cut(d, at + REPLY_TO_LEN, end)
         return head + bytes((len(name),)) + name + tail
 
@@ -311,25 +328,30 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
     found = 0
     end -= 3
     while at < end:
-        octet = d[at]
-        if octet > 15:  # As nearly all of them are.
+        octet = d[at]  # Perhaps the length of a key.
+        if octet > C_ID_LEN:  # As nearly all of them are.
             pass
-        elif octet == 2:
-            if d[at + 1] == 67 and d[at + 2] == 67:
+        elif octet == C_CC_LEN:
+            if d[at + 1] == ord("C") and d[at + 2] == ord("C"):
                 found |= C_COPIES
-        elif octet == 3:
-            if d[at + 1] == 66 and d[at + 2] == 67 and d[at + 3] == 67:
+        elif octet == C_BCC_LEN:
+            if d[at + 1] == ord("B") and d[at + 2] == ord("C") and d[at + 3] == ord("C"):
                 found |= C_COPIES
-        elif octet == 7:
-            if end - at > 4 and d[at + 1] == 120 and d[at + 3] == 100 and d[at + 7] == 121:
+        elif octet == C_DELAY_LEN:
+            if (
+                end - at > 4
+                and d[at + 1] == ord("x")
+                and d[at + 3] == ord("d")
+                and d[at + 7] == ord("y")
+            ):
                 found |= C_DELAYED  # x.d...y
         elif (
-            octet == 15
+            octet == C_ID_LEN
             and end - at > 12
-            and d[at + 1] == 120  # x-p........g..d
-            and d[at + 3] == 112
-            and d[at + 12] == 103
-            and d[at + 15] == 100
+            and d[at + 1] == ord("x")  # x-p........g..d
+            and d[at + 3] == ord("p")
+            and d[at + 12] == ord("g")
+            and d[at + 15] == ord("d")
         ):
             found |= C_NUMBERED
         at += 1

@@ -11,6 +11,7 @@ from headrace.model.message cimport Message
 from headrace.model.ports cimport Store
 from headrace.model.transaction.transaction cimport Transaction
 from headrace.protocol.endpoint cimport C_METHOD_WORK
+from headrace.protocol.v0_x.frames cimport C_PAYLOAD_AT, C_SIZE_AT
 from headrace.wire.memory cimport cut, get32
 
 cdef enum:
@@ -51,7 +52,7 @@ cdef class SpecialPublisher:
         Py_ssize_t end
     )
     cdef look_closely(self, SpecialPublish p)
-    @cython.locals(size=Py_ssize_t, route=Route)
+    @cython.locals(size=Py_ssize_t, start=Py_ssize_t, route=Route)
     cdef Route route_of(self, SpecialPublish p)
     cdef put_off(self, SpecialPublish p)
     cdef int give(self, SpecialPublish p, Route route) except -1

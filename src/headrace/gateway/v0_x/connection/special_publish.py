@@ -17,6 +17,8 @@ if not cython.compiled:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.wire.memory import cut, get32
 
 from headrace.gateway.connection.plug_in_state import states_of
@@ -126,10 +128,11 @@ class SpecialPublisher:
 
     def route_of(self, p: SpecialPublish) -> Route:
         """Return the route of a publish as of now."""
-        size = get32(p.data, p.header + 3)
+        size = get32(p.data, p.header + C_SIZE_AT)
+        start = p.header + C_PAYLOAD_AT
         if p.copies is None:
-            return self.routes.find(p.data[: p.address_len], p.data, p.header + 7, size)
-        payload = p.data[p.header + 7 : p.header + 7 + size]
+            return self.routes.find(p.data[: p.address_len], p.data, start, size)
+        payload = p.data[start : start + size]
         return route_copies(self.connection, p.data[: p.address_len], p.copies, payload)
 
     def put_off(self, p: SpecialPublish) -> None:
