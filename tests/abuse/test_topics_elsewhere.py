@@ -226,11 +226,11 @@ def test_a_staged_batch_has_no_other_topics(served: Served) -> None:
 
 
 @pytest.mark.parametrize("do", ["move", "copy"])
-def test_an_errand_leads_to_queues_of_hers_only(served: Served, do: str) -> None:
+def test_a_job_leads_to_queues_of_hers_only(served: Served, do: str) -> None:
     with ada(served, "0-9-1") as connection, connection.channel() as channel:
         for queue in ("mine-from", "mine-to"):
             channel.declare_queue(queue)
-        channel.publish(Message(b"errand"), "mine-from")
+        channel.publish(Message(b"job"), "mine-from")
         with Requests(connection) as requests:
             ask = partial(requests.ask, f"messages.{do}")
             for there in ({"from": "mine-from", "to": "bob"}, {"from": "bob", "to": "mine-to"}):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands: whole, once, and on every kind of queue, from each version to the others."""
+"""Jobs: whole, once, and on every kind of queue, from each version to the others."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def count(channel: blocking.Channel, queue: str) -> int:
 
 
 def stand_still(monkeypatch: pytest.MonkeyPatch, looked: int) -> None:
-    """Let errands go no further than so many messages, until this is undone."""
-    read = move.Errand._read
+    """Let jobs go no further than so many messages, until this is undone."""
+    read = move.Job._read
 
-    def some(errand: move.Errand) -> list[move.Message]:  # type: ignore[name-defined]
-        return read(errand)[: max(looked - errand._looked, 0)]
+    def some(job: move.Job) -> list[move.Message]:  # type: ignore[name-defined]
+        return read(job)[: max(looked - job._looked, 0)]
 
-    monkeypatch.setattr(move.Errand, "_read", some)
+    monkeypatch.setattr(move.Job, "_read", some)
 
 
 # --- Whole --------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_what_is_cancelled_is_back_in_its_place(
         begun = others.ask("messages.move", **names, wait=False)
         assert begun["state"] == "choosing"
         held = channel.get(source)
-        while requests.ask("messages.errand", id=names["id"])["done"] < 30:
+        while requests.ask("messages.job", id=names["id"])["done"] < 30:
             pass
         if how == "request":
             others.ask("messages.cancel", id=names["id"])
@@ -133,7 +133,7 @@ def test_what_is_cancelled_is_back_in_its_place(
             words = ["messages", "cancel", names["id"], "--socket", str(management_socket)]
             done = CliRunner().invoke(main, words)
             assert done.exit_code == 0, done.output
-    while (state := requests.ask("messages.errand", id=names["id"]))["state"] == "choosing":
+    while (state := requests.ask("messages.job", id=names["id"]))["state"] == "choosing":
         pass
     assert state["state"] == "failed"
     assert "nothing was changed" in state["error_text"]
@@ -146,7 +146,7 @@ def test_what_is_cancelled_is_back_in_its_place(
     assert requests.ask("messages.move", **names)["done"] == 0  # It is tried again.
 
 
-def test_a_queue_that_is_deleted_ends_the_errand(
+def test_a_queue_that_is_deleted_ends_the_job(
     channel: blocking.Channel,
     requests: Requests,
     queues: list[str],
@@ -159,7 +159,7 @@ def test_a_queue_that_is_deleted_ends_the_errand(
     name = f"deleted {source}"
     requests.ask("messages.move", **{"from": source}, to=target, id=name, wait=False)
     channel.delete_queue(target)
-    while (state := requests.ask("messages.errand", id=name))["state"] == "choosing":
+    while (state := requests.ask("messages.job", id=name))["state"] == "choosing":
         pass
     assert f"queue '{target}' was deleted meanwhile" in state["error_text"]
     assert left(channel, source) == list(range(300))
@@ -192,7 +192,7 @@ def test_all_or_nothing_over_kills(tmp_path: Path) -> None:
 
 
 def kill_at(broker: ChildBroker, names: dict[str, str], stage: str) -> None:
-    """Kill the broker when an errand is at a stage, or beyond it."""
+    """Kill the broker when a job is at a stage, or beyond it."""
     with (
         suppress(Exception),
         blocking.connect(broker.url, reconnect=None) as connection,
@@ -200,7 +200,7 @@ def kill_at(broker: ChildBroker, names: dict[str, str], stage: str) -> None:
     ):
         state = requests.ask("messages.move", **names, wait=False)
         while state["state"] == "choosing" and (stage != "choosing" or state["done"] < 600):
-            state = requests.ask("messages.errand", id=names["id"])
+            state = requests.ask("messages.job", id=names["id"])
         broker.kill()
 
 
@@ -217,20 +217,27 @@ def test_what_is_asked_for_again_is_done_once(
     again = requests.ask("messages.copy", **names, selector="n < 4")
     assert (first["done"], first["already"]) == (4, False)
     assert (again["done"], again["already"], again["to"]) == (4, True, {target: 4})
-    assert requests.ask("messages.errand", id=names["id"])["state"] == "done"
+    assert requests.ask("messages.job", id=names["id"])["state"] == "done"
     for what, fields in (("messages.copy", {"selector": "n < 5"}), ("messages.move", {})):
         with pytest.raises(RequestRefused, match="is a different one"):
             requests.ask(what, **names, **fields)
-    with pytest.raises(RequestRefused, match="there is no job"):
-        requests.ask("messages.errand", id="nobody's")
+    for what in ("messages.job", "messages.errand"):  # Its name in earlier versions.
+        assert requests.ask(what, id=names["id"])["done"] == 4
+        with pytest.raises(RequestRefused, match="there is no job"):
+            requests.ask(what, id="nobody's")
     assert left(channel, target) == [0, 1, 2, 3]
+
+
+def former(command: list[str]) -> list[str]:
+    """Return a command with the word that jobs had in earlier versions."""
+    return [word.replace("job", "errand") for word in command]
 
 
 def test_what_was_done_is_known_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_still(monkeypatch, 0)  # So that it can be seen under way.
-    shown = ["list", "errands", "--format", "json", "--data", str(tmp_path / "data")]
+    shown = ["list", "jobs", "--format", "json", "--data", str(tmp_path / "data")]
     with LocalBroker(tmp_path / "data") as broker:
         names = {"from": "a", "to": "b", "id": "copy"}
         for already in (False, True):
@@ -247,6 +254,7 @@ def test_what_was_done_is_known_after_a_restart(
                     [line] = CliRunner().invoke(main, shown).stdout.splitlines()
                     assert json.loads(line)["id"] == "copy"
                     assert json.loads(line)["state"] == "choosing"
+                    assert [line] == CliRunner().invoke(main, former(shown)).stdout.splitlines()
                     monkeypatch.undo()
                     assert not requests.ask("messages.copy", **names)["already"]  # It waits.
                 answer = requests.ask("messages.copy", **names)
@@ -255,7 +263,7 @@ def test_what_was_done_is_known_after_a_restart(
             broker.restart()
 
 
-def test_the_command_names_its_errand(
+def test_the_command_names_its_job(
     shared: LocalBroker, channel: blocking.Channel, queues: list[str]
 ) -> None:
     fill(channel, queues[0], 3)

@@ -474,7 +474,7 @@ def test_a_connection_is_closed(browser: Browser) -> None:
 def test_every_dangerous_action_is_confirmed_by_typing() -> None:
     free = {one.path for one in ACTIONS if one.danger and one.confirm is None}
     assert free == {
-        "/errands/{vhost}/{id}/cancel",
+        "/jobs/{vhost}/{id}/cancel",
         "/connections/{name}/close",
         "/vhost-limits/{vhost}/{name}/delete",
         "/user-limits/{user}/{name}/delete",
@@ -844,7 +844,7 @@ def test_permissions_are_searched_by_what_they_are_for(browser: Browser) -> None
     assert "1 of" in browser.text("/permissions?name=gues")
     assert "0 of" in browser.text("/permissions?name=nobody")
     assert "1 of" in browser.text("/topic-permissions?name=amq.topic")
-    assert browser.get("/errands?name=x").status == 200
+    assert browser.get("/jobs?name=x").status == 200
 
 
 def test_staged_batches_are_listed(console: LocalConsole, browser: Browser) -> None:

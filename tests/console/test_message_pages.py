@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of messages, errands and dead letters."""
+"""Pages of messages, jobs and dead letters."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def ready(console: LocalConsole, queue: str) -> int:
 
 
 def result(browser: Browser, address: str) -> str:
-    """Return the page of an errand that is over."""
+    """Return the page of a job that is over."""
     for _ in range(1000):
         html = browser.text(address)
         if 'id="live" data-live' not in html:
             return html
-    pytest.fail("the errand does not end")
+    pytest.fail("the job does not end")
 
 
 def positions(html: str) -> list[str]:
@@ -152,22 +152,32 @@ def test_a_payload_that_is_not_of_the_form_is_shown_as_it_is(body, form, shown) 
     assert shown_as(body, form) == shown
 
 
-def test_an_errand_is_counted_confirmed_and_done(console: LocalConsole, browser: Browser) -> None:
+def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Browser) -> None:
     fields = {"do": "move", "to": "others", "selector": "n < 3"}
-    html = browser.send(f"{AT}/errand", **fields).body.decode()
+    html = browser.send(f"{AT}/job", **fields).body.decode()
     assert "3 of 5 ready messages" in html
     assert ">Move 3 messages</button>" in html
     assert "headrace messages move letters others --selector &#39;n &lt; 3&#39;" in html
     assert ready(console, "others") == 0
-    answer = browser.send(f"{AT}/errand", **fields, confirmation="wrong")
+    answer = browser.send(f"{AT}/job", **fields, confirmation="wrong")
     assert (answer.status, b"nothing was changed" in answer.body) == (400, True)
     assert ready(console, "others") == 0
-    answer = browser.send(f"{AT}/errand", **fields, confirmation="letters")
+    answer = browser.send(f"{AT}/job", **fields, confirmation="letters")
     assert answer.status == 303
     assert "<bdi>done</bdi>: " in result(browser, answer.headers["Location"])
     assert (ready(console, "letters"), ready(console, "others")) == (2, 3)
     gone = browser.send(f"{answer.headers['Location']}/cancel")
     assert gone.status == 400
+
+
+def test_bookmarks_of_jobs_of_earlier_versions_work(browser: Browser) -> None:
+    assert "Move messages to another queue" in browser.text(f"{AT}/errand")
+    assert "No running jobs." in browser.text("/errands")
+    answer = browser.send(f"{AT}/errand", do="delete", count="1", confirmation="letters")
+    address = answer.headers["Location"]
+    assert address.startswith("/jobs/")
+    result(browser, address)
+    assert "<bdi>done</bdi>: " in browser.text(address.replace("/jobs/", "/errands/"))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +190,8 @@ def test_an_errand_is_counted_confirmed_and_done(console: LocalConsole, browser:
         ({"do": "delete", "count": "many"}, 400),
     ],
 )
-def test_a_wrong_errand_is_told(console, browser, fields, status) -> None:
-    answer = browser.send(f"{AT}/errand", **fields)
+def test_a_wrong_job_is_told(console, browser, fields, status) -> None:
+    answer = browser.send(f"{AT}/job", **fields)
     assert answer.status == status
     assert b'role="alert"' in answer.body
     assert ready(console, "letters") == 5

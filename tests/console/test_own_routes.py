@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Browsing, errands and dead letters by the API."""
+"""Browsing, jobs and dead letters by the API."""
 
 from __future__ import annotations
 
@@ -142,21 +142,21 @@ def test_payloads_need_the_permission_to_read(console, eye, tags, permission, st
         assert answer.status == status, answer.body
 
 
-# --- Errands -------------------------------------------------------------------------------------
+# --- Jobs -------------------------------------------------------------------------------------
 
 
-def errand(console: LocalConsole, queue: str = "full", **body: object) -> dict[str, Any]:
-    """Run an errand to its end; return its result."""
-    answer = console.ask("POST", f"{QUEUE}/{queue}/errands", body)
+def job(console: LocalConsole, queue: str = "full", **body: object) -> dict[str, Any]:
+    """Run a job to its end; return its result."""
+    answer = console.ask("POST", f"{QUEUE}/{queue}/jobs", body)
     assert answer.status in (200, 202), answer.body
     found: dict[str, Any] = answer.json
     while found["state"] in ("choosing", "moving"):
-        found = console.get(f"/api/headrace/errands/%2F/{found['id']}")
+        found = console.get(f"/api/headrace/jobs/%2F/{found['id']}")
     return found
 
 
 def test_a_dry_run_counts_and_changes_nothing(console: LocalConsole) -> None:
-    found = errand(console, do="delete", selector="n > 3", dry_run=True)
+    found = job(console, do="delete", selector="n > 3", dry_run=True)
     assert found["done"] == 3
     assert ready(console, "full") == 7
 
@@ -170,21 +170,33 @@ def test_a_dry_run_counts_and_changes_nothing(console: LocalConsole) -> None:
     ],
 )
 def test_messages_are_moved_copied_and_deleted(console, body, left, there) -> None:
-    errand(console, **body)
+    job(console, **body)
     assert (ready(console, "full"), ready(console, "empty")) == (left, there)
 
 
-def test_an_errand_with_a_name_is_done_once(console: LocalConsole) -> None:
+def test_a_job_with_a_name_is_done_once(console: LocalConsole) -> None:
     for _ in range(2):
-        errand(console, do="move", to="empty", count=1, id="once")
+        job(console, do="move", to="empty", count=1, id="once")
     assert ready(console, "empty") == 1
 
 
-def test_the_end_of_an_errand_is_told(console: LocalConsole) -> None:
-    found = errand(console, do="move", to="empty", id="told")
+def test_the_end_of_a_job_is_told(console: LocalConsole) -> None:
+    found = job(console, do="move", to="empty", id="told")
     assert (found["state"], found["done"]) == ("done", 7)
-    assert console.ask("DELETE", "/api/headrace/errands/%2F/told").status in (204, 400, 404)
-    assert console.get("/api/headrace/errands") == []
+    assert console.ask("DELETE", "/api/headrace/jobs/%2F/told").status in (204, 400, 404)
+    assert console.get("/api/headrace/jobs") == []
+
+
+def test_jobs_answer_by_the_paths_of_earlier_versions(console: LocalConsole) -> None:
+    at = "/api/headrace/errands"
+    answer = console.ask("POST", f"{QUEUE}/full/errands", {"do": "copy", "to": "empty", "id": "e"})
+    assert answer.status in (200, 202)
+    while (found := console.get(f"{at}/%2F/e"))["state"] in ("choosing", "moving"):
+        pass
+    assert found == console.get("/api/headrace/jobs/%2F/e")
+    assert (found["state"], console.get(at)) == ("done", [])
+    assert console.ask("DELETE", f"{at}/%2F/e").status == 204
+    assert console.ask("DELETE", f"{at}/%2F/none").status == 404
 
 
 @pytest.mark.parametrize(
@@ -200,19 +212,19 @@ def test_the_end_of_an_errand_is_told(console: LocalConsole) -> None:
         ({"do": "delete", "dry_run": "perhaps"}, 400),
     ],
 )
-def test_a_wrong_errand_changes_nothing(console: LocalConsole, body, status) -> None:
-    assert console.ask("POST", f"{QUEUE}/full/errands", body).status == status
+def test_a_wrong_job_changes_nothing(console: LocalConsole, body, status) -> None:
+    assert console.ask("POST", f"{QUEUE}/full/jobs", body).status == status
     assert ready(console, "full") == 7
-    assert console.ask("GET", "/api/headrace/errands/%2F/none").status == 404
+    assert console.ask("GET", "/api/headrace/jobs/%2F/none").status == 404
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "missing"),
     [
-        ("POST", "queues/%2F/full/errands", {"do": "move", "to": "absent"}, "absent"),
-        ("POST", "queues/%2F/absent/errands", {"do": "move", "to": "full"}, "absent"),
+        ("POST", "queues/%2F/full/jobs", {"do": "move", "to": "absent"}, "absent"),
+        ("POST", "queues/%2F/absent/jobs", {"do": "move", "to": "full"}, "absent"),
         ("GET", "queues/%2F/absent/messages", None, "absent"),
-        ("GET", "errands/%2F/no-such", None, "no-such"),
+        ("GET", "jobs/%2F/no-such", None, "no-such"),
         ("GET", "queues/absent/full/messages", None, "absent"),
     ],
 )
@@ -227,7 +239,7 @@ def test_a_virtual_host_that_a_user_does_not_see_is_as_one_that_is_absent(consol
     console.run(link.ask("put user", name="outside", password=SECRET, tags=["management"]))
     told = []
     for vhost in ("unseen", "absent"):
-        for path in (f"queues/{vhost}/q/messages", f"errands/{vhost}/e", f"streams/{vhost}/s"):
+        for path in (f"queues/{vhost}/q/messages", f"jobs/{vhost}/e", f"streams/{vhost}/s"):
             answer = console.ask("GET", f"/api/headrace/{path}", user=("outside", SECRET))
             assert answer.status == 404
             told.append(answer.json["reason"].replace(vhost, "VHOST"))
@@ -257,7 +269,7 @@ def test_dead_letters_are_grouped_and_requeued_by_group(console: LocalConsole) -
     assert groups == [("rejected", "a", 3), ("rejected", "b'c", 2)]
     assert sum(one["count"] for one in found["hours"]) == 5
     assert found["groups"][0]["first"] <= found["groups"][0]["last"]
-    errand(console, "dead", do="requeue", selector=found["groups"][1]["selector"])
+    job(console, "dead", do="requeue", selector=found["groups"][1]["selector"])
     assert (ready(console, "b%27c"), ready(console, "a"), ready(console, "dead")) == (2, 0, 4)
 
 
@@ -265,7 +277,7 @@ def test_a_letter_that_does_not_say_all_is_chosen_too(console: LocalConsole) -> 
     publish(console, "full", "strange", {"x-last-death-reason": "expired"})
     (group,) = console.get(f"{QUEUE}/full/dead-letters")["groups"]
     assert (group["reason"], group["queue"]) == ("expired", None)
-    assert errand(console, do="delete", selector=group["selector"], dry_run=True)["done"] == 1
+    assert job(console, do="delete", selector=group["selector"], dry_run=True)["done"] == 1
 
 
 def test_so_many_messages_are_looked_at(console, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from support.timeouts import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NO_BODY = {"DELETE /api/headrace/errands/{vhost}/{id}"}  # Answered with 204.
+NO_BODY = {"DELETE /api/headrace/jobs/{vhost}/{id}"}  # Answered with 204.
 NAMES = {
     "vhost": "%2F",
     "queue": "full",
@@ -46,12 +46,12 @@ WRITES = (
     ("PUT", "groups/{vhost}/{stream}/{group}", {"position": 0}),
     ("DELETE", "groups/{vhost}/{stream}/{group}", None),
     ("POST", "leases/{vhost}/{queue}/{group}/release", {"force": True}),
-    ("POST", "queues/{vhost}/{queue}/errands", {"do": "delete", "dry_run": True, "id": "counted"}),
+    ("POST", "queues/{vhost}/{queue}/jobs", {"do": "delete", "dry_run": True, "id": "counted"}),
     ("POST", "transactions/{vhost}/{xid}", {"what": "rollback"}),
 )
 #: Lists that are empty here: the broker has no log file, and no directory of backups.
 MAY_BE_EMPTY = {f"{OWN}/logs/broker", f"{OWN}/backups"}
-MESSAGES = 500  # Of a queue that an errand is slow with.
+MESSAGES = 500  # Of a queue that a job is slow with.
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +121,7 @@ def rows_in(found: Any) -> Any:
 
 
 READS = [
-    key.removeprefix("GET ")
-    for key in OWN_SCHEMAS
-    if key.startswith("GET ") and "/errands" not in key
+    key.removeprefix("GET ") for key in OWN_SCHEMAS if key.startswith("GET ") and "/jobs" not in key
 ]
 
 
@@ -152,11 +150,11 @@ def test_the_answers_of_writes_are_of_their_schema(console: LocalConsole) -> Non
         answer = console.ask(method, path, body)
         assert answer.status in (200, 202), answer.body
         jsonschema.validate(answer.json, OWN_SCHEMAS[f"{method} {OWN}/{template}"])
-    shown = f"{OWN}/errands/{{vhost}}/{{id}}"
+    shown = f"{OWN}/jobs/{{vhost}}/{{id}}"
     jsonschema.validate(console.get(path_of(shown, console)), OWN_SCHEMAS[f"GET {shown}"])
 
 
-def test_errands_that_run_are_of_their_schema(console: LocalConsole) -> None:
+def test_jobs_that_run_are_of_their_schema(console: LocalConsole) -> None:
     with blocking.connect(console.broker.url) as connection:
         channel = connection.channel()
         channel.declare_queue("long")
@@ -166,10 +164,10 @@ def test_errands_that_run_are_of_their_schema(console: LocalConsole) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not rows and time.monotonic() < deadline_s:  # One may be over before it is asked for.
         body = {"do": "delete", "dry_run": True}
-        assert console.ask("POST", f"{OWN}/queues/%2F/long/errands", body).status in (200, 202)
-        rows = console.get(f"{OWN}/errands")
+        assert console.ask("POST", f"{OWN}/queues/%2F/long/jobs", body).status in (200, 202)
+        rows = console.get(f"{OWN}/jobs")
     assert rows
-    jsonschema.validate(rows, OWN_SCHEMAS[f"GET {OWN}/errands"])
+    jsonschema.validate(rows, OWN_SCHEMAS[f"GET {OWN}/jobs"])
 
 
 def test_every_path_of_our_own_has_a_schema() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -45,13 +45,20 @@ class Group(click.Group):
 
 
 class OneOf(_Choice):
-    """A choice that suggests values for misspelt ones."""
+    """A choice that suggests values for misspelt ones.
+
+    ``former`` has names that values had in earlier versions: taken, but not shown.
+    """
+
+    def __init__(self, choices: Sequence[str], former: Mapping[str, str] | None = None) -> None:
+        super().__init__(choices)
+        self.former = former or {}
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         try:
-            return super().convert(value, param, ctx)
+            return super().convert(self.former.get(str(value), value), param, ctx)
         except click.BadParameter as error:
             self.fail(error.message + suggestion(str(value), self.choices), param, ctx)
 

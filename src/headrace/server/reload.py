@@ -128,12 +128,12 @@ def set_rules(broker: Reloadable, _: Settings) -> None:
 
 
 def set_groups(broker: Reloadable, settings: Settings) -> None:
-    """Set the limits of stream groups, staged batches, and errands."""
+    """Set the limits of stream groups, staged batches, and jobs."""
     for vhost in broker.hosts.vhosts.values():
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = settings.group_pin_size_max
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
-        vhost.errands.messages_max = settings.errand_messages_max
+        vhost.jobs.messages_max = settings.errand_messages_max
 
 
 def set_0_10(broker: Reloadable, settings: Settings) -> None:

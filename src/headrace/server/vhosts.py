@@ -123,7 +123,7 @@ class VirtualHosts:
         """Stop a virtual host: close its connections, delete its queues and its files."""
         context, storage = self._context, self._storage
         vhost = self._end(name, f"vhost '{name}' was deleted")
-        vhost.errands.close()
+        vhost.jobs.close()
         vhost.branches.close()
         for queue in list(vhost.queues.values()):
             queue.hand_over_tally(context.counters.queues_ended)
@@ -140,7 +140,7 @@ class VirtualHosts:
     def leave(self, name: str, reason: str) -> None:
         """Stop a virtual host that another broker may serve already; nothing more is written."""
         vhost = self._end(name, reason)
-        vhost.errands.close()
+        vhost.jobs.close()
         vhost.branches.close()
         self._hand_over_tallies(vhost)
         self._storage.abandon(name)

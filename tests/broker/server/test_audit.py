@@ -209,7 +209,7 @@ def declare(connection: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0-9-1", "0-10"])
-def test_purges_and_errands_are_audited(
+def test_purges_and_jobs_are_audited(
     broker: LocalBroker, data: Path, log: Log, version: str
 ) -> None:
     with connect(f"{broker.url}?version={version}", reconnect=None) as connection:

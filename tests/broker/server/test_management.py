@@ -372,7 +372,7 @@ def documented() -> dict[str, list[str]]:
     return {kind: re.findall(r"`([\w-]+)`", columns) for kind, columns in rows}
 
 
-NOT_OF_THIS_BROKER = {"transactions", "errands", "leases", "groups", "brokers"}
+NOT_OF_THIS_BROKER = {"transactions", "jobs", "leases", "groups", "brokers"}
 
 
 def test_lists_tell_what_their_documentation_says(broker: LocalBroker, data: Path) -> None:

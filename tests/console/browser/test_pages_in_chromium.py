@@ -36,8 +36,8 @@ VALUES = {
     "id": "none",
     "pipeline": "orders",
 }
-# Charts are numbers, and an errand is over before its page could be opened.
-SEEN = re.compile(r"^/(assets|charts|logout|errands/)")
+# Charts are numbers, and a job is over before its page could be opened.
+SEEN = re.compile(r"^/(assets|charts|logout|jobs/)")
 PAGES = sorted(
     {
         one.path
@@ -150,8 +150,8 @@ def test_dead_letters_have_groups_and_hours_on_a_phone(
     assert chromium.all("#part-2 meter")
     assert chromium.overflow() <= 0
     assert chromium.axe() == []
-    chromium.press("#part-1 a[href*='/errand']")
-    chromium.wait(lambda: chromium.path == "/queues/%2F/many.40/errand", "the errand's form")
+    chromium.press("#part-1 a[href*='/job']")
+    chromium.wait(lambda: chromium.path == "/queues/%2F/many.40/job", "the job's form")
     chromium.check()
     assert console.ask("DELETE", "/api/queues/%2F/many.40/contents").status == 204
     assert console.ask("DELETE", "/api/queues/%2F/mortal").status == 204

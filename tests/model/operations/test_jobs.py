@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands by name: done once, remembered, and no more of them than there may be."""
+"""Jobs by name: done once, remembered, and no more of them than there may be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
 from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations import jobs, move
-from headrace.model.operations.move import Errand
+from headrace.model.operations.move import Job
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
@@ -48,8 +48,8 @@ def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
 
 def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.Running:
     what = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
-    errand = Errand(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
-    return vhost.errands.begin(name, what, errand, 1)
+    job = Job(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
+    return vhost.jobs.begin(name, what, job, 1)
 
 
 def finish(vhost: VirtualHost, running: jobs.Running) -> None:
@@ -61,12 +61,12 @@ def test_the_latest_are_remembered(vhost: VirtualHost, monkeypatch: pytest.Monke
     monkeypatch.setattr(jobs, "KEPT_MAX", 3)
     for n in range(5):
         finish(vhost, begin(vhost, f"e{n}", count=1))
-    assert [vhost.errands.describe(f"e{n}") is None for n in range(5)] == [True, True, *[False] * 3]
-    known = vhost.errands.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
+    assert [vhost.jobs.describe(f"e{n}") is None for n in range(5)] == [True, True, *[False] * 3]
+    known = vhost.jobs.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
     assert isinstance(known, dict)
     assert known["done"] == 1
-    again = jobs.Errands(vhost)  # As after a restart.
-    assert again.describe("e4") == vhost.errands.describe("e4")
+    again = jobs.Jobs(vhost)  # As after a restart.
+    assert again.describe("e4") == vhost.jobs.describe("e4")
     with pytest.raises(IllegalState):
         again.find("e4", {"do": "copy", "from": "a", "to": "b", "count": 1})
 
@@ -78,10 +78,10 @@ def test_no_more_at_once_than_there_may_be(
     running = [begin(vhost, name, count=3) for name in ("", "named")]
     with pytest.raises(ResourceError, match="2 jobs are running"):
         begin(vhost, "third")
-    assert len(vhost.errands) == 2
+    assert len(vhost.jobs) == 2
     for each in running:
         finish(vhost, each)
-    assert [len(vhost.errands), vhost.queues["b"].ready_count] == [0, 6]
+    assert [len(vhost.jobs), vhost.queues["b"].ready_count] == [0, 6]
 
 
 def test_what_is_too_large_to_remember_is_remembered_in_short(
@@ -89,7 +89,7 @@ def test_what_is_too_large_to_remember_is_remembered_in_short(
 ) -> None:
     monkeypatch.setattr(jobs, "FACT_VALUE_MAX", 150)
     finish(vhost, begin(vhost, "long"))
-    found = vhost.errands.describe("long")
+    found = vhost.jobs.describe("long")
     assert found is not None
     assert (found[1]["done"], found[1]["to"]) == (10, {})
 
@@ -102,7 +102,7 @@ def test_reasons_are_told_apart_up_to_a_bound(
     def nowhere(content: Content) -> Queue | str:
         return f"reason {content.headers['n']}"
 
-    running = vhost.errands.begin("", {}, Errand(vhost, vhost.queues["a"], target=nowhere), 1)
+    running = vhost.jobs.begin("", {}, Job(vhost, vhost.queues["a"], target=nowhere), 1)
     finish(vhost, running)
     assert running.done is not None
     assert running.done.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
@@ -118,7 +118,7 @@ def test_the_broker_stops_and_nothing_happened(
         step(vhost)
     source, target = vhost.queues["a"], vhost.queues["b"]
     assert (source.ready_count, source.unacked_count, target.pending_count) == (4, 6, 6)
-    vhost.errands.close()
+    vhost.jobs.close()
     assert (source.ready_count, source.unacked_count, target.pending_count) == (10, 0, 0)
     back = source.get(Consumer(source, "", True))
     assert back is not None
@@ -144,9 +144,9 @@ def test_the_brokers_own_queues_are_left_alone(vhost: VirtualHost) -> None:
     hidden = vhost.queues["b"]
     hidden.is_hidden = True
     with pytest.raises(AccessRefused, match="is the broker's own"):
-        Errand(vhost, vhost.queues["a"], target=hidden)
+        Job(vhost, vhost.queues["a"], target=hidden)
     with pytest.raises(AccessRefused, match="is the broker's own"):
-        Errand(vhost, hidden, target=None)
+        Job(vhost, hidden, target=None)
 
 
 def test_a_group_waits_for_what_is_withdrawn_from_it(
@@ -157,15 +157,15 @@ def test_a_group_waits_for_what_is_withdrawn_from_it(
     queue = vhost.declare_queue("grouped", arguments=shared)
     for _ in range(3):
         fill(vhost, 2, "grouped")  # 0 1 0 1 0 1
-    errand = Errand(vhost, queue, target=vhost.queues["b"], count=3)
-    running = vhost.errands.begin("", {}, errand, 1)
+    job = Job(vhost, queue, target=vhost.queues["b"], count=3)
+    running = vhost.jobs.begin("", {}, job, 1)
     step(vhost)  # Withdraws the first 0.
     holder = Consumer(queue, "", False)
     first = queue.get(holder)
     assert first is not None
     assert number_in(vhost, first) == 1
     assert queue.get(Consumer(queue, "", False)) is None  # Both groups wait.
-    errand.cancel("enough")
+    job.cancel("enough")
     finish(vhost, running)
     back = queue.get(Consumer(queue, "", False))
     assert back is not None
@@ -181,11 +181,11 @@ def test_a_value_that_was_replaced_meanwhile_is_gone(
     monkeypatch.setattr(move, "LOOKS_MAX", 1)
     queue = vhost.declare_queue("last", arguments={"qpid.last_value_queue_key": "n"})
     fill(vhost, 3, "last")
-    errand = Errand(vhost, queue, target=vhost.queues["b"])
-    running = vhost.errands.begin("", {}, errand, 1)
+    job = Job(vhost, queue, target=vhost.queues["b"])
+    running = vhost.jobs.begin("", {}, job, 1)
     step(vhost)
     fill(vhost, 1, "last")  # A newer 0.
-    errand.cancel("enough")
+    job.cancel("enough")
     finish(vhost, running)
     assert taken(vhost, queue) == [1, 2, 0]
     assert queue.ready_count == 0

@@ -214,17 +214,17 @@ def test_messages_need_the_permissions_of_amqp(operator: ManagementClient) -> No
     fields: dict[str, Any] = {"exchange": "wire", "routing_key": "ada.x"}
     assert refusal(ada, "publish", **fields, properties=properties) == "precondition"
     assert ada.ask("publish", **fields, properties={"user_id": "ada"})["routed"]
-    errand = {"from": "rq", "to": "wq"}
-    assert ada.ask("copy messages", **errand)["done"] == 2
+    job = {"from": "rq", "to": "wq"}
+    assert ada.ask("copy messages", **job)["done"] == 2
     assert refusal(ada, "move messages", **{"from": "wq", "to": "rq"}) == "refused"
     assert refusal(ada, "delete messages", **{"from": "wq"}) == "refused"
     ada.close()
 
 
-# --- Errands --------------------------------------------------------------------------------------
+# --- Jobs --------------------------------------------------------------------------------------
 
 
-def test_errands_move_copy_delete_and_tell_beforehand(operator: ManagementClient) -> None:
+def test_jobs_move_copy_delete_and_tell_beforehand(operator: ManagementClient) -> None:
     for name in ("a", "b"):
         operator.ask("declare queue", name=name)
     for number in range(20):
@@ -240,8 +240,8 @@ def test_errands_move_copy_delete_and_tell_beforehand(operator: ManagementClient
     assert operator.ask("copy messages", to="b", **{"from": "a"}, count=2)["done"] == 2
     assert operator.ask("delete messages", **{"from": "a"}, selector="n >= 10")["done"] == 10
     assert bodies(operator, "a") == ["5", "6", "7", "8", "9"]
-    assert operator.ask("show errand", id="first")["done"] == 5
-    assert refusal(operator, "show errand", id="none") == "not-found"
+    assert operator.ask("show job", id="first")["done"] == 5
+    assert refusal(operator, "show job", id="none") == "not-found"
     assert refusal(operator, "move messages", to="none", **chosen) == "not-found"
     assert (
         refusal(operator, "move messages", to="b", **{**chosen, "selector": "(("}) == "bad-request"
@@ -259,7 +259,18 @@ def test_dead_letters_go_back_to_where_they_came_from(operator: ManagementClient
     assert bodies(operator, "q") == ["1", "2"]
 
 
-def test_an_errand_goes_on_without_its_connection_and_is_cancelled_by_name(
+def test_jobs_answer_by_the_names_of_earlier_versions(operator: ManagementClient) -> None:
+    operator.ask("declare queue", name="a")
+    publish(operator, "a", "0")
+    done = operator.ask("delete messages", **{"from": "a"}, id="named")
+    assert done["done"] == 1
+    for name in ("show job", "show errand", "cancel job", "cancel errand"):
+        assert operator.ask(name, id="named")["done"] == 1
+    assert operator.items("list errands") == operator.items("list jobs") == []
+    assert refusal(operator, "show errand", id="none") == "not-found"
+
+
+def test_a_job_goes_on_without_its_connection_and_is_cancelled_by_name(
     operator: ManagementClient, data: Path
 ) -> None:
     operator.ask("declare queue", name="a")
@@ -268,7 +279,7 @@ def test_an_errand_goes_on_without_its_connection_and_is_cancelled_by_name(
     begun = other.ask("delete messages", **{"from": "a"}, wait=False)
     other.close()
     assert begun["id"]
-    ended = operator.ask("cancel errand", id=begun["id"])
+    ended = operator.ask("cancel job", id=begun["id"])
     assert ended["state"] in ("done", "failed")
     left = operator.ask("show queue", name="a")["ready"]
     assert left == (0 if ended["state"] == "done" else 50)

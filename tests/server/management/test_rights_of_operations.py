@@ -307,11 +307,11 @@ SUFFICE: dict[frozenset[str], set[str]] = {
 LOOKING = {
     *("login", "logout", "whoami", "health", "status", "events", "sample"),
     *(f"list {kind}" for kind in ("queues", "streams", "exchanges", "bindings", "transactions")),
-    *(f"list {kind}" for kind in ("errands", "leases", "groups", "vhosts", "policies", "limits")),
+    *(f"list {kind}" for kind in ("jobs", "leases", "groups", "vhosts", "policies", "limits")),
     *(f"list {kind}" for kind in ("connections", "channels", "consumers", "permissions")),
     *("list topic permissions", "list global parameters", "list alarms", "list certificates"),
     *("cluster status", "list brokers", "list owners"),
-    *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "errand")),
+    *(f"show {kind}" for kind in ("queue", "exchange", "connection", "vhost", "job")),
     *("route", "show topology", "list batches", "list deduplication"),
 }
 
@@ -382,8 +382,8 @@ REQUESTS: dict[str, dict[str, object]] = {
     "copy messages": {"from": "mine.none", "to": "mine.none"},
     "requeue messages": {"from": "mine.none"},
     "delete messages": {"from": "mine.none"},
-    "show errand": {"id": "none"},
-    "cancel errand": {"id": "none"},
+    "show job": {"id": "none"},
+    "cancel job": {"id": "none"},
     "release lease": {"queue": "mine.none", "group": "g"},
     "set group": {"stream": "mine.none", "group": "g"},
     "delete group": {"stream": "mine.none", "group": "g"},

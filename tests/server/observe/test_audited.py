@@ -27,7 +27,7 @@ COMPUTED = {
 }
 
 
-LOOKING = {"messages.errand"}
+LOOKING = {"messages.job", "messages.errand"}
 
 
 def told() -> Iterator[tuple[str, str]]:

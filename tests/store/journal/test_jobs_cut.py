@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An errand is all or nothing, wherever the power fails.
+"""A job is all or nothing, wherever the power fails.
 
-From each seed: messages that come and go in a queue; errands that move, copy and delete some of
+From each seed: messages that come and go in a queue; jobs that move, copy and delete some of
 them, to a queue and to a stream, which are cancelled now and then; and a disk that takes the broker
-down at any write or sync. After each death, what is where must be what the errands that are
+down at any write or sync. After each death, what is where must be what the jobs that are
 remembered say, and every other message must be where it was. HEADRACE_SEEDS=1000 tries that many.
 """
 
@@ -19,7 +19,7 @@ import pytest
 from headrace.model.errors import IllegalState
 from headrace.model.message import REDELIVERED, new_message
 from headrace.model.operations import move, prepared_copies
-from headrace.model.operations.move import Errand
+from headrace.model.operations.move import Job
 from headrace.model.queue.destination import Consumer
 from headrace.model.selector import compile_selector
 from headrace.model.stream.stream import Stream
@@ -59,8 +59,8 @@ def number_in(data: bytes | None) -> int:
     return int.from_bytes(data[at + 7 : at + 15], "big")
 
 
-class ErrandLife(Life):
-    """A broker that does errands."""
+class JobLife(Life):
+    """A broker that does jobs."""
 
     ids = IDS
 
@@ -77,7 +77,7 @@ class ErrandLife(Life):
         self.vhost.declare_queue(STREAM, durable=True, arguments={"x-queue-type": "stream"})
 
     def turn(self) -> None:
-        """Let the writer do some of its work, and errands theirs."""
+        """Let the writer do some of its work, and jobs theirs."""
         self.counters.now_ms += 2
         self.scheduler.run(self.counters.now_ms)
         super().turn()
@@ -98,24 +98,24 @@ class ErrandLife(Life):
 
 
 class Driver(Lives):
-    """Publishes, consumes, and has errands done; knows what must be where."""
+    """Publishes, consumes, and has jobs done; knows what must be where."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.takes = bool(seed % 2)  # Whether there is a consumer.
         self.next = 0
-        self.errands = 0
-        self.chosen: dict[str, list[int]] = {}  # By errand.
+        self.jobs = 0
+        self.chosen: dict[str, list[int]] = {}  # By job.
         self.source: set[int] = set()  # What must be in the source, or ...
         self.maybe: set[int] = set()  # of that: published, and not known to be durable;
         self.consumed: set[int] = set()  # or settled, and not known to be durable.
         self.there: dict[str, Counter[int]] = {QUEUE: Counter(), STREAM: Counter()}
         self.transient: set[int] = set()
-        self.counted: set[str] = set()  # Errands that are in the figures,
+        self.counted: set[str] = set()  # Jobs that are in the figures,
         self.witnessed = ""  # and the last one with a visible effect.
 
     def live(self) -> None:
-        life = ErrandLife(self.disk, self.random, taken=self.takes)
+        life = JobLife(self.disk, self.random, taken=self.takes)
         self.look(life, died=True)
         self.disk.fuse = self.random.choice((self.random.randrange(30), self.random.randrange(200)))
         try:
@@ -124,8 +124,8 @@ class Driver(Lives):
         except Dead:
             self.cut()
 
-    def work(self, life: ErrandLife) -> None:
-        """Some comings and goings, and an errand among them."""
+    def work(self, life: JobLife) -> None:
+        """Some comings and goings, and a job among them."""
         for _ in range(self.random.randrange(40)):
             self.publish(life)
         if self.random.random() < 0.7:
@@ -137,7 +137,7 @@ class Driver(Lives):
         quiet = True
         while not running.over:
             if self.random.random() < 0.03:
-                life.vhost.errands.cancel(running.name)
+                life.vhost.jobs.cancel(running.name)
             if self.takes and self.random.random() < 0.02:
                 self.consume(life)
                 quiet = False
@@ -153,12 +153,12 @@ class Driver(Lives):
         self.sync(life)
         self.look(life, died=False)
 
-    def sync(self, life: ErrandLife) -> None:
+    def sync(self, life: JobLife) -> None:
         life.sync()
         self.maybe.clear()
         self.consumed.clear()
 
-    def publish(self, life: ErrandLife) -> None:
+    def publish(self, life: JobLife) -> None:
         persistent = self.random.random() < 0.9
         size = self.random.choice((0, 0, 300, 3000))
         message = encoded(self.next, persistent, size)
@@ -167,7 +167,7 @@ class Driver(Lives):
         (self.maybe if persistent else self.transient).add(self.next)
         self.next += 1
 
-    def consume(self, life: ErrandLife) -> None:
+    def consume(self, life: JobLife) -> None:
         """Consume a message, and settle or requeue it."""
         queue = life.queues[SOURCE]
         message = queue.get(Consumer(queue, "", False))
@@ -181,14 +181,14 @@ class Driver(Lives):
             self.source.discard(number)
             queue.settle(message)
 
-    def begin(self, life: ErrandLife) -> Any:
-        """Have an errand done, and note what it chooses."""
-        self.errands += 1
+    def begin(self, life: JobLife) -> Any:
+        """Have a job done, and note what it chooses."""
+        self.jobs += 1
         do = self.random.choice(("move", "move", "copy", "delete"))
         to = self.random.choice((QUEUE, STREAM))
         count = self.random.choice((None, None, self.random.randrange(1, 30)))
         selector = self.random.choice((None, None, "n % 3 = 1"))
-        errand = Errand(
+        job = Job(
             life.vhost,
             life.queues[SOURCE],
             target=None if do == "delete" else life.queues[to],
@@ -196,9 +196,9 @@ class Driver(Lives):
             selector=None if selector is None else compile_selector(selector),
             count=count,
         )
-        name = f"errand {self.errands}"
+        name = f"job {self.jobs}"
         chosen = self.chosen[name] = []
-        prepare = errand._copies.prepare
+        prepare = job._copies.prepare
 
         def noting(batch: list[prepared_copies.SelectedMessage]) -> None:
             for each in batch:
@@ -209,11 +209,11 @@ class Driver(Lives):
                 chosen.append(number_in(with_data.data))
             prepare(batch)
 
-        errand._copies.prepare = noting  # type: ignore[assignment,method-assign]
+        job._copies.prepare = noting  # type: ignore[assignment,method-assign]
         what = {"do": do, "from": SOURCE, "to": to, "count": count, "selector": selector}
-        return life.vhost.errands.begin(name, what, errand, 0)
+        return life.vhost.jobs.begin(name, what, job, 0)
 
-    def look(self, life: ErrandLife, *, died: bool) -> None:
+    def look(self, life: JobLife, *, died: bool) -> None:
         """Check that each message is where the stored jobs say, and nowhere else."""
         for key, raw in life.vhost.facts.items(b"errand/"):
             name = key.partition(b"/")[2].decode()
@@ -249,7 +249,7 @@ class Driver(Lives):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(move, "BATCH_MAX", 5)
     monkeypatch.setattr(move, "LOOKS_MAX", 7)
     monkeypatch.setattr(move, "BEHIND_MAX", 3)
@@ -257,7 +257,7 @@ def test_an_errand_is_all_or_nothing(seed: int, monkeypatch: pytest.MonkeyPatch)
     driver = Driver(seed)
     for _ in range(10):
         driver.live()
-    life = ErrandLife(driver.disk, driver.random, taken=driver.takes)
+    life = JobLife(driver.disk, driver.random, taken=driver.takes)
     driver.look(life, died=True)
     for _ in range(3):
         driver.work(life)

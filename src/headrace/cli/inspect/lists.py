@@ -32,7 +32,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "streams": ("name", "vhost", "first_offset", "next_offset", "bytes", "consumers", "groups"),
     "bindings": ("source", "vhost", "kind", "destination", "routing_key", "arguments"),
     "transactions": ("xid", "vhost", "state", "since", "publishes", "settles", "sessions"),
-    "errands": ("id", "vhost", "do", "from", "to", "state", "looked", "done", "shown"),
+    "jobs": ("id", "vhost", "do", "from", "to", "state", "looked", "done", "shown"),
     "leases": ("queue", "group", "vhost", "settled", "next", "leased", "ready", "owner"),
     "groups": ("stream", "group", "vhost", "position", "lag", "lag_bytes", "owner", "pin"),
     "brokers": ("name", "address", "state", "vhosts"),
@@ -50,7 +50,7 @@ FOUND: dict[str, tuple[str, ...]] = {
     "channel": ("number", "name"),
     "consumer": ("tag",),
     "transaction": ("xid",),
-    "errand": ("id",),
+    "job": ("id",),
     "lease": ("queue", "group"),
     "group": ("group", "stream"),
     "vhost": ("name",),
@@ -64,7 +64,7 @@ FOUND: dict[str, tuple[str, ...]] = {
 @click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
 @click.option("--columns", help="Columns, separated by commas; `all` for all.")
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS)))
+@click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS), {"errands": "jobs"}))
 def list_kind(
     socket: Path,
     vhost: str | None,
@@ -76,7 +76,7 @@ def list_kind(
     """Print the connections, queues, … of a running broker, of all virtual hosts.
 
     KIND is connections, channels, consumers, exchanges, queues, streams, bindings, transactions,
-    errands, leases, groups, vhosts, users, permissions or policies.
+    jobs, leases, groups, vhosts, users, permissions or policies.
 
     It asks the broker on this machine, through the socket in its data directory, and needs the
     rights of the broker's system user. JSON has all columns unless some are chosen, and whole
@@ -117,16 +117,16 @@ def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     "--vhost", help="The virtual host. [for an exchange or a queue the default one, or all]"
 )
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND]))
+@click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND], {"errand": "job"}))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
     """Print the details of the object NAME.
 
-    KIND is connection, channel, consumer, exchange, queue, stream, transaction, errand, lease,
+    KIND is connection, channel, consumer, exchange, queue, stream, transaction, job, lease,
     group, vhost or user. Connections are named by their numbers, channels by connection and number
-    as in 17:1, or the name of the session, consumers by their tags, transactions and jobs
-    (errand) by their ids, leases and groups of readers by the group or by what it reads. All
-    objects of that name are printed.
+    as in 17:1, or the name of the session, consumers by their tags, transactions and jobs by
+    their ids, leases and groups of readers by the group or by what it reads. All objects of that
+    name are printed.
     """
     if kind == "connection":
         print_facts(ask(socket, "show connection", id=number_of(name)), form)

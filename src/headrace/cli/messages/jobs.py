@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands of commands: requested by name, watched, and cancelled with Ctrl-C.
+"""Jobs of commands: requested by name, watched, and cancelled with Ctrl-C.
 
-The broker does an errand of one name once (docs/guides/browsing.md). After a lost connection the
+The broker does a job of one name once (docs/guides/browsing.md). After a lost connection the
 same command with the same ``--id`` prints its result, or does it.
 """
 
@@ -27,8 +27,8 @@ ASK_S = 0.25  # up to this.
 UNDER_WAY = ("choosing", "moving")
 
 
-def errand(url: str, request: str, name: str | None, **fields: object) -> Answer:
-    """Run an errand, and return its result.
+def run_job(url: str, request: str, name: str | None, **fields: object) -> Answer:
+    """Run a job, and return its result.
 
     Raises:
         ClickException: it failed, or its result is unknown.
@@ -53,7 +53,7 @@ def errand(url: str, request: str, name: str | None, **fields: object) -> Answer
 
 
 class Watched:
-    """An errand that the command waits for."""
+    """A job that the command waits for."""
 
     def __init__(self, requests: Requests, name: str) -> None:
         self.requests = requests
@@ -72,7 +72,7 @@ class Watched:
                 try:
                     show(answer)
                     time.sleep(pause_s)
-                    answer = self.requests.ask("messages.errand", id=self.name)
+                    answer = self.requests.ask("messages.job", id=self.name)
                 except KeyboardInterrupt:
                     answer = self.cancel()
                 pause_s = min(2 * pause_s, ASK_S)
@@ -92,7 +92,7 @@ class Watched:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[Answer], None]]:
-    """Yield a function that shows the progress of an errand, on a terminal."""
+    """Yield a function that shows the progress of a job, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -12,7 +12,7 @@ import click
 from headrace.cli.broker_url import NAMED, OFFSET_MAX, QUEUE, broker_option, selector_option
 from headrace.cli.commands import Group
 from headrace.cli.management import BY_SOCKET, ask
-from headrace.cli.messages.jobs import errand
+from headrace.cli.messages.jobs import run_job
 from headrace.cli.output import json_flag, print_facts
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -108,8 +108,8 @@ def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
 @click.option("--vhost", help="The virtual host of the job. [the default one]")
 @click.argument("name", metavar="ID")
 def cancel(socket: Path, vhost: str | None, name: str) -> None:
-    """Cancel the job ID, as `headrace list errands` shows it; no message is changed."""
-    ask(socket, "cancel errand", id=name, vhost=vhost)
+    """Cancel the job ID, as `headrace list jobs` shows it; no message is changed."""
+    ask(socket, "cancel job", id=name, vhost=vhost)
 
 
 def do(
@@ -125,8 +125,8 @@ def do(
     as_json: bool,
     **fields: str,
 ) -> None:
-    """Run an errand, and print its result."""
-    answer = errand(
+    """Run a job, and print its result."""
+    answer = run_job(
         url,
         request,
         None if dry_run else name,

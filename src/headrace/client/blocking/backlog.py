@@ -161,10 +161,10 @@ class Line:
         self._held: deque[Publication | Settlement] = deque()
         self._sending: asyncio.Task[None] | None = None
 
-    def take(self, errand: Publication | Settlement) -> None:
+    def take(self, outgoing: Publication | Settlement) -> None:
         """Send it now, or queue it behind earlier ones."""
-        if self._held or not self._send_now(errand):
-            self._held.append(errand)
+        if self._held or not self._send_now(outgoing):
+            self._held.append(outgoing)
             if self._sending is None:
                 self._sending = asyncio.get_running_loop().create_task(self._send_held())
 
@@ -173,14 +173,14 @@ class Line:
         if self._sending is not None:
             await asyncio.shield(self._sending)
 
-    def _send_now(self, errand: Publication | Settlement) -> bool:
-        if isinstance(errand, Publication):
+    def _send_now(self, outgoing: Publication | Settlement) -> bool:
+        if isinstance(outgoing, Publication):
             try:
-                return self._source.send_now(errand)
+                return self._source.send_now(outgoing)
             except Exception as error:  # noqa: BLE001 - The program hears of it.
-                errand.settle(error)
+                outgoing.settle(error)
                 return True
-        delivery, ack, multiple, requeue = errand
+        delivery, ack, multiple, requeue = outgoing
         try:
             self._source.settle_now(delivery, ack=ack, multiple=multiple, requeue=requeue)
         except ClientError as error:
@@ -190,14 +190,14 @@ class Line:
     async def _send_held(self) -> None:
         try:
             while self._held:
-                errand = self._held[0]
-                if isinstance(errand, Publication):
+                outgoing = self._held[0]
+                if isinstance(outgoing, Publication):
                     try:
-                        await self._source.send_publication(errand)
+                        await self._source.send_publication(outgoing)
                     except Exception as error:  # noqa: BLE001 - The program hears of it.
-                        errand.settle(error)
+                        outgoing.settle(error)
                 else:
-                    self._send_now(errand)
+                    self._send_now(outgoing)
                 self._held.popleft()
         finally:
             self._sending = None

@@ -258,10 +258,10 @@ class Handover:
         self._waiting: list[tuple[Line, Publication | Settlement]] = []
         self._due = False  # Whether the loop was asked to take them.
 
-    def add(self, line: Line, errand: Publication | Settlement) -> None:
+    def add(self, line: Line, outgoing: Publication | Settlement) -> None:
         """Send it soon, after everything added before."""
         with self._lock:
-            self._waiting.append((line, errand))
+            self._waiting.append((line, outgoing))
             if not self._due:  # Also after a thread that was interrupted before it asked.
                 LOOP.get().call_soon_threadsafe(self._hand_over)
                 self._due = True
@@ -270,8 +270,8 @@ class Handover:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._due = False
-        for line, errand in waiting:
-            line.take(errand)
+        for line, outgoing in waiting:
+            line.take(outgoing)
 
 
 HANDOVER = Handover()

@@ -61,10 +61,8 @@ DEAD_LETTERS = record(
     hours=every(record(hour=TEXT, count=WHOLE)),
 )
 PROGRESS = {"state": TEXT, "looked": WHOLE, "done": WHOLE, "shown": WHOLE}
-ERRAND = record(
-    id=TEXT, already=FLAG, selected=WHOLE, first=WHOLE, next=WHOLE, last=WHOLE, **PROGRESS
-)
-RUNNING_ERRAND = record(id=TEXT, vhost=TEXT, do=TEXT, from_=TEXT, to=TEXT, **PROGRESS)
+JOB = record(id=TEXT, already=FLAG, selected=WHOLE, first=WHOLE, next=WHOLE, last=WHOLE, **PROGRESS)
+RUNNING_JOB = record(id=TEXT, vhost=TEXT, do=TEXT, from_=TEXT, to=TEXT, **PROGRESS)
 
 # Routes of messages.
 ROUTE = record(routed=FLAG, count=WHOLE, queues=TEXTS)
@@ -255,9 +253,9 @@ OWN_SCHEMAS: dict[str, JsonObject] = {
     f"GET {OWN}/queues/{{vhost}}/{{queue}}/topology": TOPOLOGY,
     f"GET {OWN}/exchanges/{{vhost}}/{{exchange}}/topology": TOPOLOGY,
     f"GET {OWN}/exchanges/{{vhost}}/{{exchange}}/route": ROUTE,
-    f"GET {OWN}/errands": rows(RUNNING_ERRAND),
-    f"GET {OWN}/errands/{{vhost}}/{{id}}": ERRAND,
-    f"POST {OWN}/queues/{{vhost}}/{{queue}}/errands": ERRAND,
+    f"GET {OWN}/jobs": rows(RUNNING_JOB),
+    f"GET {OWN}/jobs/{{vhost}}/{{id}}": JOB,
+    f"POST {OWN}/queues/{{vhost}}/{{queue}}/jobs": JOB,
     f"GET {OWN}/leases": rows(LEASE),
     f"GET {OWN}/leases/{{vhost}}": rows(LEASE),
     f"POST {OWN}/leases/{{vhost}}/{{queue}}/{{group}}/release": RELEASED,

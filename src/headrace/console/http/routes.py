@@ -30,6 +30,9 @@ ADMINISTRATOR = "administrator"
 VIEWER = "viewer"
 TAGS = (MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER)
 JSON = "application/json"
+# Segments of paths that had another name in earlier versions. It still leads there, so that
+# programs and bookmarks keep working; only the name of today is documented.
+FORMER_SEGMENTS = {"jobs": "errands", "job": "errand"}
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The tags of which a user has one, by the tag of the route.
 ALLOWED = {
@@ -111,7 +114,9 @@ class Router:
                 parameters.append(segment.strip("{}"))
                 node.parameter = node = node.parameter or Node()
             elif segment:
-                node = node.names.setdefault(segment, Node())
+                names, node = node.names, node.names.setdefault(segment, Node())
+                if segment in FORMER_SEGMENTS:
+                    names[FORMER_SEGMENTS[segment]] = node
         if route.method in node.routes:
             raise ValueError(f"{route.method} {path} is in the table twice")
         if node.routes and node.parameters != tuple(parameters):

@@ -30,7 +30,7 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
             Entry("Leases", "/leases"),
             Entry("Transactions", "/transactions"),
             Entry("Staged batches", "/batches"),
-            Entry("Jobs", "/errands"),
+            Entry("Jobs", "/jobs"),
         ),
     ),
     (

@@ -3,7 +3,7 @@
 
 from headrace.console.http.routes import Route
 from headrace.console.pages import assets, login, oauth
-from headrace.console.pages.messages import browse, dead_letters, errands
+from headrace.console.pages.messages import browse, dead_letters, jobs
 from headrace.console.pages.objects import (
     access,
     charts,
@@ -28,7 +28,7 @@ LISTS = (
     *rules.LISTS,
     *access.LISTS,
     *records.LISTS,
-    *errands.LISTS,
+    *jobs.LISTS,
     *pipelines.LISTS,
 )
 PAGES = (*queues.PAGES, *streams.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
@@ -40,7 +40,7 @@ ACTIONS = (
     *access.ACTIONS,
     *definitions.ACTIONS,
     *decisions.ACTIONS,
-    *errands.ACTIONS,
+    *jobs.ACTIONS,
 )
 ROUTES: tuple[Route, ...] = (
     *assets.ROUTES,
@@ -50,7 +50,7 @@ ROUTES: tuple[Route, ...] = (
     *charts.ROUTES,
     *topology.ROUTES,
     *browse.ROUTES,
-    *errands.ROUTES,
+    *jobs.ROUTES,
     *dead_letters.ROUTES,
     *pipelines.ROUTES,
     *(one.route() for one in LISTS),

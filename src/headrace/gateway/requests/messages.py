@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests about the messages of queues: move, copy, delete, and requeue dead letters.
 
-Each is an errand (:mod:`headrace.model.operations.jobs`): one transaction, whatever its size.
+Each is a job (:mod:`headrace.model.operations.jobs`): one transaction, whatever its size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
 from headrace.model.operations.jobs import NAME_OCTETS_MAX, Running
-from headrace.model.operations.move import Errand, Target, to_origin
+from headrace.model.operations.move import Job, Target, to_origin
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 
@@ -39,9 +39,9 @@ def requeue(call: RequestCall) -> RequestAnswer | Steps:
     return run(call, "requeue")
 
 
-def errand(call: RequestCall) -> RequestAnswer:
-    """Return the progress or the result of an errand."""
-    found = call.vhost.errands.describe(name_of(call))
+def show(call: RequestCall) -> RequestAnswer:
+    """Return the progress or the result of a job."""
+    found = call.vhost.jobs.describe(name_of(call))
     if found is None:
         call.refuse("not-found", f"there is no job '{name_of(call)}'")
     what, answer = found
@@ -51,12 +51,12 @@ def errand(call: RequestCall) -> RequestAnswer:
 
 
 def cancel(call: RequestCall) -> Steps:
-    """Cancel an errand; return its result."""
-    errand(call)
-    errands = call.vhost.errands
-    errands.cancel(name_of(call))
+    """Cancel a job; return its result."""
+    show(call)
+    jobs = call.vhost.jobs
+    jobs.cancel(name_of(call))
     while True:
-        found = errands.describe(name_of(call))
+        found = jobs.describe(name_of(call))
         if found is None:
             call.refuse("not-found", f"there is no job '{name_of(call)}'")
         if found[1]["state"] not in ("choosing", "moving"):
@@ -68,12 +68,12 @@ def cancel(call: RequestCall) -> Steps:
 
 
 def name_of(call: RequestCall) -> str:
-    """Return the name of the errand that a request is about."""
+    """Return the name of the job that a request is about."""
     return call.text("id", octets_max=NAME_OCTETS_MAX)
 
 
 def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
-    """Begin the errand of a request, unless it is done already."""
+    """Begin the job of a request, unless it is done already."""
     name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
     wait = call.request.get("wait", True)
     if not isinstance(wait, bool):
@@ -90,14 +90,14 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
         call.allow("write", target)
     for field in ("selector", "count", "first", "last", "dry_run"):
         what[field] = call.request.get(field) or None
-    errands = call.vhost.errands
-    known = errands.find(name, what) if name else None
+    jobs = call.vhost.jobs
+    known = jobs.find(name, what) if name else None
     if isinstance(known, dict):
         return answered(call, source, {"id": name, **known, "state": "done", "already": True})
     if known is None:
         watcher = call.connection.number
         dry = call.flag("dry_run")
-        running = errands.begin(name, what, make(call, do), watcher, dry=dry)
+        running = jobs.begin(name, what, make(call, do), watcher, dry=dry)
     else:
         running = known
         running.watchers.add(call.connection.number)
@@ -107,10 +107,10 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
 
 
 def follow(running: Running) -> Steps:
-    """Wait for the end of an errand; return its result."""
+    """Wait for the end of a job; return its result."""
     while not running.over:
         yield
-    source = running.errand.source
+    source = running.job.source
     return {"already": False, **running.answer(), "ready": source.message_count()}
 
 
@@ -120,8 +120,8 @@ def answered(call: RequestCall, source: str, answer: RequestAnswer) -> RequestAn
     return {"already": False, **answer, "ready": 0 if queue is None else queue.message_count()}
 
 
-def make(call: RequestCall, do: str) -> Errand:
-    """Return the errand that a request asks for."""
+def make(call: RequestCall, do: str) -> Job:
+    """Return the job that a request asks for."""
     source = call.queue("from")
     target: Queue | Target | None = None
     if do in ("move", "copy"):
@@ -129,7 +129,7 @@ def make(call: RequestCall, do: str) -> Errand:
     elif do == "requeue":
         allowed, user, vhost = call.context.access.allowed, call.user, call.vhost.name
         target = to_origin(call.vhost, lambda name: bool(allowed(user, vhost, "write", name)))
-    return Errand(
+    return Job(
         call.vhost,
         source,
         target=target,
@@ -139,7 +139,7 @@ def make(call: RequestCall, do: str) -> Errand:
         first=call.number("first", 0),
         last=None if call.request.get("last") is None else call.number("last"),
         dry=call.flag("dry_run"),
-        most=call.vhost.errands.messages_max,
+        most=call.vhost.jobs.messages_max,
     )
 
 
@@ -169,6 +169,7 @@ HANDLERS: dict[str, Handler] = {
     "messages.copy": copy,
     "messages.delete": delete,
     "messages.requeue": requeue,
-    "messages.errand": errand,
+    "messages.job": show,
+    "messages.errand": show,  # Its name in earlier versions.
     "messages.cancel": cancel,
 }

@@ -47,4 +47,4 @@ class Pipeline(Service):
     def __init__(self, context: Context, vhost: VirtualHost) -> None:
         Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
         vhost.leases.ownerships.is_open = context.connections.__contains__
-        vhost.errands.is_open = context.connections.__contains__
+        vhost.jobs.is_open = context.connections.__contains__

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errands of one virtual host: running ones, and the results of finished ones.
+"""The jobs of one virtual host: running ones, and the results of finished ones.
 
-A named errand is done once, however often it is requested: while it runs, a repeated request waits
-for it; afterwards it gets the result. The result is a fact of the errand's own transaction, so it
+A named job is done once, however often it is requested: while it runs, a repeated request waits
+for it; afterwards it gets the result. The result is a fact of the job's own transaction, so it
 is known exactly if the messages have moved. The latest ``KEPT_MAX`` results are remembered. A
-failed errand is not: a repeated request tries again.
+failed job is not: a repeated request tries again.
 
     fact    ``errand/<name>``: {"n", "at_ms", "what", "did"}; the highest ``n`` is the latest
 
-An errand runs while a connection waits for it; if all are gone before it is decided, it is undone.
+A job runs while a connection waits for it; if all are gone before it is decided, it is undone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from headrace.model.operations.move import CHOOSING, MESSAGES_MAX, MoveResult
 
 if TYPE_CHECKING:
     from headrace.model.host import Host
-    from headrace.model.operations.move import Errand
+    from headrace.model.operations.move import Job
 
 log = logging.getLogger(__name__)
 
 KEY = b"errand/"
-NAME_OCTETS_MAX = 64  # Bytes of an errand's name.
+NAME_OCTETS_MAX = 64  # Bytes of a job's name.
 KEPT_MAX = 1000  # Remembered results.
-FAILED_MAX = 100  # Failed errands that can be asked about until the broker stops.
-RUNNING_MAX = 16  # Errands at once.
+FAILED_MAX = 100  # Failed jobs that can be asked about until the broker stops.
+RUNNING_MAX = 16  # Jobs at once.
 
-OPERATOR = 0  # In place of a connection's number: the errand goes on until it is cancelled.
-DRY = "dry"  # State of an errand that was a dry run.
+OPERATOR = 0  # In place of a connection's number: the job goes on until it is cancelled.
+DRY = "dry"  # State of a job that was a dry run.
 FAILED = "failed"
 
 What = Mapping[str, object]
@@ -49,12 +49,12 @@ def digest(what: What) -> str:
 
 
 class Running:
-    """A running or finished errand."""
+    """A running or finished job."""
 
-    def __init__(self, name: str, what: What, errand: Errand, dry: bool) -> None:
+    def __init__(self, name: str, what: What, job: Job, dry: bool) -> None:
         self.name = name
         self.what = what
-        self.errand = errand
+        self.job = job
         self.dry = dry
         self.watchers: set[int] = set()  # Numbers of the connections that wait for it.
         self.done: MoveResult | None = None
@@ -70,7 +70,7 @@ class Running:
         """Return the result.
 
         Raises:
-            ModelError: the errand failed.
+            ModelError: the job failed.
         """
         if self.error is not None:
             raise self.error
@@ -79,7 +79,7 @@ class Running:
 
     def describe(self) -> dict[str, object]:
         """Return the progress, or the result."""
-        told_so_far = {"id": self.name, **self.errand.progress()}
+        told_so_far = {"id": self.name, **self.job.progress()}
         if self.error is not None:
             return {**told_so_far, "state": FAILED, "error_text": self.error.text}
         if self.done is not None:
@@ -88,17 +88,17 @@ class Running:
 
 
 class _Remembered(TypedDict):
-    """The result of an errand, as in its fact."""
+    """The result of a job, as in its fact."""
 
-    n: int  # Increases with each finished errand.
+    n: int  # Increases with each finished job.
     at_ms: int
     of: dict[str, object]  # The request in short,
     what: str  # and a digest of it.
     did: dict[str, object]
 
 
-class Errands:
-    """The errands of one virtual host; methods may raise any error of the model."""
+class Jobs:
+    """The jobs of one virtual host; methods may raise any error of the model."""
 
     def __init__(self, vhost: Host) -> None:
         self.vhost = vhost
@@ -114,14 +114,14 @@ class Errands:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Running]:
-        """Iterate over the running errands."""
+        """Iterate over the running jobs."""
         return iter(list(self._running.values()))
 
     def find(self, name: str, what: What) -> Running | dict[str, object] | None:
-        """Return a running errand, or a result; None if the name is unknown.
+        """Return a running job, or a result; None if the name is unknown.
 
         Raises:
-            IllegalState: the name is another errand's.
+            IllegalState: the name is another job's.
         """
         running = self._running.get(name)
         if running is not None:
@@ -133,10 +133,8 @@ class Errands:
         self._check_same(name, kept["what"], what)
         return kept["did"]
 
-    def begin(
-        self, name: str, what: What, errand: Errand, watcher: int, *, dry: bool = False
-    ) -> Running:
-        """Start an errand; without a name its result is not remembered.
+    def begin(self, name: str, what: What, job: Job, watcher: int, *, dry: bool = False) -> Running:
+        """Start a job; without a name its result is not remembered.
 
         Raises:
             ResourceError: too many are running.
@@ -145,11 +143,11 @@ class Errands:
             raise ResourceError(f"{RUNNING_MAX} jobs are running already")
         if not name:
             self._unnamed += 1
-        running = Running(name, what, errand, dry)
+        running = Running(name, what, job, dry)
         running.watchers.add(watcher)
         key = name or f"\0{self._unnamed}"
         remember = None if dry or not name else self._remembering(running)
-        running.steps = errand.run(remember)
+        running.steps = job.run(remember)
         self._running[key] = running
         self._over.pop(name, None)
         vhost = self.vhost
@@ -157,7 +155,7 @@ class Errands:
         def go_on(now_ms: int) -> int:
             return now_ms + 1 if self._step(key, running) else 0
 
-        vhost.scheduler.put(("errand", self, key), vhost.counters.now_ms, go_on)
+        vhost.scheduler.put(("job", self, key), vhost.counters.now_ms, go_on)
         return running
 
     def describe(self, name: str) -> tuple[What, dict[str, object]] | None:
@@ -171,15 +169,15 @@ class Errands:
         return kept["of"], {"id": name, **kept["did"], "state": "done", "at_ms": kept["at_ms"]}
 
     def cancel(self, name: str) -> None:
-        """Cancel a running errand, unless it is decided."""
+        """Cancel a running job, unless it is decided."""
         running = self._running.get(name)
         if running is not None:
-            running.errand.cancel("the job was cancelled")
+            running.job.cancel("the job was cancelled")
 
     def close(self) -> None:
         """Undo what is not decided; the broker stops."""
         for key, running in list(self._running.items()):
-            self.vhost.scheduler.remove(("errand", self, key))
+            self.vhost.scheduler.remove(("job", self, key))
             if running.steps is not None:
                 running.steps.close()
         self._running.clear()
@@ -188,15 +186,15 @@ class Errands:
 
     def _step(self, key: str, running: Running) -> bool:
         """Run the next slice; return False if it was the last."""
-        errand, steps = running.errand, running.steps
+        job, steps = running.job, running.steps
         assert steps is not None
         watchers = running.watchers
         if (
-            errand.state == CHOOSING
+            job.state == CHOOSING
             and OPERATOR not in watchers
             and not any(map(self.is_open, watchers))
         ):
-            errand.cancel("no client waits for the job any more")
+            job.cancel("no client waits for the job any more")
         try:
             next(steps)
         except StopIteration as end:
@@ -217,7 +215,7 @@ class Errands:
         return False
 
     def _remembering(self, running: Running) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
-        """Return the function that makes the facts of an errand's decision."""
+        """Return the function that makes the facts of a job's decision."""
 
         def remember(done: MoveResult) -> dict[bytes, bytes | None]:
             numbers = self._all()
@@ -270,5 +268,5 @@ class Errands:
 
 
 def told(done: MoveResult) -> dict[str, object]:
-    """Return the result of an errand for its requester."""
+    """Return the result of a job for its requester."""
     return {**done._asdict(), "complete": done.complete}

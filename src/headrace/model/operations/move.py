@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving, copying and deleting selected messages of a queue.
 
-An errand is one transaction, whatever its size: after a crash all its messages are in the source,
+A job is one transaction, whatever its size: after a crash all its messages are in the source,
 or all in the target. It scans the source in slices, and the loop serves others in between. Selected
-messages are withdrawn from the source, so that they are not delivered; if the errand fails they are
+messages are withdrawn from the source, so that they are not delivered; if the job fails they are
 back in their places (:mod:`headrace.model.operations.prepared_copies`).
 
 A moved message is new to its target: its redelivery count starts at 0, and the source queue's TTL
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.model.host import Host
     from headrace.model.selector import Selector
 
-MESSAGES_MAX = 1_000_000  # Default limit of one errand.
+MESSAGES_MAX = 1_000_000  # Default limit of one job.
 BATCH_MAX = 256  # Messages of one batch,
 BATCH_OCTETS_MAX = 256 << 10  # and bytes of their bodies after which it is full.
 READ_OCTETS = 48 << 10  # Bytes scanned in one turn,
@@ -48,7 +48,7 @@ REASONS_MAX = 100  # Reasons counted separately.
 OTHER_REASON = "for other reasons"
 UNREADABLE = "it cannot be read"
 
-CHOOSING = "choosing"  # State of an errand that still scans.
+CHOOSING = "choosing"  # State of a job that still scans.
 MOVING = "moving"  # Decided.
 DONE = "done"
 
@@ -58,7 +58,7 @@ Facts = Mapping[bytes, bytes | None]
 
 
 class MoveResult(NamedTuple):
-    """The result of an errand."""
+    """The result of a job."""
 
     looked: int  # Messages scanned.
     selected: int  # Messages that the selector accepts.
@@ -66,7 +66,7 @@ class MoveResult(NamedTuple):
     skipped: dict[str, int]  # Selected messages that stay, by reason.
     to: dict[str, int]  # By target queue; with a dry run, as planned.
     next: int  # Position to continue from,
-    last: int  # and the last position of the errand.
+    last: int  # and the last position of the job.
 
     @property
     def complete(self) -> bool:
@@ -74,8 +74,8 @@ class MoveResult(NamedTuple):
         return self.next >= self.last
 
 
-class Errand:
-    """An errand: moves, copies or deletes selected messages of a queue."""
+class Job:
+    """A job: moves, copies or deletes selected messages of a queue."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Errand:
         """Without ``target`` messages are deleted; with ``keeps`` they also stay.
 
         ``first`` and ``last`` are positions (offsets of a stream); ``last`` defaults to the present
-        end. ``count`` bounds the selected messages; if more than ``most`` are selected, the errand
+        end. ``count`` bounds the selected messages; if more than ``most`` are selected, the job
         fails. With ``dry`` nothing is changed.
 
         Raises:
@@ -377,7 +377,7 @@ class Errand:
 
 
 class TargetRoom:
-    """The room that an errand needs in one target queue."""
+    """The room that a job needs in one target queue."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue

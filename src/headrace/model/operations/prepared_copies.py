@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared copies of an errand, not yet visible, and the messages they replace.
+"""Prepared copies of a job, not yet visible, and the messages they replace.
 
 The messages of the source are withdrawn. Their copies are stored in lots of some hundred, one
 transaction and one PREPARED record each; without a decision the next start drops them. The decision
@@ -23,7 +23,7 @@ from headrace.model.counters import weight_of
 from headrace.model.message import PAGED, PERSISTENT, SCRATCH, Message, new_message
 from headrace.model.queue.delivery_count import HEADER as COUNT
 from headrace.model.transaction.publishes import admit, bring
-from headrace.model.transaction.xid import ERRAND, Xid
+from headrace.model.transaction.xid import JOB, Xid
 
 if TYPE_CHECKING:
     from headrace.model.host import Host
@@ -67,7 +67,7 @@ class Lot:
 
 
 class PreparedCopies:
-    """All copies of one errand."""
+    """All copies of one job."""
 
     def __init__(self, vhost: Host, source: Queue, holder: Consumer) -> None:
         """``holder`` is the consumer of the withdrawn messages."""
@@ -104,7 +104,7 @@ class PreparedCopies:
                     lot.items += packed(copy, position)
             if seqs:
                 # No other lot ever starts at this seq, whatever a crash leaves in the log.
-                lot.xid = Xid(ERRAND, lot.first_seq.to_bytes(8, "big"), b"").encode()
+                lot.xid = Xid(JOB, lot.first_seq.to_bytes(8, "big"), b"").encode()
                 store.prepare(lot.xid, seqs, [])
         finally:
             store.commit()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 ID_OCTETS_MAX = 255  # Bytes of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
 STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch),
-# and of errands' (model.operations.prepared_copies), which end with the process.
-ERRAND = 0x48524552
+# and of jobs' (model.operations.prepared_copies), which end with the process.
+JOB = 0x48524552
 
 
 class Xid(NamedTuple):

@@ -37,7 +37,7 @@ from headrace.model.keyvalue import Facts
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.registry import Leases
 from headrace.model.message import KIND_FILE, KIND_MASK, LARGE, PERSISTENT, Message, copy_message
-from headrace.model.operations.jobs import Errands
+from headrace.model.operations.jobs import Jobs
 from headrace.model.ports import Files
 from headrace.model.queue.flow_control import is_traced
 from headrace.model.queue_kinds.delayed import Delayed, DelayedQueue
@@ -117,7 +117,7 @@ class VirtualHost(QueueRegistry):
         #: Called with each closed connection or session and the time (ms).
         self.watchers: list[Callable[[object, int], None]] = [self.groups.holder_gone]
         self.publishing_ids = PublishingIds(self.facts, counters)
-        self.errands = Errands(self)
+        self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
         self.frozen = False  # Its clients wait: who opens it waits, too.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BEAT_S = 0.5
 MARGIN = 1 / 6  # Of the lease: what a turn of the loop may take, and clocks differ in rate.
 
-Errand = Callable[[Members], None]
+Work = Callable[[Members], None]
 
 
 def boot_s() -> float:
@@ -46,25 +46,25 @@ class Heartbeat:
         self.state = RUNNING  # Of this broker; the next heartbeat writes it.
         self._found = found
         self._failed = failed
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
+        self._due: SimpleQueue[Work | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
 
     def start(self) -> None:
         """Begin with the heartbeats."""
         self._thread.start()
 
-    def do(self, errand: Errand) -> None:
+    def do(self, work: Work) -> None:
         """Run something on the thread, and send a heartbeat after it."""
-        self._errands.put(errand)
+        self._due.put(work)
 
     def look_now(self) -> None:
         """Send a heartbeat now."""
-        self._errands.put(lambda _: None)
+        self._due.put(lambda _: None)
 
-    def stop(self, last: Errand) -> None:
-        """Run a last errand, and end the thread."""
-        self._errands.put(last)
-        self._errands.put(None)
+    def stop(self, last: Work) -> None:
+        """Run the last work, and end the thread."""
+        self._due.put(last)
+        self._due.put(None)
         self._thread.join()
         self.members.close()
 
@@ -78,21 +78,21 @@ class Heartbeat:
                 self._failed(error)
             else:
                 self._found(look, sent_s)
-            if not self._run_errands(sent_s + BEAT_S):
+            if not self._run_work(sent_s + BEAT_S):
                 return
 
-    def _run_errands(self, until_s: float) -> bool:
-        """Wait for the time of the next heartbeat, or for an errand; return False at the end."""
+    def _run_work(self, until_s: float) -> bool:
+        """Wait for the time of the next heartbeat, or for work; return False at the end."""
         try:
-            errand = self._errands.get(timeout=max(0.0, until_s - boot_s()))
+            work = self._due.get(timeout=max(0.0, until_s - boot_s()))
             while True:
-                if errand is None:
+                if work is None:
                     return False
                 try:
-                    errand(self.members)
+                    work(self.members)
                 except (OSError, StoreError) as error:
                     self.members.close()
                     self._failed(error)
-                errand = self._errands.get_nowait()
+                work = self._due.get_nowait()
         except Empty:
             return True

@@ -344,7 +344,7 @@ class ClusterNode:
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
-        await self.errand(lambda members: members.release(name))
+        await self.on_heartbeat(lambda members: members.release(name))
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
@@ -352,10 +352,10 @@ class ClusterNode:
         """Remove the ledger of a deleted virtual host."""
         served = self.served.pop(name)
         await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
-        await self.errand(lambda members: members.drop(name))
+        await self.on_heartbeat(lambda members: members.drop(name))
         self.copies.forget(name)
 
-    async def errand(self, work: Callable[[Members], object]) -> None:
+    async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
         """Run something on the heartbeats' thread, once; wait for it.
 
         Raises:
@@ -481,7 +481,7 @@ class ClusterNode:
             raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")
-        await self.errand(lambda members: members.want(name, broker))
+        await self.on_heartbeat(lambda members: members.want(name, broker))
 
         def is_moved() -> bool:
             return name in self.served if broker == self.name else self.owner_of(vhost) == broker

@@ -285,7 +285,7 @@ class Storage:
     def store_redelivered(self, vhosts: Iterable[VirtualHost]) -> None:
         """Write which messages were delivered, so that the next start marks them as redelivered."""
         for vhost in vhosts:
-            vhost.errands.close()
+            vhost.jobs.close()
             vhost.branches.close()
             if isinstance(vhost.store, Journal):
                 vhost.store.store_redelivered(
@@ -371,7 +371,7 @@ class Storage:
         vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()
-        vhost.errands.messages_max = self.settings.errand_messages_max
+        vhost.jobs.messages_max = self.settings.errand_messages_max
         store.prepared_branches = []
         vhost.leases.restore()
         vhost.orphans.restored()

@@ -53,7 +53,7 @@ async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
 
     try:
         async with asyncio.timeout(STANDBYS_S):
-            await node.errand(look)
+            await node.on_heartbeat(look)
     except (OSError, TimeoutError):
         return []
     return found

@@ -286,9 +286,9 @@ def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
     return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
 
 
-def describe_errand(vhost: VirtualHost, running: Running) -> Row:
-    """Return a running errand as a row of a list."""
-    what, far = running.what, running.errand.progress()
+def describe_job(vhost: VirtualHost, running: Running) -> Row:
+    """Return a running job as a row of a list."""
+    what, far = running.what, running.job.progress()
     return {
         "id": running.name,
         "vhost": vhost.name,
@@ -465,7 +465,7 @@ OPERATIONS: dict[str, Operation] = {
     "list exchanges": each(lambda vhost: vhost.exchanges.values(), describe_exchange),
     "list bindings": list_bindings,
     "list transactions": each(lambda vhost: vhost.branches, describe_transaction),
-    "list errands": each(lambda vhost: vhost.errands, describe_errand),
+    "list jobs": each(lambda vhost: vhost.jobs, describe_job),
     "list leases": each(lambda vhost: vhost.leases, describe_lease),
     "list groups": each(lambda vhost: vhost.groups, describe_group),
     "list vhosts": list_vhosts,

@@ -27,7 +27,7 @@ from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import (
     accounts,
     decisions,
-    errands,
+    jobs,
     messages,
     parameters,
     topology,
@@ -43,7 +43,7 @@ OPERATIONS: dict[str, Operation] = {
     **cluster.OPERATIONS,
     **decisions.OPERATIONS,
     **definitions.OPERATIONS,
-    **errands.OPERATIONS,
+    **jobs.OPERATIONS,
     **events.OPERATIONS,
     **exactly_once.OPERATIONS,
     **logins.OPERATIONS,

@@ -75,6 +75,12 @@ BUSY_S = 10.0  # After so long without output a busy line is sent.
 PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 # Operations with lines behind the request; others have them where it says so by ``lines``.
 WITH_LINES = frozenset(("import definitions",))
+# Operations under the names that they had in earlier versions.
+FORMER_NAMES = {
+    "list errands": "list jobs",
+    "show errand": "show job",
+    "cancel errand": "cancel job",
+}
 # Fields that the audit log has elsewhere, or must not have.
 UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
@@ -245,6 +251,9 @@ class Client:
     async def do(self, request: Answered) -> None:
         """Run a request, and answer it."""
         what = request.get("do")
+        if isinstance(what, str) and what in FORMER_NAMES:
+            what = FORMER_NAMES[what]
+            request = {**request, "do": what}
         self.doing = request
         follow = request.get("lines") is True
         self.owes_lines = follow or (isinstance(what, str) and what in WITH_LINES)

@@ -16,7 +16,7 @@ from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.arguments import plain
 from headrace.model.arguments.queue_lifetime import Plan
 from headrace.model.exchange.binding import QUEUE
-from headrace.model.operations.move import Errand
+from headrace.model.operations.move import Job
 from headrace.server.management import clients
 from headrace.server.qmf.asking import BAD_REQUEST
 from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
@@ -211,16 +211,16 @@ def reroute(call: Asking) -> Steps:
     call.vhost.check_publishable(exchange)
     call.allow("write", exchange or "amq.default")
     count = cast("int | None", call.request["count"])
-    errand = Errand(
+    job = Job(
         call.vhost,
         source,
         target=through(call, exchange, source),
         selector=messages.selector_of(call),
         count=count,
-        most=call.vhost.errands.messages_max,
+        most=call.vhost.jobs.messages_max,
     )
     what = {"do": "move", "from": source.name, "to": "", "through": exchange}
-    running = call.vhost.errands.begin("", what, errand, call.connection.number)
+    running = call.vhost.jobs.begin("", what, job, call.connection.number)
     answer = yield from messages.follow(running)
     if answer["skipped"]:
         why = "; ".join(
@@ -265,7 +265,7 @@ def chosen(call: Asking, field: str) -> dict[str, object]:
 
 
 def in_slices(outcome: RequestAnswer | Steps) -> Steps:
-    """Return what an errand did, whether it takes long or not."""
+    """Return what a job did, whether it takes long or not."""
     return outcome if isinstance(outcome, dict) else (yield from outcome)
 
 

@@ -13,7 +13,7 @@ proves that the place had been synced: then the log is damaged there
 
 Transactions. Records between BEGIN and COMMIT count only with the COMMIT; the log is cut back to a
 BEGIN without one. Messages of prepared branches are left out and returned separately; what an
-errand prepared without a decision is dropped by every recovery, until its segments are recycled.
+job prepared without a decision is dropped by every recovery, until its segments are recycled.
 """
 
 import logging
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import cython
 
 from headrace.model.transaction.prepared_branch import PreparedBranch
-from headrace.model.transaction.xid import ERRAND
+from headrace.model.transaction.xid import JOB
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.delivery_counts import DeliveryCounts, FoundCounts
@@ -178,7 +178,7 @@ class Recovery:
             segment.sealed = True
         self.check_chain(found)
         self.roll_back()
-        self.end_errands()
+        self.end_jobs()
         self.rows.count_owed({segment.number: segment for segment in self.segments})
 
     def check_chain(self, found: Headers) -> None:
@@ -458,9 +458,9 @@ class Recovery:
         self.deferred = None
         self.clean = False
 
-    def end_errands(self) -> None:
-        """Drop what undecided errands prepared: they end with their process."""
-        mark = ERRAND.to_bytes(4, "big")
+    def end_jobs(self) -> None:
+        """Drop what undecided jobs prepared: they end with their process."""
+        mark = JOB.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
             for seq in self.prepared.pop(xid)[0].seqs():
                 row = self.rows.find(seq)

@@ -86,7 +86,7 @@ def rows_of(found: JsonObject, vhost: str, at: str) -> JsonObject:
                 **one,
                 "of": f"/queues/{segment(vhost)}/{segment(one['queue'])}" if one["queue"] else "",
                 "look": f"{at}/messages?{urlencode({'selector': one['selector']})}",
-                "requeue": f"{at}/errand?{query_of(one['selector'])}",
+                "requeue": f"{at}/job?{query_of(one['selector'])}",
             }
             for one in found["groups"]
         ],
@@ -98,7 +98,7 @@ def rows_of(found: JsonObject, vhost: str, at: str) -> JsonObject:
 
 
 def query_of(selector: str) -> str:
-    """Return the query of the errand that requeues a group."""
+    """Return the query of the job that requeues a group."""
     return urlencode({"do": "requeue", "selector": selector})
 
 

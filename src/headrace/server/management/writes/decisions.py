@@ -15,7 +15,7 @@ from headrace.gateway.requests.requests import RefusedRequest
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.management.call import Refused
 from headrace.server.management.operator_session import OperatorSession, host_of
-from headrace.server.management.writes.errands import attempt
+from headrace.server.management.writes.jobs import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Generator

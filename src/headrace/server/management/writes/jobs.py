@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands over the messages of a queue: move, copy, requeue and delete by selector.
+"""Jobs over the messages of a queue: move, copy, requeue and delete by selector.
 
 They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and the
-same rights. An errand of an operator goes on when its connection to the socket ends; ``cancel
-errand`` ends it.
+same rights. A job of an operator goes on when its connection to the socket ends; ``cancel
+job`` ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.server.management.call import Answered, Call, Operation
 
 RUNNING = ("choosing", "moving")
-LOOK_S = 0.05  # How often a running errand is looked at,
+LOOK_S = 0.05  # How often a running job is looked at,
 TELL_S = 0.5  # and how often its progress is told.
 
 
@@ -35,8 +35,8 @@ def request_of(call: Call) -> RequestCall:
     return OperatorSession(call).request(fields)
 
 
-def errand(do: str) -> Operation:
-    """Return the operation that runs one kind of errand.
+def run_job(do: str) -> Operation:
+    """Return the operation that runs one kind of job.
 
     Its items are the progress, its answer is the result; with ``wait`` false the answer comes at
     once, with the ``id`` to ask with.
@@ -54,22 +54,22 @@ def errand(do: str) -> Operation:
                 told_s = time.monotonic()
                 await call.tell(answer)
             await asyncio.sleep(LOOK_S)
-            answer = attempt(lambda: messages.errand(request))
+            answer = attempt(lambda: messages.show(request))
         return await settled(call, request, answer)
 
     return run
 
 
-async def show_errand(call: Call) -> Answered:
-    """Return the progress, or the result, of an errand."""
+async def show_job(call: Call) -> Answered:
+    """Return the progress, or the result, of a job."""
     request = request_of(call)
-    return await settled(call, request, attempt(lambda: messages.errand(request)))
+    return await settled(call, request, attempt(lambda: messages.show(request)))
 
 
-async def cancel_errand(call: Call) -> Answered:
-    """Cancel an errand, unless it is decided; return its result."""
+async def cancel_job(call: Call) -> Answered:
+    """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
-    attempt(lambda: messages.errand(request))
+    attempt(lambda: messages.show(request))
     steps = messages.cancel(request)
     while True:
         with call.acting():
@@ -100,10 +100,10 @@ def attempt(
 
 
 OPERATIONS: dict[str, Operation] = {
-    "move messages": errand("move"),
-    "copy messages": errand("copy"),
-    "requeue messages": errand("requeue"),
-    "delete messages": errand("delete"),
-    "show errand": show_errand,
-    "cancel errand": cancel_errand,
+    "move messages": run_job("move"),
+    "copy messages": run_job("copy"),
+    "requeue messages": run_job("requeue"),
+    "delete messages": run_job("delete"),
+    "show job": show_job,
+    "cancel job": cancel_job,
 }

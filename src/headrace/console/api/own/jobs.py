@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands: move, copy, requeue and delete messages by selector, each as one transaction."""
+"""Jobs: move, copy, requeue and delete messages by selector, each as one transaction."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 KINDS = ("move", "copy", "requeue", "delete")
 WITH_TARGET = ("move", "copy")
-ONE = "/api/headrace/errands/{vhost}/{id}"
+ONE = "/api/headrace/jobs/{vhost}/{id}"
 
 
 async def begin(call: HttpCall) -> object:
-    """Begin an errand on the messages of a queue; 202 with its id, or 200 when it is over."""
+    """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
     done = await run(call, await Body.of(call, "do"))
     running = done.get("state") in ("choosing", "moving")
     return Answer(202 if running else 200, done)
 
 
 async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
-    """Begin an errand; return what is known of it.
+    """Begin a job; return what is known of it.
 
     Raises:
         HttpError: a field is wrong, or there is no such queue.
@@ -55,28 +55,28 @@ async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
         return await call.ask(f"{do} messages", **fields)
 
 
-async def list_errands(call: HttpCall) -> object:
-    """Return the errands that run."""
-    return Listed(await rows_of(call, "list errands"), ("vhost", "id"))
+async def list_jobs(call: HttpCall) -> object:
+    """Return the jobs that run."""
+    return Listed(await rows_of(call, "list jobs"), ("vhost", "id"))
 
 
 async def show(call: HttpCall) -> object:
-    """Return the progress of an errand, or its result."""
+    """Return the progress of a job, or its result."""
     with absent(says_what=True):
-        return await call.ask("show errand", vhost=call.path["vhost"], id=call.path["id"])
+        return await call.ask("show job", vhost=call.path["vhost"], id=call.path["id"])
 
 
 async def cancel(call: HttpCall) -> object:
-    """Cancel an errand, unless it is decided."""
+    """Cancel a job, unless it is decided."""
     with absent(says_what=True):
-        await call.ask("cancel errand", vhost=call.path["vhost"], id=call.path["id"])
+        await call.ask("cancel job", vhost=call.path["vhost"], id=call.path["id"])
     return no_content()
 
 
 ROUTES = (
     Route(
         "POST",
-        "/api/headrace/queues/{vhost}/{queue}/errands",
+        "/api/headrace/queues/{vhost}/{queue}/jobs",
         begin,
         MANAGEMENT,
         "read on the queue, write on the target",
@@ -95,8 +95,8 @@ ROUTES = (
     ),
     Route(
         "GET",
-        "/api/headrace/errands",
-        list_errands,
+        "/api/headrace/jobs",
+        list_jobs,
         MANAGEMENT,
         "access to the virtual host",
         "The running jobs.",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errands on pages: a dry run says what would be hit, then a confirmation runs it."""
+"""Jobs on pages: a dry run says what would be hit, then a confirmation runs it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import errands
+from headrace.console.api.own import jobs
 from headrace.console.api.writes.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-PATH = "/queues/{vhost}/{queue}/errand"
-ONE = "/errands/{vhost}/{id}"
+PATH = "/queues/{vhost}/{queue}/job"
+ONE = "/jobs/{vhost}/{id}"
 WORDS = {
     "move": "Move messages to another queue",
     "copy": "Copy messages to another queue",
@@ -39,25 +39,25 @@ async def show(call: HttpCall) -> object:
 
 
 async def send(call: HttpCall) -> object:
-    """Count what the errand would hit; with the typed confirmation, begin it."""
+    """Count what the job would hit; with the typed confirmation, begin it."""
     sent = await call.form()
     given = {name: sent.get(name).strip() for name in FIELDS}
     body: JsonObject = {name: value for name, value in given.items() if value}
     try:
         if "confirmation" not in sent:
-            dry = await errands.run(call, Body({**body, "dry_run": True}), wait=True)
+            dry = await jobs.run(call, Body({**body, "dry_run": True}), wait=True)
             return form(call, given, counted=dry)
         if sent.get("confirmation") != plain(call.path["queue"]):
-            dry = await errands.run(call, Body({**body, "dry_run": True}), wait=True)
+            dry = await jobs.run(call, Body({**body, "dry_run": True}), wait=True)
             said = "To confirm, type the name of the queue as it is shown; nothing was changed."
             return form(call, given, counted=dry, said=said, status=400)
-        begun = await errands.run(call, Body(body))
+        begun = await jobs.run(call, Body(body))
     except HttpError as error:
         return form(call, given, said=error.reason, status=error.status)
     except OperationRefused as error:
         told = of_operation(error)
         return form(call, given, said=told.reason, status=told.status)
-    where = f"/errands/{segment(call.path['vhost'])}/{segment(begun['id'])}"
+    where = f"/jobs/{segment(call.path['vhost'])}/{segment(begun['id'])}"
     return Answer(303, headers={"Location": where})
 
 
@@ -72,10 +72,10 @@ def form(
     """Return the page with the form."""
     vhost, queue = call.path["vhost"], call.path["queue"]
     do = given["do"] if given["do"] in WORDS else "move"
-    words = [queue] if do not in errands.WITH_TARGET else [queue, given["to"] or "TO"]
+    words = [queue] if do not in jobs.WITH_TARGET else [queue, given["to"] or "TO"]
     return page(
         call,
-        "errand.html",
+        "job.html",
         f"Job on {queue}",
         status=status,
         queue=queue,
@@ -97,14 +97,14 @@ def form(
     )
 
 
-async def show_errand(call: HttpCall) -> object:
-    """Return the progress of an errand, or its result."""
-    found = await errands.show(call)
+async def show_job(call: HttpCall) -> object:
+    """Return the progress of a job, or its result."""
+    found = await jobs.show(call)
     assert isinstance(found, dict)
     running = found.get("state") in ("choosing", "moving")
     return page(
         call,
-        "errand_state.html",
+        "job_state.html",
         f"Job {call.path['id']}",
         found=found,
         running=running,
@@ -121,32 +121,32 @@ def refuse_over(found: JsonObject) -> None:
     """Refuse to cancel what is over.
 
     Raises:
-        HttpError: the errand is over.
+        HttpError: the job is over.
     """
     if found.get("state") not in ("choosing", "moving"):
         raise bad_request("the job has ended")
 
 
 async def cancel(call: HttpCall) -> object:
-    """Cancel an errand that runs."""
-    found = await errands.show(call)
+    """Cancel a job that runs."""
+    found = await jobs.show(call)
     assert isinstance(found, dict)
     refuse_over(found)
-    return await errands.cancel(call)
+    return await jobs.cancel(call)
 
 
 async def hits(call: HttpCall) -> str:
-    """Return how far an errand is."""
-    found = await errands.show(call)
+    """Return how far a job is."""
+    found = await jobs.show(call)
     assert isinstance(found, dict)
     return f"The job is {found['state']}: {number(found.get('done'))} messages so far."
 
 
 LISTS = (
     ListPage(
-        "/errands",
+        "/jobs",
         "Jobs",
-        errands.list_errands,
+        jobs.list_jobs,
         (
             Column("Job", "id"),
             Column("Action", "do"),
@@ -157,9 +157,9 @@ LISTS = (
             Column("Examined", "looked", "number"),
             Column("Done", "done", "number"),
         ),
-        lambda row: f"/errands/{segment(row['vhost'])}/{segment(row['id'])}",
+        lambda row: f"/jobs/{segment(row['vhost'])}/{segment(row['id'])}",
         about="Running jobs, which move, copy, requeue or delete messages.",
-        command=line("list", "errands"),
+        command=line("list", "jobs"),
         searched=("id", "do", "from", "to"),
         empty="No running jobs.",
     ),
@@ -169,13 +169,13 @@ ACTIONS = (
         f"{ONE}/cancel",
         "Cancel a job",
         cancel,
-        lambda call, values: f"/errands/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
+        lambda call, values: f"/jobs/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
         lambda call, values: "The job is cancelled: nothing was changed.",
         hits=hits,
         command=lambda call, values: line(
             "messages", "cancel", call.path["id"], vhost=call.path["vhost"]
         ),
-        parent=("Jobs", "/errands"),
+        parent=("Jobs", "/jobs"),
         button="Cancel the job",
         danger=True,
     ),
@@ -183,5 +183,5 @@ ACTIONS = (
 ROUTES = (
     Route("GET", PATH, show, MANAGEMENT, "", "A job on a queue.", page=True),
     Route("POST", PATH, send, MANAGEMENT, "read on the queue", "Start a job.", page=True),
-    Route("GET", ONE, show_errand, MANAGEMENT, "", "The progress of a job.", page=True),
+    Route("GET", ONE, show_job, MANAGEMENT, "", "The progress of a job.", page=True),
 )
