@@ -9,8 +9,8 @@ import socket
 from array import array
 from typing import TYPE_CHECKING, Any
 
+from headrace.management_socket import short_address
 from headrace.server.management.sampling.rows import SHAPES
-from headrace.server.management.socket import short_address
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:

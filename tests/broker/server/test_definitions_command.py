@@ -19,13 +19,13 @@ import pytest
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.gateway.security.passwords import NO_PASSWORD
+from headrace.management_socket import short_address
 from headrace.model.arguments.aliases import QUEUE_ALIASES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS
 from headrace.model.policy.policy import KEYS
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS
 from headrace.server.definitions.document import DOCUMENT_OCTETS_MAX, DocumentError, read_document
 from headrace.server.definitions.rabbitmq import READERS, adapt
-from headrace.server.management import socket as management
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import ChildBroker, LocalBroker
 from support.brokers.broker_process import files_below, until
@@ -981,7 +981,7 @@ def talk(data: Path, *lines: bytes) -> dict[str, Any]:
     """Send lines to the management socket as they are; return the first answer."""
     with socket.socket(socket.AF_UNIX) as end:
         end.settimeout(PATIENCE_S)
-        with management.short_address(data / "management.sock") as address:
+        with short_address(data / "management.sock") as address:
             end.connect(address)
         end.sendall(b"".join(line + b"\n" for line in lines))
         end.shutdown(socket.SHUT_WR)

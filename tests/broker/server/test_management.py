@@ -21,6 +21,7 @@ from headrace.cli.inspect import lists
 from headrace.cli.management import ask, listed
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
+from headrace.management_socket import short_address
 from headrace.server.login import account_changes
 from headrace.server.management import socket as management
 from headrace.testing import LocalBroker
@@ -38,7 +39,7 @@ def talk(path: Path, *lines: bytes) -> list[dict[str, Any]]:
     """Send lines as they are; return the answers up to the end."""
     with socket.socket(socket.AF_UNIX) as end:
         end.settimeout(PATIENCE_S)
-        with management.short_address(path) as address:
+        with short_address(path) as address:
             end.connect(address)
         with contextlib.suppress(BrokenPipeError):  # It may have had enough before the end.
             end.sendall(b"".join(lines))
@@ -133,7 +134,7 @@ def test_a_client_that_is_refused_while_it_sends_reads_its_answer(
     monkeypatch.setattr(management.Client, "is_trusted", lambda self: False)
     with socket.socket(socket.AF_UNIX) as end:
         end.settimeout(PATIENCE_S)
-        with management.short_address(data / "management.sock") as address:
+        with short_address(data / "management.sock") as address:
             end.connect(address)
         end.sendall(b'{"do":')
         with end.makefile("rb") as answers:

@@ -22,6 +22,7 @@ import click
 from headrace.cli.admin.accounts import check_schema, told
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import Answer, shown
+from headrace.management_socket import FILE_NAME
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.apply import Report, apply
@@ -40,7 +41,6 @@ from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
 from headrace.server.definitions.user_passwords import UserPasswords
-from headrace.server.management.socket import FILE_NAME
 from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError

@@ -4,38 +4,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import time
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.management_socket import short_address
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from headrace.untyped import JsonObject
 
 LINE_BYTES_MAX = 64 << 20  # Of an answer: a slice of a sample may be long.
-PATH_BYTES_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 SILENT_S = 60.0  # How long the broker may be silent; busy lines come every 10 s.
 OTHER_VERSION = "the broker's answer is unknown: is the console of this version?"
 FRESH_S = 240.0  # The broker closes connections that are idle for 300 s.
-
-
-@contextlib.contextmanager
-def short_address(path: Path) -> Iterator[str]:
-    """Return an address for a path, through its directory's descriptor where it is too long."""
-    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
 
 
 class SocketConnection:

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING
 from headrace.exact_json import UnfitValue, read_json
 from headrace.gateway.messages.confirm_line import NOT_KEPT
 from headrace.gateway.requests.requests import code_of
+from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE_NAME = "management.sock"  # In the data directory.
 CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
@@ -72,7 +72,6 @@ LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
 SLICE_S = 0.001  # or as many as this time allows.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
-PATH_OCTETS_MAX = 107  # Longest address of a Unix socket; longer paths go by /proc.
 # Operations with lines behind the request; others have them where it says so by ``lines``.
 WITH_LINES = frozenset(("import definitions",))
 # Operations under the names that they had in earlier versions.
@@ -408,19 +407,6 @@ class Client:
     def turn(self) -> None:
         """Send the output that the operation caused for clients of the broker."""
         self.owner.broker.reactor.turn()
-
-
-@contextlib.contextmanager
-def short_address(path: Path) -> Generator[str, None, None]:
-    """An address for a path, through its directory's descriptor where the path is too long."""
-    if len(os.fsencode(path)) <= PATH_OCTETS_MAX:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
 
 
 def remove_stale(path: Path, address: str) -> None:
