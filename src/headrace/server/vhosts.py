@@ -14,7 +14,7 @@ from headrace.gateway.requests.transactions import Coordinator
 from headrace.model.interceptor.stamps import Stamps
 from headrace.model.policy.rules import Rules, rules_of
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.server.config.identity import node_name
+from headrace.node_name import node_name
 from headrace.server.observe.event_exchange import EventPublisher
 
 if TYPE_CHECKING:

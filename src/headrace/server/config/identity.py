@@ -7,6 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.server.config.settings import Settings
@@ -32,11 +33,6 @@ CAPABILITIES = {
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 
 
-def node_name() -> str:
-    """Return the name of this broker in RabbitMQ's form of node names."""
-    return f"headrace@{platform.node()}"
-
-
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
 ) -> dict[str, object]:
@@ -48,7 +44,7 @@ def server_properties(
         "platform": f"Python {platform.python_version()}",
         "copyright": "Copyright the Headrace developers",
         "information": "Licensed under the Apache License 2.0",
-        "cluster_name": f"headrace@{platform.node()}",
+        "cluster_name": node_name(),
         "headrace_id": identity,  # Our own: the id of the data directory.
         "headrace_extensions": EXTENSIONS,
         **QPID_PROPERTIES,

@@ -15,7 +15,7 @@ from headrace.model.policy.parameters import Key
 from headrace.model.policy.rules import METADATA, METADATA_NAME
 from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
-from headrace.server.config.identity import node_name
+from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.export import hash_fields
 from headrace.server.management.clients import consumers_of, describe_consumer

@@ -7,6 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace.console.http.errors import not_found
+from headrace.node_name import node_name as node_name  # The metrics import it from here.
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -38,11 +39,6 @@ MEMORY_PARTS = (
 def exchange_types() -> list[JsonObject]:
     """Return the types of exchanges."""
     return [{"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES]
-
-
-def node_name() -> str:
-    """Return the name of the node in RabbitMQ's form."""
-    return f"headrace@{platform.node()}"
 
 
 def check_node(call: HttpCall) -> None:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.node import node_name
 from headrace.console.api.common.samples import (
     DEPTHS,
     LENGTHS,
@@ -18,6 +17,7 @@ from headrace.console.api.common.samples import (
 )
 from headrace.console.state.frames import MS, SAMPLE_S
 from headrace.console.state.table import Tracked
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

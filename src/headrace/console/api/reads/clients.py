@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.alarms import active_alarms, reasons_in
-from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import (
     absent,
     existing_vhost,
@@ -17,6 +16,7 @@ from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

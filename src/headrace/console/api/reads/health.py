@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, cast
 
 from headrace.console.api.common.alarms import active_alarms
-from headrace.console.api.common.node import check_node, node_name
+from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.console.broker.answers import CertificateRow, Health, Status

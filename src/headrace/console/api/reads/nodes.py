@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
-from headrace.console.api.common.node import (
-    MEMORY_PARTS,
-    check_node,
-    cluster_name,
-    exchange_types,
-    node_name,
-)
+from headrace.console.api.common.node import MEMORY_PARTS, check_node, cluster_name, exchange_types
 from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
 from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
 from headrace.console.state.machine import Machine
 from headrace.console.state.table import Tracked
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

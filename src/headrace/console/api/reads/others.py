@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.node import check_node, node_name
+from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import check_vhost
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import HttpError
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Route
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

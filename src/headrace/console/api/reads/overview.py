@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.node import cluster_name, exchange_types, node_name
+from headrace.console.api.common.node import cluster_name, exchange_types
 from headrace.console.api.common.samples import (
     DEPTHS,
     NO_RATE,
@@ -20,6 +20,7 @@ from headrace.console.api.common.samples import (
 from headrace.console.api.common.totals import churn, every
 from headrace.console.http.routes import MANAGEMENT, Route
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.node import node_name
 from headrace.console.api.common.rows import absent
 from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
