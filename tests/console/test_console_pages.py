@@ -22,12 +22,13 @@ import pytest
 from headrace.client import Message, blocking, connect
 from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
-from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, TAGS, VIEWER, Route
+from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
 from headrace.console.pages.listings import Column, field_of
 from headrace.console.pages.objects.charts import ages
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
 from headrace.console.pages.texts import duration, moment, rate, shown, size
+from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
 

@@ -12,17 +12,8 @@ import pytest
 from headrace.client import blocking
 from headrace.console.api.own.events import MEDIA as EVENTS
 from headrace.console.api.table import ROUTES
-from headrace.console.http.routes import (
-    ADMINISTRATOR,
-    ALLOWED,
-    MANAGEMENT,
-    MONITORING,
-    NOBODY,
-    POLICYMAKER,
-    TAGS,
-    VIEWER,
-    Route,
-)
+from headrace.console.http.routes import ALLOWED, NOBODY, Route
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, TAGS, VIEWER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

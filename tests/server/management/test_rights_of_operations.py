@@ -19,19 +19,13 @@ from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
 from headrace.server.management.access import tickets
 from headrace.server.management.access.logins import peer_of
-from headrace.server.management.access.rules import (
-    ADMINISTER,
-    LOOK,
-    MONITOR,
-    POLICY,
-    RULES,
-    USE,
-)
+from headrace.server.management.access.rules import RULES
 from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.operations import OPERATIONS
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
+from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import RESOURCE, Issuer
 from support.management_socket import PEER, ManagementClient, OperationRefused, refusal

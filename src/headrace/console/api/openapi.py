@@ -12,7 +12,8 @@ from headrace.console.api.own_schemas import OWN_SCHEMAS
 from headrace.console.api.schemas import SCHEMAS
 from headrace.console.http.answers import Text
 from headrace.console.http.openapi import document
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

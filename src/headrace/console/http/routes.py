@@ -15,6 +15,17 @@ from urllib.parse import unquote
 
 from headrace.console.http.errors import HttpError, bad_request, not_found
 from headrace.console.http.limits import BODY_BYTES_MAX, SEGMENTS_MAX
+from headrace.user_tags import (
+    ADMINISTER,
+    ADMINISTRATOR,
+    LOOK,
+    MANAGEMENT,
+    MONITOR,
+    MONITORING,
+    POLICY,
+    POLICYMAKER,
+    VIEWER,
+)
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -23,12 +34,6 @@ if TYPE_CHECKING:
     Handler = Callable[[HttpCall], Awaitable[object]]
 
 NOBODY = ""  # Without login.
-MANAGEMENT = "management"  # Any tag.
-POLICYMAKER = "policymaker"
-MONITORING = "monitoring"
-ADMINISTRATOR = "administrator"
-VIEWER = "viewer"
-TAGS = (MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER)
 JSON = "application/json"
 # Segments of paths that had another name in earlier versions. It still leads there, so that
 # programs and bookmarks keep working; only the name of today is documented.
@@ -36,10 +41,10 @@ FORMER_SEGMENTS = {"jobs": "errands", "job": "errand"}
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The tags of which a user has one, by the tag of the route.
 ALLOWED = {
-    MANAGEMENT: frozenset(TAGS),
-    POLICYMAKER: frozenset((POLICYMAKER, ADMINISTRATOR)),
-    MONITORING: frozenset((MONITORING, ADMINISTRATOR, VIEWER)),
-    ADMINISTRATOR: frozenset((ADMINISTRATOR,)),
+    MANAGEMENT: LOOK,
+    POLICYMAKER: POLICY,
+    MONITORING: MONITOR,
+    ADMINISTRATOR: ADMINISTER,
 }
 
 
@@ -59,7 +64,7 @@ class Route:
     method: str
     path: str
     handler: Handler
-    tag: str  # Which the user needs; NOBODY for no login.
+    tag: str  # Which the user needs, MANAGEMENT for any; NOBODY for no login.
     permission: str  # Which the broker checks, as for AMQP, in words; empty for none.
     summary: str
     query: tuple[Parameter, ...] = ()

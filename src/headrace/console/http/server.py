@@ -31,17 +31,7 @@ from headrace.console.http.limits import (
     network_of,
 )
 from headrace.console.http.respond import of_error, respond
-from headrace.console.http.routes import (
-    ADMINISTRATOR,
-    MANAGEMENT,
-    MONITORING,
-    NOBODY,
-    POLICYMAKER,
-    SAFE,
-    VIEWER,
-    Route,
-    Router,
-)
+from headrace.console.http.routes import NOBODY, SAFE, Route, Router
 from headrace.console.sessions.origin import (
     TOKEN_FIELD,
     TOKEN_HEADER,
@@ -50,6 +40,7 @@ from headrace.console.sessions.origin import (
     is_own,
     local_path,
 )
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

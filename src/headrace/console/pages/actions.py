@@ -15,9 +15,10 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError, bad_request, of_operation
 from headrace.console.http.limits import BODY_BYTES_MAX
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.console.pages.rendering import page
 from headrace.exact_json import read_json
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -18,9 +18,10 @@ from urllib.parse import urlencode
 from headrace.console.http.answers import Described, Item, Listed, Text
 from headrace.console.http.errors import HttpError
 from headrace.console.http.paging import is_true, paged, searched
-from headrace.console.http.routes import ALLOWED, MANAGEMENT, VIEWER, Parameter, Route
+from headrace.console.http.routes import ALLOWED, Parameter, Route
 from headrace.console.pages.rendering import NUMERIC, page
 from headrace.console.pages.texts import ack_mode, compact, plain
+from headrace.user_tags import MANAGEMENT, VIEWER
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

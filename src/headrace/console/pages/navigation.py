@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.console.http.routes import ADMINISTRATOR, ALLOWED, MANAGEMENT, MONITORING
+from headrace.console.http.routes import ALLOWED
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 
 @dataclass(frozen=True, slots=True)

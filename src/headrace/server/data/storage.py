@@ -54,6 +54,7 @@ from headrace.store.mark import Owner
 from headrace.store.offload.tier import Tier, open_tier
 from headrace.store.stream.lease_log import DiskLeaseLog
 from headrace.store.stream.log import DiskStreamLog
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.model.counters import Counters
@@ -174,7 +175,7 @@ class Storage:
         if settings.default_vhost:
             self.users.add_vhost(settings.default_vhost)
         if settings.default_user:
-            tags = ("administrator",)
+            tags = (ADMINISTRATOR,)
             account = make_account_once(settings.default_user, settings.default_pass, tags)
             self.users.add_user(account)
             self.first_account = account

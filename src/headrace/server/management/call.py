@@ -20,6 +20,8 @@ import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn, cast
 
+from headrace.user_tags import ADMINISTRATOR, MONITOR
+
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.model.events import Actor
@@ -30,9 +32,6 @@ log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_OCTETS_MAX = 4096
-ADMINISTRATOR, MONITORING, VIEWER = "administrator", "monitoring", "viewer"  # Tags of users.
-POLICYMAKER, MANAGEMENT = "policymaker", "management"
-SEEING = frozenset((ADMINISTRATOR, MONITORING, VIEWER))  # Those that show everything.
 
 Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
@@ -160,7 +159,7 @@ class Call:
     @property
     def sees_all(self) -> bool:
         """True where the tags of the user show every virtual host and connection."""
-        return self.user is None or not SEEING.isdisjoint(self.user.tags)
+        return self.user is None or not MONITOR.isdisjoint(self.user.tags)
 
     @property
     def administers(self) -> bool:

@@ -20,6 +20,7 @@ from headrace.model.operations.move import Job
 from headrace.server.management import clients
 from headrace.server.qmf.asking import BAD_REQUEST
 from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_OBJECT, UNKNOWN_METHOD = "unknown-object", "unknown-method"
 NOT_IMPLEMENTED = "not-implemented"
-ADMINISTRATOR = "administrator"
 CLOSED = "closed by an operator"
 NAME_OCTETS_MAX = 255  # Of a queue, an exchange, or a binding's key.
 LEVELS = {logging.DEBUG: "debug+", logging.INFO: "info+", logging.WARNING: "warning+"}

@@ -29,6 +29,7 @@ from headrace.server.management.clients import (
     describe_session,
 )
 from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
+from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Client
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
-OPERATORS = frozenset(("administrator", "monitoring"))
+OPERATORS = frozenset((ADMINISTRATOR, MONITORING))
 OBJECTS_MAX = 50  # In one message; as many are looked at before others are served,
 OCTETS_MAX = 1 << 16  # or fewer, if so much was found in their arguments.
 NS_PER_MS = 1_000_000

@@ -9,8 +9,9 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.exchanges import DEFAULT
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.exact_json import read_json
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import ADMINISTRATOR, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

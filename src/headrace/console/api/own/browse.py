@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

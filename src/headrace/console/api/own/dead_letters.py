@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.rows import absent
 from headrace.console.api.own.browse import QUEUE, READ
 from headrace.console.http.answers import Answer
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

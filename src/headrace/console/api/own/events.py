@@ -24,8 +24,9 @@ from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.console.sessions.origin import cookie_of
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -10,7 +10,8 @@ from headrace.console.api.common.rows import absent, rows_of
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, schema
 from headrace.console.http.answers import Answer, Listed, no_content
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

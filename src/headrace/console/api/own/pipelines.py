@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.own.pipeline_files import listened_at, pipelines_at
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import MONITORING, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

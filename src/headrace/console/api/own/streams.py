@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, only, rows_of
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -15,8 +15,9 @@ from headrace.console.api.common.rows import (
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,8 @@ from headrace import __version__
 from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import ADMINISTRATOR, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

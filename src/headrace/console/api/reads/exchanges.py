@@ -18,7 +18,8 @@ from headrace.console.http.answers import Described, Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.paging import found as value_at
 from headrace.console.http.paging import in_order
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

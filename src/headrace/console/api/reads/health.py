@@ -12,8 +12,9 @@ from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import MANAGEMENT, NOBODY, Route
+from headrace.console.http.routes import NOBODY, Route
 from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.broker.answers import CertificateRow, Health, Status

@@ -13,10 +13,11 @@ from headrace.console.api.common.node import MEMORY_PARTS, check_node, cluster_n
 from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
 from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
-from headrace.console.http.routes import MANAGEMENT, MONITORING, Route
+from headrace.console.http.routes import Route
 from headrace.console.state.machine import Machine
 from headrace.console.state.table import Tracked
 from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

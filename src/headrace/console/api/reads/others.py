@@ -9,8 +9,9 @@ from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import check_vhost
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import HttpError
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Route
+from headrace.console.http.routes import Route
 from headrace.node_name import node_name
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

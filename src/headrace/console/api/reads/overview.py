@@ -18,9 +18,10 @@ from headrace.console.api.common.samples import (
     summed,
 )
 from headrace.console.api.common.totals import churn, every
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
 from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

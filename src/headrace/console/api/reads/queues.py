@@ -12,7 +12,8 @@ from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.reads.clients import connection_names, consumer_of
 from headrace.console.http.answers import Described
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.rows import existing_vhost, only, rows_of
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import MANAGEMENT, POLICYMAKER, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT, POLICYMAKER
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -10,8 +10,9 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.node_name import node_name
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

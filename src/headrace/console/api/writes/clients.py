@@ -9,7 +9,8 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.clients import OWN, find_connection
 from headrace.console.http.answers import no_content
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -15,8 +15,9 @@ from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import ADMINISTRATOR, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.console.sessions.forms import MULTIPART
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

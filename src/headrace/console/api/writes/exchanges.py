@@ -18,7 +18,8 @@ from headrace.console.api.reads.exchanges import (
 from headrace.console.api.writes.body import BOOLEAN, STRING, TABLE, Body, asked, schema
 from headrace.console.http.answers import created, no_content, written
 from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

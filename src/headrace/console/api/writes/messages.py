@@ -12,7 +12,8 @@ from headrace.console.api.reads.exchanges import exchange_in
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, TABLE, Body, schema
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

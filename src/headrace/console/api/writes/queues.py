@@ -9,7 +9,8 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.writes.body import BOOLEAN, STRING, TABLE, Body, asked, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -10,7 +10,8 @@ from headrace.console.api.reads.others import FLAGS
 from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import ADMINISTRATOR, POLICYMAKER, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -9,7 +9,8 @@ from headrace.console.api.common.rows import absent
 from headrace.console.api.writes.body import STRING, Body, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import ADMINISTRATOR, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

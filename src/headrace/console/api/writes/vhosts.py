@@ -11,7 +11,8 @@ from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, sch
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError
-from headrace.console.http.routes import ADMINISTRATOR, Route
+from headrace.console.http.routes import Route
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

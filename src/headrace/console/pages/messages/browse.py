@@ -10,7 +10,7 @@ from headrace.console.api.own import browse
 from headrace.console.api.reads.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, not_found, of_operation
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import CSV, JSON, Column, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
@@ -22,6 +22,7 @@ from headrace.console.pages.texts import (
     segment,
     shown,
 )
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from headrace.console.api.own.dead_letters import groups_of
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import counted, number, segment
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

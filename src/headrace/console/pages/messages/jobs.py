@@ -10,12 +10,13 @@ from headrace.console.api.writes.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError, bad_request, of_operation
-from headrace.console.http.routes import MANAGEMENT, Route
+from headrace.console.http.routes import Route
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import number, plain, segment
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -12,7 +12,6 @@ from headrace.console.api.reads import vhosts as vhost_reads
 from headrace.console.api.writes import users as writes
 from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.answers import Listed
-from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import is_on, line, listed
 from headrace.console.pages.details import DetailPage
@@ -20,6 +19,7 @@ from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
 from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import compact, counted, plain, segment
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

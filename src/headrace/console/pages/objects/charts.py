@@ -12,7 +12,7 @@ from headrace.console.api.common.samples import counters_of
 from headrace.console.api.reads import clients, exchanges, users
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import ADMINISTRATOR, MANAGEMENT, MONITORING, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.console.pages.texts import segment
 from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
@@ -28,6 +28,7 @@ from headrace.console.state.sampling import (
     USER,
     VHOST,
 )
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

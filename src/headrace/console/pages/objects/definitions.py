@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.writes import definitions as writes
 from headrace.console.http.answers import Answer
-from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.actions import Action, Field, Report
 from headrace.console.pages.commands import is_on, line
 from headrace.console.pages.listings import Link
 from headrace.console.pages.texts import number
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -9,11 +9,12 @@ from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
 from headrace.console.api.reads import overview
-from headrace.console.http.routes import ALLOWED, MANAGEMENT, MONITORING, Route
+from headrace.console.http.routes import ALLOWED, Route
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.state.machine import Machine
+from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.broker.answers import AlarmRow, Status

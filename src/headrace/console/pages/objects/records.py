@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.own import records
-from headrace.console.http.routes import ADMINISTRATOR
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.texts import segment
+from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject

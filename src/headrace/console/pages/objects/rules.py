@@ -10,11 +10,11 @@ from headrace.console.api.reads import rules as reads
 from headrace.console.api.writes import rules as writes
 from headrace.console.api.writes import vhosts as limit_writes
 from headrace.console.http.answers import Listed
-from headrace.console.http.routes import ADMINISTRATOR, POLICYMAKER
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.texts import plain, segment
+from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.own import around
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, of_operation
-from headrace.console.http.routes import MANAGEMENT, Parameter, Route
+from headrace.console.http.routes import Parameter, Route
 from headrace.console.pages import parts
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column
@@ -16,6 +16,7 @@ from headrace.console.pages.objects.drawing import draw
 from headrace.console.pages.parts import Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
+from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import Text

@@ -6,13 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.own import pipelines
-from headrace.console.http.routes import MONITORING, Route
+from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.pipelines.drawing import draw
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
+from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

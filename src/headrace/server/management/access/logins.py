@@ -8,7 +8,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
-from headrace.server.management.access.rules import LOOK
+from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
@@ -61,7 +61,7 @@ def whoami(call: Call) -> Answered:
     if call.user is None:
         return {
             "user": call.operator,
-            "tags": ["administrator"],
+            "tags": [ADMINISTRATOR],
             "system": True,
             "by_token": False,
             "sees_all": True,

@@ -3,33 +3,13 @@
 
 :data:`RULES` has every operation. A rule names the tags of which the user has one, and the
 permissions on names in the request. The system user, who asks without a ticket, needs nothing.
-
-A tag gives and never takes away: with two tags a user may what either allows.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from headrace.server.management.call import (
-    ADMINISTRATOR,
-    MANAGEMENT,
-    MONITORING,
-    POLICYMAKER,
-    VIEWER,
-)
-
-Tags = frozenset[str]
-
-#: Any of these lets a user log in. They see what is in their own virtual hosts, and their own
-#: connections; monitoring, viewer and administrator see all.
-LOOK: Tags = frozenset((MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER))
-#: These change queues, exchanges and bindings, and read and publish messages, as far as their
-#: permissions go.
-USE: Tags = LOOK - {VIEWER}
-MONITOR: Tags = frozenset((MONITORING, ADMINISTRATOR, VIEWER))
-POLICY: Tags = frozenset((POLICYMAKER, ADMINISTRATOR))
-ADMINISTER: Tags = frozenset((ADMINISTRATOR,))
+from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE, Tags
 
 
 class Need(NamedTuple):
