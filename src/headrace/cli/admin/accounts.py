@@ -246,12 +246,11 @@ def set_vhost(directory: UserDirectory, name: str, no_tags: bool, **given: objec
     """Set defaults of the virtual host NAME, in place of the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
-    from headrace.model.policy.parameters import Key
-    from headrace.model.policy.rules import METADATA, METADATA_NAME, read_metadata
+    from headrace.model.policy.rules import metadata_key, read_metadata
 
     if no_tags and given["tags"]:
         raise click.UsageError("--no-tags and --tag exclude each other")
-    key = Key(name, METADATA, METADATA_NAME)
+    key = metadata_key(name)
     before = directory.parameters.all().get(key, {})
     value = before | {
         field: setting for field, setting in given.items() if setting not in (None, ())

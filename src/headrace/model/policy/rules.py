@@ -49,6 +49,11 @@ UNKNOWN_ARGUMENTS = (DEFAULT, REFUSE, LOG, IGNORE)
 QUEUE_TYPES = ("classic", "quorum", "stream")
 
 
+def metadata_key(vhost: str) -> Key:
+    """Return the key of the metadata of a virtual host."""
+    return Key(vhost, METADATA, METADATA_NAME)
+
+
 class Limits(NamedTuple):
     """Limits of a virtual host or user; negative is no limit."""
 

@@ -22,10 +22,9 @@ from headrace.model.policy.policy import POLICIES_MAX
 from headrace.model.policy.rules import (
     GLOBAL,
     GLOBALS_MAX,
-    METADATA,
-    METADATA_NAME,
     QUEUE_TYPES,
     USER_LIMITS,
+    metadata_key,
 )
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element, as_object, read_account_in_part
@@ -93,7 +92,7 @@ class AccountPlan:
             self.changes.vhosts[name] = None
             outcome = MADE
         if metadata:
-            key = Key(name, METADATA, METADATA_NAME)
+            key = metadata_key(name)
             before = self._now.parameters.get(key, {})
             self._check_rule(element, key, metadata)
             after = {**before, **metadata}

@@ -14,7 +14,7 @@ from headrace.model.exchange.exchange import Exchange
 from headrace.model.policy.effective_arguments import is_own
 from headrace.model.policy.parameters import EVERYWHERE, Key
 from headrace.model.policy.policy import COMPONENT as POLICY
-from headrace.model.policy.rules import GLOBAL, METADATA, METADATA_NAME, USER_LIMITS
+from headrace.model.policy.rules import GLOBAL, METADATA, USER_LIMITS, metadata_key
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.server.definitions.elements import (
     ARGON2ID,
@@ -57,7 +57,7 @@ def export(
     now = target.snapshot()
     if vhost is None:
         for name in now.vhosts:
-            metadata = now.parameters.get(Key(name, METADATA, METADATA_NAME), {})
+            metadata = now.parameters.get(metadata_key(name), {})
             yield "vhosts", _vhost(name, metadata, target.default_queue_type)
         for account in now.accounts.values():
             limits = now.parameters.get(Key(EVERYWHERE, USER_LIMITS, account.name), {})

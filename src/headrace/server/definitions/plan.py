@@ -25,9 +25,8 @@ from headrace.model.policy.parameters import Key
 from headrace.model.policy.rules import (
     DEFAULT,
     LIMITS_NAME,
-    METADATA,
-    METADATA_NAME,
     VHOST_LIMITS,
+    metadata_key,
     read_limits,
 )
 from headrace.model.policy.unknown_arguments import judge_exchange
@@ -311,7 +310,7 @@ class Plan(AccountPlan):
         there = self._at(vhost)
         if there is not None:
             return there.rules.unknown_arguments
-        key = Key(vhost, METADATA, METADATA_NAME)
+        key = metadata_key(vhost)
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:

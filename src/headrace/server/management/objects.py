@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.arguments.values import queue_type
-from headrace.model.policy.parameters import Key
-from headrace.model.policy.rules import METADATA, METADATA_NAME
+from headrace.model.policy.rules import metadata_key
 from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
@@ -367,8 +366,7 @@ def list_vhosts(call: Call) -> Steps:
 
 def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     """Return what operators have set for a virtual host."""
-    key = Key(vhost.name, METADATA, METADATA_NAME)
-    said = broker.access.snapshot.parameters.get(key, {})
+    said = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
     return {
         "description": said.get("description", ""),
         "tags": said.get("tags", []),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.passwords import NO_PASSWORD, make_account
 from headrace.model.policy.accounts import check_name
-from headrace.model.policy.parameters import Key
-from headrace.model.policy.rules import METADATA, METADATA_NAME
+from headrace.model.policy.rules import metadata_key
 from headrace.server.definitions.elements import Element, read_account
 from headrace.server.definitions.export import hash_fields
 from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT
@@ -210,16 +209,10 @@ async def delete_vhost(call: Call) -> Answered:
     snapshot = call.broker.access.snapshot
     if name not in snapshot.vhosts:
         call.refuse("not-found", f"there is no virtual host '{name}'")
-    if metadata_of(call, name).get("protected_from_deletion"):
+    if snapshot.parameters.get(metadata_key(name), {}).get("protected_from_deletion"):
         call.refuse("precondition", f"virtual host '{name}' is protected from deletion")
     await call.broker.accounts.perform(lambda users: users.delete_vhost(name), call.actor)
     return {}
-
-
-def metadata_of(call: Call, name: str) -> dict[str, object]:
-    """Return the metadata of a virtual host as they were set."""
-    key = Key(name, METADATA, METADATA_NAME)
-    return dict(call.broker.access.snapshot.parameters.get(key, {}))
 
 
 OPERATIONS: dict[str, Operation] = {
