@@ -50,6 +50,11 @@ class Refused(Exception):
         self.text = text
 
 
+def sees_all(user: User | None) -> bool:
+    """Return True if a user sees every virtual host and connection; None: the system user."""
+    return user is None or not MONITOR.isdisjoint(user.tags)
+
+
 class Call:
     """One request."""
 
@@ -159,7 +164,7 @@ class Call:
     @property
     def sees_all(self) -> bool:
         """True where the tags of the user show every virtual host and connection."""
-        return self.user is None or not MONITOR.isdisjoint(self.user.tags)
+        return sees_all(self.user)
 
     @property
     def administers(self) -> bool:

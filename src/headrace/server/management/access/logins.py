@@ -8,6 +8,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
+from headrace.server.management.call import sees_all
 from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def describe(call: Call, user: User) -> Answered:
         "system": False,
         "by_token": user.grants is not None,
         "vhosts": [name for name in call.broker.vhosts if user.may_open(name)],
-        "sees_all": type(call)(call.broker, {}, user=user).sees_all,
+        "sees_all": sees_all(user),
     }
 
 
