@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import ssl
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,7 +18,14 @@ from headrace.client.blocking import Connection, connect
 from headrace.gateway.security.passwords import make_account
 from headrace.model.policy.accounts import Permission
 from headrace.server.net import revocation
-from headrace.server.net.der_certificates import DerError, authorities, authority, issued, revoked
+from headrace.server.net.der_certificates import (
+    DerError,
+    authorities,
+    authority,
+    expires,
+    issued,
+    revoked,
+)
 from headrace.server.net.tls import TlsError
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
@@ -288,6 +296,30 @@ def test_a_certificate_that_expires_ends_its_connection(
     assert (line["who"], line["allowed"]) == ("ada", False)
 
 
+@pytest.mark.parametrize("end", [(1951, 1, 1), (2049, 12, 31), (2050, 1, 1)])
+def test_the_end_of_a_certificate_is_read_in_both_forms(end: tuple[int, int, int]) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 7)
+        .not_valid_before(dt.datetime(1950, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(*end, tzinfo=dt.UTC))
+        .sign(key, hashes.SHA256())
+    )
+    octets = made.public_bytes(Encoding.DER)
+    assert expires(octets) == dt.datetime(*end, tzinfo=dt.UTC)
+    form = f"{end[0]:04}"[0 if end[0] >= 2050 else 2 :].encode()
+    wrong = octets.replace(form + b"%02d%02d000000Z" % end[1:], b"x" * (len(form) + 11))
+    assert wrong != octets
+    with pytest.raises(DerError, match="not a time"):
+        expires(wrong)
+
+
 def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificates) -> None:
     good = certificates.issue("ada")[2]
     from cryptography.hazmat.primitives.serialization import Encoding
@@ -295,11 +327,14 @@ def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificate
     octets = good.public_bytes(Encoding.DER)
     found = issued(octets)
     assert found.serial == good.serial_number
+    assert expires(octets) == good.not_valid_after_utc
     for cut in range(0, len(octets) - 1, 7):
         with pytest.raises(DerError):
             issued(octets[:cut])
         with pytest.raises(DerError):
             authority(octets[:cut])
+        with pytest.raises(DerError):
+            expires(octets[:cut])
     for lists in (b"", b"rubbish", b"-----BEGIN X509 CRL-----\n!\n-----END X509 CRL-----"):
         with pytest.raises(DerError):
             revoked(lists, [found])

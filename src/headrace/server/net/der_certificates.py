@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DER parsing for revocation lists and the authorities of a chain.
+"""DER parsing for revocation lists, the authorities of a chain, and when certificates expire.
 
 OpenSSL verifies certificates and lists at the handshake, and cannot check an open connection again.
 So this module reads issuer and serial number of verified certificates and of a loaded list (RFC
@@ -13,6 +13,7 @@ import base64
 import binascii
 import re
 from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ NAME_PARTS_MAX = 64  # Of an issuer.
 
 SEQUENCE, INTEGER = 0x30, 0x02
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
+CENTURY = 50  # Of a UTCTime: years below are after 2000.
 VERSION = 0xA0
 ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x16: "ascii", 0x14: "latin-1", 0x1E: "utf-16-be"}
 _PEM = re.compile(rb"-----BEGIN (?:X509 )?CRL-----(.*?)-----END (?:X509 )?CRL-----", re.DOTALL)
@@ -145,9 +147,27 @@ def issued(certificate: bytes) -> Issued:
     Raises:
         DerError: it is malformed.
     """
-    serial, issuer, _ = _parts(certificate)
+    serial, issuer, _, _ = _parts(certificate)
     number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
     return Issued(name_of(certificate, issuer), number)
+
+
+def expires(certificate: bytes) -> datetime:
+    """Return the end of the validity of a certificate in DER.
+
+    Raises:
+        DerError: it is malformed.
+    """
+    _, _, validity, _ = _parts(certificate)
+    begin = element(certificate, validity.begin, validity.end)
+    end = element(certificate, begin.end, validity.end)
+    text = certificate[end.begin : end.end].decode("ascii", "replace")
+    try:
+        if end.tag == UTC_TIME:
+            text = ("20" if int(text[:2]) < CENTURY else "19") + text
+        return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        raise DerError(f"a certificate is valid until {text!r}, which is not a time") from None
 
 
 def authority(certificate: bytes) -> Authority:
@@ -156,15 +176,14 @@ def authority(certificate: bytes) -> Authority:
     Raises:
         DerError: it is malformed.
     """
-    _, issuer, end = _parts(certificate)
-    validity = expect(certificate, issuer.end, end, SEQUENCE)
+    _, _, validity, end = _parts(certificate)
     subject = expect(certificate, validity.end, end, SEQUENCE)
     key = expect(certificate, subject.end, end, SEQUENCE)
     return Authority(name_of(certificate, subject), certificate[key.begin : key.end])
 
 
-def _parts(certificate: bytes) -> tuple[Element, Element, int]:
-    """Return serial number and issuer of a certificate, and the end of its signed part.
+def _parts(certificate: bytes) -> tuple[Element, Element, Element, int]:
+    """Return serial number, issuer and validity of a certificate, and the end of its signed part.
 
     Raises:
         DerError: it is malformed.
@@ -177,7 +196,9 @@ def _parts(certificate: bytes) -> tuple[Element, Element, int]:
         at = first.end
     serial = expect(certificate, at, inner.end, INTEGER)
     algorithm = expect(certificate, serial.end, inner.end, SEQUENCE)
-    return serial, expect(certificate, algorithm.end, inner.end, SEQUENCE), inner.end
+    issuer = expect(certificate, algorithm.end, inner.end, SEQUENCE)
+    validity = expect(certificate, issuer.end, inner.end, SEQUENCE)
+    return serial, issuer, validity, inner.end
 
 
 def authorities(file: bytes) -> set[Authority]:
