@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.pages.drawing import HEIGHT, WIDTH, Grid, short
 from headrace.console.pages.texts import number, plain, segment
 
 if TYPE_CHECKING:
@@ -14,9 +15,8 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-WIDTH, HEIGHT = 176, 44  # Of an object, in pixels.
-ACROSS, DOWN = 132, 16  # Between objects.
-MARGIN = 24
+ACROSS = 132  # Between columns, in pixels.
+GRID = Grid(ACROSS, margin=24)
 BELOW = 34  # How far an edge that leads back hangs down.
 NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # That have room.
 LABEL_UP, LABEL_OFF = 5, 10
@@ -66,22 +66,13 @@ def draw(vhost: str, found: JsonObject, reached: frozenset[str]) -> Drawing:
     """Return the drawing of a topology; queues that a message would reach are marked."""
     nodes, edges = found["nodes"], found["edges"]
     columns = columns_of(len(nodes), edges)
-    places = {
-        node: (column, row) for column, some in enumerate(columns) for row, node in enumerate(some)
-    }
-    tallest = max(len(some) for some in columns)
-    corners = {}
-    for node, (column, row) in places.items():
-        spare = (tallest - len(columns[column])) * (HEIGHT + DOWN) // 2
-        x = MARGIN + column * (WIDTH + ACROSS)
-        corners[node] = (x, MARGIN + spare + row * (HEIGHT + DOWN))
+    corners = GRID.corners(columns)
     boxes = [
         box_of(vhost, node, corners[place], is_first=place == 0, reached=reached)
         for place, node in enumerate(nodes)
     ]
-    width = 2 * MARGIN + len(columns) * WIDTH + (len(columns) - 1) * ACROSS
-    height = 2 * MARGIN + tallest * HEIGHT + (tallest - 1) * DOWN + BELOW
-    return Drawing(boxes, curves_of(edges, corners), width, height)
+    width, height = GRID.size(columns)
+    return Drawing(boxes, curves_of(edges, corners), width, height + BELOW)
 
 
 def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
@@ -199,8 +190,3 @@ def words_of(what: str, keys: list[str]) -> str:
     if what != "binding":
         return what
     return keys[0] if len(keys) == 1 else f"{len(keys)} bindings"
-
-
-def short(text: str, characters: int) -> str:
-    """Return the beginning of a text that has room."""
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.pages.drawing import HEIGHT, WIDTH, Grid, short
 from headrace.console.pages.texts import plain
 
 if TYPE_CHECKING:
@@ -13,9 +14,8 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-WIDTH, HEIGHT = 176, 44  # Of a part, in pixels.
-ACROSS, DOWN = 104, 16  # Between parts.
-MARGIN = 12
+ACROSS = 104  # Between columns, in pixels.
+GRID = Grid(ACROSS, margin=12)
 ARROW = 4  # Of its tip that is beyond the end of a line.
 NAME_CHARACTERS, RULE_CHARACTERS = 21, 13  # That have room.
 PARTS_MAX = 200
@@ -67,20 +67,13 @@ def draw(pipeline: JsonObject) -> PipelineDrawing:
     for one, level in levels.items():
         columns[level].append(one)
     ways = [way_of(start, end, levels, columns) for start, end, _ in edges]
-    tallest = max((len(some) for some in columns), default=0)
-    corners = {}
-    for column, some in enumerate(columns):
-        spare = (tallest - len(some)) * (HEIGHT + DOWN) // 2
-        for row, one in enumerate(some):
-            x = MARGIN + column * (WIDTH + ACROSS)
-            corners[one] = (x, MARGIN + spare + row * (HEIGHT + DOWN))
+    corners = GRID.corners(columns)
     boxes = [box_of(part, corners[one]) for one, part in parts.items()]
     flows = [
         flow_of([corners[one] for one in way], rule)
         for way, (_, _, rule) in zip(ways, edges, strict=True)
     ]
-    width = 2 * MARGIN + len(columns) * (WIDTH + ACROSS) - ACROSS
-    return PipelineDrawing(boxes, flows, width, 2 * MARGIN + tallest * (HEIGHT + DOWN) - DOWN)
+    return PipelineDrawing(boxes, flows, *GRID.size(columns))
 
 
 def way_of(start: str, end: str, levels: dict[str, int], columns: list[list[str]]) -> list[str]:
@@ -132,8 +125,3 @@ def flow_of(way: Sequence[tuple[int, int]], rule: str) -> Flow:
         x, y = x2 + WIDTH, y2
     full = plain(rule)
     return Flow(path, short(full, RULE_CHARACTERS), full, x2 - 2 * ARROW, y2 - ARROW)
-
-
-def short(text: str, characters: int) -> str:
-    """Return the beginning of a text that has room."""
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
