@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.schema_parts import TEXT, record
 from headrace.console.broker.logins import LoginFailed, log_in
 from headrace.console.http.answers import Answer
 from headrace.console.http.authentication import wrong
@@ -100,11 +101,7 @@ ROUTES = (
         NOBODY,
         "",
         "Begin a session: 204 with a cookie, and the token for changes in `X-CSRF-Token`.",
-        body={
-            "type": "object",
-            "properties": {"username": {"type": "string"}, "password": {"type": "string"}},
-            "required": ["username", "password"],
-        },
+        body=record(username=TEXT, password=TEXT),
         body_max=STRANGERS_BYTES_MAX,
     ),
     Route("DELETE", "/api/login", log_out, NOBODY, "", "End the session."),

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.schemas import (
+from headrace.console.api.common.schema_parts import (
     FLAG,
     OBJECT,
     TEXT,
     TEXT_OR_NONE,
     TEXTS,
     WHOLE,
+    every,
     record,
     rows,
 )
@@ -23,12 +24,6 @@ WHOLE_OR_NONE: JsonObject = {"type": ["integer", "null"], "minimum": 0}
 NUMBER_OR_NONE: JsonObject = {"type": ["number", "null"], "minimum": 0}
 LIMIT: JsonObject = {"type": ["integer", "null"], "minimum": -1}  # -1 and null: there is none.
 TIME: JsonObject = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"}
-
-
-def every(schema: JsonObject) -> JsonObject:
-    """Return the schema of a list without pages."""
-    return {"type": "array", "items": schema}
-
 
 # Messages.
 MESSAGE = record(

@@ -9,39 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import MEMORY_PARTS
+from headrace.console.api.common.schema_parts import (
+    FLAG,
+    OBJECT,
+    OBJECTS,
+    TEXT,
+    TEXT_OR_NONE,
+    TEXTS,
+    WHOLE,
+    every,
+    record,
+    rows,
+)
 
 if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
-TEXT: JsonObject = {"type": "string"}
-WHOLE: JsonObject = {"type": "integer", "minimum": 0}
 SHORT: JsonObject = {"type": "integer", "minimum": 0, "maximum": (1 << 32) - 1}
-FLAG: JsonObject = {"type": "boolean"}
-OBJECT: JsonObject = {"type": "object"}
-TEXTS: JsonObject = {"type": "array", "items": TEXT}
-OBJECTS: JsonObject = {"type": "array", "items": OBJECT}
-TEXT_OR_NONE: JsonObject = {"type": ["string", "null"]}
-
-
-def record(**fields: JsonObject) -> JsonObject:
-    """Return the schema of an object that has all of these fields."""
-    names = {name.rstrip("_").replace("__", "-"): schema for name, schema in fields.items()}
-    return {"type": "object", "properties": names, "required": list(names)}
-
-
-def rows(schema: JsonObject) -> JsonObject:
-    """Return the schema of a list, or of a page of it."""
-    page = record(
-        total_count=WHOLE,
-        item_count=WHOLE,
-        filtered_count=WHOLE,
-        page=WHOLE,
-        page_size=WHOLE,
-        page_count=WHOLE,
-        items={"type": "array", "items": schema},
-    )
-    return {"anyOf": [{"type": "array", "items": schema}, page]}
-
 
 DETAILS = record(rate={"type": "number"})
 COUNTS = {
@@ -71,12 +55,12 @@ OVERVIEW = record(
         queues=WHOLE, exchanges=WHOLE, connections=WHOLE, channels=WHOLE, consumers=WHOLE
     ),
     message_stats=OBJECT,
-    listeners={"type": "array", "items": LISTENER},
+    listeners=every(LISTENER),
     contexts=OBJECTS,
     exchange_types=OBJECTS,
     sample_retention_policies={
         "type": "object",
-        "additionalProperties": {"type": "array", "items": WHOLE},
+        "additionalProperties": every(WHOLE),
         "required": ["global", "basic", "detailed"],
     },
     headrace={"type": "object", "properties": {"dead_lettered": DEAD_LETTERED}},
@@ -105,7 +89,7 @@ NODE = record(
     enabled_plugins=TEXTS,
     being_drained=FLAG,
     partitions={"type": "array"},
-    applications={"type": "array", "items": record(name=TEXT, version=TEXT)},
+    applications=every(record(name=TEXT, version=TEXT)),
     connection_created=WHOLE,
     queue_created=WHOLE,
     queue_deleted=WHOLE,

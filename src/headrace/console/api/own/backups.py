@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.writes.body import BOOLEAN, Body, schema
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Route
@@ -52,6 +53,6 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "Make a backup of this name there; `base` names one whose files are linked.",
-        body=schema(("name",), name=STRING, base=STRING, verify=BOOLEAN),
+        body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
     ),
 )

@@ -7,7 +7,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, rows_of
-from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.http.answers import Answer, Listed, no_content
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Route
@@ -85,13 +86,13 @@ ROUTES = (
         body=schema(
             ("do",),
             do={"enum": list(KINDS)},
-            to=STRING,
-            selector=STRING,
+            to=TEXT,
+            selector=TEXT,
             count=INTEGER,
             first=INTEGER,
             last=INTEGER,
             dry_run=BOOLEAN,
-            id=STRING,
+            id=TEXT,
         ),
     ),
     Route(

@@ -8,7 +8,8 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent, rows_of
-from headrace.console.api.writes.body import BOOLEAN, STRING, Body, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.writes.body import BOOLEAN, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.paging import is_true
@@ -212,7 +213,7 @@ ROUTES = (
         MANAGEMENT,
         "configure on amq.headrace.transactions",
         "Decide a transaction: commit, rollback or forget.",
-        body=schema(("what",), what=STRING, heuristic=BOOLEAN),
+        body=schema(("what",), what=TEXT, heuristic=BOOLEAN),
     ),
     Route(
         "POST",

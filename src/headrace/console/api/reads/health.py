@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import absent
+from headrace.console.api.common.schema_parts import TEXT, record
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import NOBODY, Route
@@ -23,14 +24,10 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OK = {"status": "ok"}
-HEALTHY: JsonObject = {
-    "type": "object",
-    "properties": {"status": {"const": "ok"}},
-    "required": ["status"],
-}
+HEALTHY = record(status={"const": "ok"})
 FAILURE: JsonObject = {
     "type": "object",
-    "properties": {"status": {"const": "failed"}, "reason": {"type": "string"}},
+    "properties": {"status": {"const": "failed"}, "reason": TEXT},
     "required": ["status"],
 }
 FAILED = {"status": "failed"}

@@ -22,7 +22,6 @@ BOOLEANS = {True: True, False: False, "true": True, "false": False}
 NUMBER = re.compile(r"-?[0-9]{1,18}")
 BOOLEAN: JsonObject = {"type": ["boolean", "string"]}
 INTEGER: JsonObject = {"type": ["integer", "string"]}
-STRING: JsonObject = {"type": "string"}
 TABLE: JsonObject = {"type": ["object", "array"], "maxItems": 0}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from headrace.console.api.common.rows import absent
+from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.exchanges import (
     DESTINATIONS,
     between,
@@ -15,7 +16,7 @@ from headrace.console.api.reads.exchanges import (
     properties_key,
     same_key,
 )
-from headrace.console.api.writes.body import BOOLEAN, STRING, TABLE, Body, asked, schema
+from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
 from headrace.console.http.answers import created, no_content, written
 from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.routes import Parameter, Route
@@ -128,7 +129,7 @@ ROUTES = (
         CONFIGURE,
         "Declare an exchange: 201, or 204 if it exists.",
         body=schema(
-            type=STRING, durable=BOOLEAN, auto_delete=BOOLEAN, internal=BOOLEAN, arguments=TABLE
+            type=TEXT, durable=BOOLEAN, auto_delete=BOOLEAN, internal=BOOLEAN, arguments=TABLE
         ),
     ),
     Route(
@@ -147,7 +148,7 @@ ROUTES = (
         MANAGEMENT,
         BINDS,
         "Bind a queue (`q`) or exchange (`e`): 201 with `Location`.",
-        body=schema(routing_key=STRING, arguments=TABLE),
+        body=schema(routing_key=TEXT, arguments=TABLE),
     ),
     Route(
         "DELETE",

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
+from headrace.console.api.common.schema_parts import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.api.reads.exchanges import exchange_in
-from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, TABLE, Body, schema
+from headrace.console.api.writes.body import BOOLEAN, INTEGER, TABLE, Body, schema
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Route
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-AUTO, BASE64, TEXT = "auto", "base64", "string"
+AUTO, BASE64, AS_IT_IS = "auto", "base64", "string"
 ENCODINGS = (AUTO, BASE64)
 ACK_MODES = (
     *("ack_requeue_true", "ack_requeue_false"),
@@ -37,25 +38,20 @@ SHOWN = (
 PROPERTIES = frozenset((*SHOWN, "timestamp", "headers"))
 
 
-ROUTED: JsonObject = {
-    "type": "object",
-    "properties": {"routed": {"type": "boolean"}},
-    "required": ["routed"],
-}
-WHOLE: JsonObject = {"type": "integer", "minimum": 0}
+ROUTED = record(routed=FLAG)
 GOT: JsonObject = {
     "type": "array",
     "items": {
         "type": "object",
         "properties": {
             "payload_bytes": WHOLE,
-            "redelivered": {"type": "boolean"},
-            "exchange": STRING,
-            "routing_key": STRING,
+            "redelivered": FLAG,
+            "exchange": TEXT,
+            "routing_key": TEXT,
             "message_count": WHOLE,
-            "properties": {"type": "object"},
-            "payload": STRING,
-            "payload_encoding": {"enum": [TEXT, BASE64]},
+            "properties": OBJECT,
+            "payload": TEXT,
+            "payload_encoding": {"enum": [AS_IT_IS, BASE64]},
         },
     },
 }
@@ -65,7 +61,7 @@ GOT["items"]["required"] = list(GOT["items"]["properties"])
 async def publish(call: HttpCall) -> object:
     """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
     body = await Body.of(call)
-    encoding, payload = body.text("payload_encoding", TEXT), body.text("payload")
+    encoding, payload = body.text("payload_encoding", AS_IT_IS), body.text("payload")
     pieces: list[JsonObject] = [
         {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
     ]
@@ -147,7 +143,7 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
         "message_count": row["left"],
         "properties": properties_of(row),
         "payload": coded if text is None else text,
-        "payload_encoding": BASE64 if text is None else TEXT,
+        "payload_encoding": BASE64 if text is None else AS_IT_IS,
     }
 
 
@@ -171,7 +167,7 @@ ROUTES = (
         MANAGEMENT,
         "write on the exchange",
         "Publish a message; answered when it is durable.",
-        body=schema(properties=TABLE, routing_key=STRING, payload=STRING, payload_encoding=STRING),
+        body=schema(properties=TABLE, routing_key=TEXT, payload=TEXT, payload_encoding=TEXT),
         answer=ROUTED,
         body_max=BODY_BYTES_MAX,
     ),
@@ -182,9 +178,7 @@ ROUTES = (
         MANAGEMENT,
         "read on the queue",
         "Get messages, and settle or requeue them; browsing leaves no trace, this does.",
-        body=schema(
-            count=INTEGER, ackmode=STRING, requeue=BOOLEAN, encoding=STRING, truncate=INTEGER
-        ),
+        body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),
         answer=GOT,
     ),
 )

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.writes.body import BOOLEAN, STRING, TABLE, Body, asked, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.routes import Parameter, Route
@@ -91,7 +92,7 @@ ROUTES = (
         MANAGEMENT,
         CONFIGURE,
         "Declare a queue: 201, or 204 if it exists.",
-        body=schema(durable=BOOLEAN, auto_delete=BOOLEAN, arguments=TABLE, queue_type=STRING),
+        body=schema(durable=BOOLEAN, auto_delete=BOOLEAN, arguments=TABLE, queue_type=TEXT),
     ),
     Route(
         "DELETE",
@@ -120,7 +121,7 @@ ROUTES = (
         ADMINISTRATOR,
         "access to the virtual host",
         "`sync` and `cancel_sync` of mirrored queues, which have nothing to do.",
-        body=schema(("action",), action=STRING),
+        body=schema(("action",), action=TEXT),
     ),
     Route(
         "POST",

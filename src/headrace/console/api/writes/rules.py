@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
+from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.others import FLAGS
-from headrace.console.api.writes.body import INTEGER, STRING, TABLE, Body, schema
+from headrace.console.api.writes.body import INTEGER, TABLE, Body, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.routes import Route
@@ -123,7 +124,7 @@ async def no_reset_of_attempts(call: HttpCall) -> object:
 
 RULE = schema(
     ("pattern", "definition"),
-    **{"pattern": STRING, "definition": TABLE, "priority": INTEGER, "apply-to": STRING},
+    **{"pattern": TEXT, "definition": TABLE, "priority": INTEGER, "apply-to": TEXT},
 )
 ROUTES = (
     Route("PUT", POLICY, put_policy, POLICYMAKER, ACCESS, "Set a policy.", body=RULE),
@@ -174,7 +175,7 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "Set the name of the cluster.",
-        body=schema(("name",), name=STRING),
+        body=schema(("name",), name=TEXT),
     ),
     Route(
         "PUT",

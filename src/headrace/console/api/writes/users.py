@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import absent
-from headrace.console.api.writes.body import STRING, Body, schema
+from headrace.console.api.common.schema_parts import TEXT, TEXTS
+from headrace.console.api.writes.body import Body, schema
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Route
@@ -21,7 +22,7 @@ PERMISSION = "/api/permissions/{vhost}/{user}"
 TOPIC = "/api/topic-permissions/{vhost}/{user}"
 TOPIC_OF_EXCHANGE = f"{TOPIC}/{{exchange}}"
 BULK_MAX = 10_000  # Users deleted by one request.
-TAGS: JsonObject = {"type": ["string", "array"], "items": STRING}
+TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
 
 
 async def put_user(call: HttpCall) -> object:
@@ -112,7 +113,7 @@ ROUTES = (
         "",
         "Add or change a user: 201 or 204.",
         body=schema(
-            ("tags",), password=STRING, password_hash=STRING, hashing_algorithm=STRING, tags=TAGS
+            ("tags",), password=TEXT, password_hash=TEXT, hashing_algorithm=TEXT, tags=TAGS
         ),
     ),
     Route("DELETE", USER, delete_user, ADMINISTRATOR, "", "Delete a user."),
@@ -123,7 +124,7 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "Delete several users.",
-        body=schema(("users",), users={"type": "array", "items": STRING}),
+        body=schema(("users",), users=TEXTS),
     ),
     Route(
         "PUT",
@@ -132,7 +133,7 @@ ROUTES = (
         ADMINISTRATOR,
         "",
         "Set the permissions of a user in a virtual host.",
-        body=schema(("configure", "write", "read"), configure=STRING, write=STRING, read=STRING),
+        body=schema(("configure", "write", "read"), configure=TEXT, write=TEXT, read=TEXT),
     ),
     Route(
         "DELETE",
@@ -150,7 +151,7 @@ ROUTES = (
             ADMINISTRATOR,
             "",
             summary,
-            body=schema(required, exchange=STRING, write=STRING, read=STRING),
+            body=schema(required, exchange=TEXT, write=TEXT, read=TEXT),
         )
         for path, required, summary in (
             (

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import absent
-from headrace.console.api.writes.body import BOOLEAN, INTEGER, STRING, Body, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import no_content, written
 from headrace.console.http.errors import HttpError
@@ -116,7 +117,7 @@ async def delete_limit(call: HttpCall, whose: JsonObject) -> object:
     return no_content()
 
 
-TAGS: JsonObject = {"type": ["string", "array"], "items": STRING}
+TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
 VALUE = schema(("value",), value=INTEGER)
 ROUTES = (
     Route(
@@ -127,9 +128,9 @@ ROUTES = (
         "",
         "Add or change a virtual host: 201 or 204.",
         body=schema(
-            description=STRING,
+            description=TEXT,
             tags=TAGS,
-            default_queue_type=STRING,
+            default_queue_type=TEXT,
             tracing=BOOLEAN,
             protected_from_deletion=BOOLEAN,
         ),
