@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.console.http.call import HttpCall
+    from headrace.console.state.state import Kind
+    from headrace.console.state.table import Tracked
     from headrace.untyped import JsonObject
 
 
@@ -80,6 +82,21 @@ async def check_exists(call: HttpCall, vhost: str) -> None:
     if vhost not in call.identity.vhosts:  # It may be new, or one that the user only sees.
         with absent():
             await call.ask("show vhost", vhost=vhost)
+
+
+async def find_now(call: HttpCall, kind: Kind, *key: object) -> Tracked:
+    """Return an object; where the sample does not have it, it may be older than the object.
+
+    Raises:
+        HttpError: there is none.
+    """
+    found = await kind.find(*key)
+    if found is None:
+        call.state.forget()
+        found = await kind.find(*key)
+    if found is None:
+        raise not_found()
+    return found
 
 
 def only(rows: list[JsonObject], **wanted: object) -> JsonObject:

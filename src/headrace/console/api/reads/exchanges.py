@@ -10,6 +10,7 @@ from headrace.console.api.common.rows import (
     absent,
     check_exists,
     check_vhost,
+    find_now,
     rows_of,
     wanted_vhost,
 )
@@ -60,12 +61,7 @@ async def show_exchange(call: HttpCall) -> object:
     vhost, name = call.path["vhost"], exchange_in(call, "exchange")
     if not call.identity.sees_vhost(vhost):
         raise not_found()
-    one = await call.state.exchanges.find(vhost, name)
-    if one is None:  # It may be new, and the sample older.
-        call.state.forget()
-        one = await call.state.exchanges.find(vhost, name)
-    if one is None:
-        raise not_found()
+    one = await find_now(call, call.state.exchanges, vhost, name)
     return {**exchange_of(one, call.query), "incoming": [], "outgoing": []}
 
 

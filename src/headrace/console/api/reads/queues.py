@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.policies import policies_of
 from headrace.console.api.common.queue_rows import QueueRows
-from headrace.console.api.common.rows import absent, check_exists, wanted_vhost
+from headrace.console.api.common.rows import absent, check_exists, find_now, wanted_vhost
 from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.reads.clients import connection_names, consumer_of
 from headrace.console.http.answers import Described
-from headrace.console.http.errors import not_found
 from headrace.console.http.routes import Route
 from headrace.user_tags import MANAGEMENT
 
@@ -46,12 +45,7 @@ async def show_queue(call: HttpCall) -> object:
     vhost, name = call.path["vhost"], call.path["queue"]
     with absent():
         row = await call.ask("show queue", vhost=vhost, name=name)
-    one = await call.state.queues.find(vhost, name)
-    if one is None:  # It is new, and there are so many that the sample is older.
-        call.state.forget()
-        one = await call.state.queues.find(vhost, name)
-    if one is None:
-        raise not_found()
+    one = await find_now(call, call.state.queues, vhost, name)
     names = await connection_names(call)
     rows = QueueRows(one.table, await policies_of(call, one.table), call.query)
     return {

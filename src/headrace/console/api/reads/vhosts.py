@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.rows import absent
+from headrace.console.api.common.rows import absent, find_now
 from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
@@ -32,13 +32,7 @@ async def show_vhost(call: HttpCall) -> object:
     name = call.path["vhost"]
     if not call.identity.sees_vhost(name):
         raise not_found()
-    one = await call.state.vhosts.find(name)
-    if one is None:  # It may be new, and the sample older.
-        call.state.forget()
-        one = await call.state.vhosts.find(name)
-    if one is None:
-        raise not_found()
-    return vhost_of(call, one)
+    return vhost_of(call, await find_now(call, call.state.vhosts, name))
 
 
 def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
