@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from headrace.console.broker import logins
 from headrace.console.listening import ConsoleError
 from headrace.console.run import Console
-from headrace.console.sessions import store
 from headrace.console.sessions.authorization import (
     ATTEMPT_S,
     AuthorizationError,
@@ -171,7 +171,7 @@ def test_a_token_without_a_tag_opens_nothing(console, server: AuthorizationServe
 
 
 def test_the_session_ends_with_its_token(console, server, monkeypatch) -> None:
-    monkeypatch.setattr(store, "FRESH_S", 0.0)
+    monkeypatch.setattr(logins, "FRESH_S", 0.0)
     server.lives_s = 0.5
     cookie, address = begin(console)
     session = visit(console, come_back(address), cookie).headers["Set-Cookie"].partition(";")[0]

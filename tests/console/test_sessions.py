@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.console.broker import logins
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.broker.logins import Identity
 from headrace.console.sessions import store
 from headrace.console.sessions.forms import FIELDS_MAX, FormError, parse
 from headrace.console.sessions.origin import local_path
-from headrace.console.sessions.store import IDLE_S, LIFE_S, Sessions
+from headrace.console.sessions.store import Sessions
+from headrace.operator_logins import IDLE_S, LIFE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +124,7 @@ def test_a_logout_ends_the_session_and_its_ticket(console: LocalConsole) -> None
 def test_a_session_ends_with_the_users_password_tags_and_account(
     console: LocalConsole, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "FRESH_S", 0.0)
+    monkeypatch.setattr(logins, "FRESH_S", 0.0)
     link: Any = console.console.link  # type: ignore[union-attr]
     console.run(link.ask("put user", name="eve", password="of-tests-1", tags=["management"]))
     cookie, _ = begin(console, {"username": "eve", "password": "of-tests-1"})

@@ -17,6 +17,7 @@ from headrace.gateway.security.access import Access
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
+from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management.access import tickets
 from headrace.server.management.access.logins import peer_of
 from headrace.server.management.access.rules import RULES
@@ -212,8 +213,8 @@ def test_a_ticket_ends_when_it_is_idle_and_after_its_time(access: Access) -> Non
     user = access.admit("ada", RemotePeer())
     idle, used = held.issue(user), held.issue(user)
     assert idle != used
-    for _ in range(int(tickets.LIFETIME_S // tickets.IDLE_S)):
-        clock.now_s += tickets.IDLE_S
+    for _ in range(int(LIFE_S // IDLE_S)):
+        clock.now_s += IDLE_S
         assert held.user_of(used) is not None
     assert held.user_of(idle) is None
     clock.now_s += 1.0
@@ -266,7 +267,7 @@ def test_tickets_of_accounts_outlive_the_broker(
         assert second.user_of(ada, RemotePeer("203.0.113.10", 4711, False)) is None
         assert second.user_of(bob) is None
         assert second.user_of(gone) is None
-        clock.now_s += tickets.IDLE_S - 1
+        clock.now_s += IDLE_S - 1
         second.user_of(ada)
         second.close()
         assert broker().user_of(ada) is not None

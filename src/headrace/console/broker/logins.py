@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 REFUSED = "the login was refused"  # The broker's one text for whatever is wrong.
+FRESH_S = 3.0  # How long a ticket is not asked about: a changed password is refused that late.
 ENDED = "the ticket is unknown, or has ended"
 
 
@@ -45,6 +46,27 @@ class Identity:
     def sees_user(self, name: str) -> bool:
         """Return True if the user sees the connections of a user."""
         return self.sees_all or name == self.name
+
+
+@dataclass(slots=True, eq=False)
+class LoggedIn:
+    """A user whom the console takes for logged in, without asking the broker each time."""
+
+    identity: Identity
+    asked_s: float  # When the broker last said that the ticket holds.
+
+    async def holds(self, link: BrokerLink, now_s: float) -> bool:
+        """Return False if the ticket has ended; the broker is asked if it was not lately.
+
+        Raises:
+            BrokerGone: the broker does not answer.
+        """
+        if now_s - self.asked_s > FRESH_S:
+            identity = await look_again(link, self.identity)
+            if identity is None:
+                return False
+            self.identity, self.asked_s = identity, now_s
+        return True
 
 
 async def log_in(

@@ -8,13 +8,13 @@ import base64
 import binascii
 import hashlib
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.logins import LoginFailed, log_in, look_again
+from headrace.console.broker.logins import LoggedIn, LoginFailed, log_in
 from headrace.console.http.call import peer_of
 from headrace.console.http.errors import CHALLENGE, HttpError
+from headrace.operator_logins import KeptLogins
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.console.broker.logins import Identity
 
 REMEMBERED_MAX = 1024  # Users with a ticket.
-FRESH_S = 3.0  # How long a ticket is not asked about: a changed password is refused that late.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +34,12 @@ class Credentials:
     token: str = ""
 
 
-@dataclass(slots=True)
-class Remembered:
-    """A user who has logged in."""
-
-    identity: Identity
-    asked_s: float
-
-
 class Authentication:
     """Finds the user of a request."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
-        self._remembered: OrderedDict[bytes, Remembered] = OrderedDict()
+        self._remembered: KeptLogins[LoggedIn] = KeptLogins()
         self._asking: dict[bytes, asyncio.Lock] = {}
 
     def remembers(self, request: BaseRequest) -> bool:
@@ -79,6 +70,7 @@ class Authentication:
                     return known
                 return await self._log_in(key, credentials, peer, encrypted)
         finally:
+            # One that waits may be woken and not hold it yet: then two log in, which does no harm.
             if not lock.locked():
                 self._asking.pop(key, None)
 
@@ -92,13 +84,9 @@ class Authentication:
         one = self._remembered.get(key)
         if one is None:
             return None
-        now_s = time.monotonic()
-        if now_s - one.asked_s > FRESH_S:
-            identity = await look_again(self._link, one.identity)
-            if identity is None:
-                self._remembered.pop(key, None)
-                return None
-            one.identity, one.asked_s = identity, now_s
+        if not await one.holds(self._link, time.monotonic()):
+            self._remembered.pop(key, None)
+            return None
         self._remembered.move_to_end(key)
         return one.identity
 
@@ -118,9 +106,7 @@ class Authentication:
             if error.is_known:
                 raise HttpError(401, "Not management user") from None
             raise wrong() from None
-        self._remembered[key] = Remembered(identity, time.monotonic())
-        while len(self._remembered) > REMEMBERED_MAX:
-            self._remembered.popitem(last=False)
+        self._remembered.add(key, LoggedIn(identity, time.monotonic()), REMEMBERED_MAX)
         return identity
 
 

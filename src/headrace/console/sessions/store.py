@@ -7,12 +7,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.logins import look_again
+from headrace.console.broker.logins import LoggedIn
 from headrace.console.sessions.authorization import Authorizations
+from headrace.operator_logins import KeptLogins, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,24 +22,19 @@ if TYPE_CHECKING:
     from headrace.console.broker.logins import Identity
 
 ID_BYTES = 32  # Of randomness in an identifier, and in a token.
-IDLE_S = 15 * 60.0  # A session ends so long after its last request,
-LIFE_S = 8 * 3600.0  # and so long after the login.
 SESSIONS_MAX = 1024  # The one that is idle longest gives way,
 SESSIONS_OF_USER_MAX = 32  # also among those of one user.
-FRESH_S = 3.0  # How long a ticket is not asked about.
 NOTICES_MAX = 8  # Kept until a page shows them.
 MARK_MAX = 128  # Characters of an identifier that is looked up.
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class Session(LoggedIn):
     """A user who logged in by a page."""
 
-    identity: Identity
     csrf: str  # Forms and scripts send it with whatever changes something.
     began_s: float
     used_s: float
-    asked_s: float  # When the broker last said that the ticket holds.
     notices: deque[str] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
 
     def proves(self, token: str) -> bool:
@@ -59,7 +55,7 @@ class Sessions:
         self._link = link
         self._clock = clock
         self.authorizations = Authorizations()
-        self._sessions: OrderedDict[bytes, Session] = OrderedDict()  # The longest idle first.
+        self._sessions: KeptLogins[Session] = KeptLogins()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -68,13 +64,11 @@ class Sessions:
         """Begin a session of a user; return its new identifier."""
         now_s = self._clock()
         mark = secrets.token_urlsafe(ID_BYTES)
-        session = Session(identity, secrets.token_urlsafe(ID_BYTES), now_s, now_s, now_s)
-        own = [key for key, one in self._sessions.items() if one.identity.name == identity.name]
-        for key in own[: max(0, len(own) + 1 - SESSIONS_OF_USER_MAX)]:
-            del self._sessions[key]
-        self._sessions[hashed(mark)] = session
-        while len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
+        session = Session(identity, now_s, secrets.token_urlsafe(ID_BYTES), now_s, now_s)
+        self._sessions.make_room(
+            lambda one: one.identity.name == identity.name, SESSIONS_OF_USER_MAX
+        )
+        self._sessions.add(hashed(mark), session, SESSIONS_MAX)
         return mark
 
     async def find(self, mark: str | None) -> Session | None:
@@ -87,12 +81,9 @@ class Sessions:
         if session is None or mark is None:
             return None
         now_s = self._clock()
-        if now_s - session.asked_s > FRESH_S:
-            identity = await look_again(self._link, session.identity)
-            if identity is None:
-                self.end(mark)
-                return None
-            session.identity, session.asked_s = identity, now_s
+        if not await session.holds(self._link, now_s):
+            self.end(mark)
+            return None
         session.used_s = now_s
         if (key := hashed(mark)) in self._sessions:
             self._sessions.move_to_end(key)
@@ -105,8 +96,7 @@ class Sessions:
         session = self._sessions.get(hashed(mark))
         if session is None:
             return None
-        now_s = self._clock()
-        if now_s - session.used_s > IDLE_S or now_s - session.began_s > LIFE_S:
+        if is_over(session.began_s, session.used_s, self._clock()):
             self.end(mark)
             return None
         return session

@@ -2,7 +2,7 @@
 """Tickets: proofs of a login that stand for a user on the management socket.
 
 A ticket is 256 random bits, of which only a hash is kept. It is good for the address of the login
-only. It ends when it is idle for ``IDLE_S``, after ``LIFETIME_S`` at the latest, with the user's
+only. It ends when it is idle for ``IDLE_S``, after ``LIFE_S`` at the latest, with the user's
 password, tags or account, with the token that it was got for, or by a logout. A broker with a data
 directory keeps the tickets of its own accounts over a restart
 (:mod:`headrace.server.management.access.ticket_file`); the time without a broker counts as idle.
@@ -14,10 +14,10 @@ import hashlib
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
+from headrace.operator_logins import KeptLogins, is_over
 from headrace.server.management.access.ticket_file import KeptTicket, mark_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 15 * 60.0
-LIFETIME_S = 8 * 3600.0
 TICKETS_MAX = 4096  # Of all users; the one idle longest gives way,
 OF_USER_MAX = 256  # and of one user.
 TICKET_BYTES = 32
@@ -71,7 +69,7 @@ class Tickets:
         self._access = access
         self._is_withdrawn = is_withdrawn
         self._clock = clock
-        self._tickets: OrderedDict[bytes, Ticket] = OrderedDict()  # By hash, idle longest first.
+        self._tickets: KeptLogins[Ticket] = KeptLogins()
         self._file = file
         self._writer = writer
         self._written: Future[None] | None = None  # The next write, which has all changes so far.
@@ -83,14 +81,10 @@ class Tickets:
 
     def issue(self, user: User) -> str:
         """Return a new ticket for a user who has just proven a password or token."""
-        of_user = [key for key, one in self._tickets.items() if one.user.same_as(user)]
-        for key in of_user[: max(0, len(of_user) - OF_USER_MAX + 1)]:
-            del self._tickets[key]
-        while len(self._tickets) >= TICKETS_MAX:
-            self._tickets.popitem(last=False)
+        self._tickets.make_room(lambda one: one.user.same_as(user), OF_USER_MAX)
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
-        self._tickets[key_of(text)] = Ticket(user, account, self._clock())
+        self._tickets.add(key_of(text), Ticket(user, account, self._clock()), TICKETS_MAX)
         self._changed()
         return text
 
@@ -187,7 +181,7 @@ class Tickets:
                 self._tickets[bytes.fromhex(one.key)] = ticket
 
     def _lasts(self, ticket: Ticket, now_s: float) -> bool:
-        if now_s - ticket.used_s > IDLE_S or now_s - ticket.began_s > LIFETIME_S:
+        if is_over(ticket.began_s, ticket.used_s, now_s):
             return False
         user, account = ticket.user, ticket.account
         if account is None:
