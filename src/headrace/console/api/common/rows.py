@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def absent(*, says_what: bool = False) -> Iterator[None]:
+def absent() -> Iterator[None]:
     """Answer with RabbitMQ's 404 where the broker does not find an object.
 
-    ``says_what``: the reason is the broker's, which names the object.
+    Without it the answer is 404, too, with the broker's reason, which names the object: paths of
+    our own and pages have that.
     """
     try:
         yield
     except OperationRefused as error:
         if error.code == "not-found":
-            raise (not_found(error.text) if says_what else not_found()) from None
+            raise not_found() from None
         raise
 
 

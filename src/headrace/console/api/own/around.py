@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.exchanges import DEFAULT
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
@@ -42,14 +41,13 @@ async def route(call: HttpCall) -> JsonObject:
         raise bad_request("the headers are not a JSON object, such as {}")
     name = call.path[EXCHANGE]
     exchange = "" if name == DEFAULT else name
-    with absent(says_what=True):
-        return await call.ask(
-            "route",
-            vhost=call.path["vhost"],
-            exchange=exchange,
-            routing_key=call.query.get("routing_key", ""),
-            headers=given,
-        )
+    return await call.ask(
+        "route",
+        vhost=call.path["vhost"],
+        exchange=exchange,
+        routing_key=call.query.get("routing_key", ""),
+        headers=given,
+    )
 
 
 async def around_exchange(call: HttpCall) -> JsonObject:
@@ -70,10 +68,9 @@ async def around(call: HttpCall, kind: str, name: str) -> JsonObject:
         HttpError: there is no such object.
     """
     count = whole(call.query, "count", OBJECTS)
-    with absent(says_what=True):
-        return await call.ask(
-            "show topology", vhost=call.path["vhost"], kind=kind, name=name, count=count
-        )
+    return await call.ask(
+        "show topology", vhost=call.path["vhost"], kind=kind, name=name, count=count
+    )
 
 
 ROUTES = (

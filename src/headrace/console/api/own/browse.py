@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import Parameter, Route
@@ -50,16 +49,15 @@ async def page_of_messages(call: HttpCall, query: dict[str, str]) -> JsonObject:
     selector = query.get("selector", "")
     if len(selector) > SELECTOR_MAX:
         raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
-    with absent(says_what=True):
-        rows = await call.rows(
-            "peek",
-            vhost=call.path["vhost"],
-            queue=call.path["queue"],
-            selector=selector or None,
-            count=count,
-            bytes=shown,
-            **{"from": place(query.get("from", ""))},
-        )
+    rows = await call.rows(
+        "peek",
+        vhost=call.path["vhost"],
+        queue=call.path["queue"],
+        selector=selector or None,
+        count=count,
+        bytes=shown,
+        **{"from": place(query.get("from", ""))},
+    )
     found: JsonObject = {"messages": rows, "next": None}
     if len(rows) == count and query.get("from"):
         found["next"] = rows[-1]["position"] + 1
@@ -71,15 +69,14 @@ async def download(call: HttpCall) -> object:
     position = call.path["position"]
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
-    with absent(says_what=True):
-        rows = await call.rows(
-            "peek",
-            vhost=call.path["vhost"],
-            queue=call.path["queue"],
-            count=1,
-            bytes=SHOWN_MAX,
-            **{"from": int(position)},
-        )
+    rows = await call.rows(
+        "peek",
+        vhost=call.path["vhost"],
+        queue=call.path["queue"],
+        count=1,
+        bytes=SHOWN_MAX,
+        **{"from": int(position)},
+    )
     if not rows or rows[0]["position"] != int(position):
         raise not_found("there is no ready message at this position any more")
     row = rows[0]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.own.browse import QUEUE, READ
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Route
@@ -52,25 +51,24 @@ async def groups_of(call: HttpCall) -> JsonObject:
     groups: dict[Key, Group] = {}
     hours: dict[str, int] = {}
     looked = others = 0
-    with absent(says_what=True):
-        async for row in call.items(
-            "peek",
-            vhost=call.path["vhost"],
-            queue=call.path["queue"],
-            count=LOOKED_MAX,
-            bytes=0,
-            **{"from": "first"},
-        ):
-            looked += 1
-            headers = row.get("headers") or {}
-            key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
-            if not key[0]:
-                others += 1
-                continue
-            died = time_of_death(headers)
-            groups.setdefault(key, Group()).add(died)
-            if died:
-                hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
+    async for row in call.items(
+        "peek",
+        vhost=call.path["vhost"],
+        queue=call.path["queue"],
+        count=LOOKED_MAX,
+        bytes=0,
+        **{"from": "first"},
+    ):
+        looked += 1
+        headers = row.get("headers") or {}
+        key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
+        if not key[0]:
+            others += 1
+            continue
+        died = time_of_death(headers)
+        groups.setdefault(key, Group()).add(died)
+        if died:
+            hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
     ordered = sorted(groups.items(), key=lambda one: (-one[1].count, str(one[0])))
     return {
         "looked": looked,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
-from headrace.console.api.common.rows import absent
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
@@ -106,8 +105,7 @@ async def stream(call: HttpCall) -> Streamed:
         raise bad_request(f"'kind' has more than {KINDS_MAX} kinds")
     lines = call.lines("events", kinds=kinds or None, vhost=call.query.get("vhost") or None)
     try:
-        with absent(says_what=True):
-            await anext(lines)  # A busy line: from here on no event is missed.
+        await anext(lines)  # A busy line: from here on no event is missed.
     except OperationRefused as error:
         if error.code == "limit":
             raise HttpError(429, error.text, headers={"Retry-After": "5"}) from None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent, rows_of
+from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.http.answers import Answer, Listed, no_content
@@ -53,8 +53,7 @@ async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
         "id": body.text("id") or secrets.token_hex(8),
         "wait": wait,
     }
-    with absent(says_what=True):
-        return await call.ask(f"{do} messages", **fields)
+    return await call.ask(f"{do} messages", **fields)
 
 
 async def list_jobs(call: HttpCall) -> object:
@@ -64,14 +63,12 @@ async def list_jobs(call: HttpCall) -> object:
 
 async def show(call: HttpCall) -> object:
     """Return the progress of a job, or its result."""
-    with absent(says_what=True):
-        return await call.ask("show job", vhost=call.path["vhost"], id=call.path["id"])
+    return await call.ask("show job", vhost=call.path["vhost"], id=call.path["id"])
 
 
 async def cancel(call: HttpCall) -> object:
     """Cancel a job, unless it is decided."""
-    with absent(says_what=True):
-        await call.ask("cancel job", vhost=call.path["vhost"], id=call.path["id"])
+    await call.ask("cancel job", vhost=call.path["vhost"], id=call.path["id"])
     return no_content()
 
 

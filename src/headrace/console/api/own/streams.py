@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent, only, rows_of
+from headrace.console.api.common.rows import only, rows_of
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import Route
 from headrace.user_tags import MANAGEMENT
@@ -30,8 +30,7 @@ async def show_stream(call: HttpCall) -> object:
     vhost, name = call.path["vhost"], call.path["stream"]
     found = only(await rows_of(call, "list streams"), vhost=vhost, name=name)
     groups = await rows_of(call, "list groups")
-    with absent(says_what=True):
-        queue = await call.ask("show queue", vhost=vhost, name=name)
+    queue = await call.ask("show queue", vhost=vhost, name=name)
     return Answer(
         200,
         {
