@@ -10,8 +10,8 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.tallies import QueueTally, Sizes
 
+from headrace.measures import DEATHS, columns
 from headrace.model.arrival_times import Arrivals
-from headrace.model.tallies import DEATH_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class Counters:
         self.sizes = Sizes()  # Of those published.
         self.queues_ended = QueueTally()  # In virtual hosts that were deleted.
         self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
-        self.deaths = dict.fromkeys(DEATH_FIELDS, 0)  # Of messages, by reason and strategy.
+        self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Of messages, by reason and strategy.
         self.sampled_gone: list[object] | None = None  # What samplers knew of deleted queues.
         self.letters_ms = 0  # In this millisecond,
         self.letters_left = 0  # dead letters still allowed before they are postponed.

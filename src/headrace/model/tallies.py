@@ -2,33 +2,15 @@
 """What is counted of queues, exchanges and channels; every count only grows.
 
 Each object has a tally of its own, so that a count is one addition without a call. When the object
-ends, its tally is added to that of what has ended, and nothing counted is lost. The names are those
-of RabbitMQ's ``message_stats``.
+ends, its tally is added to that of what has ended, and nothing counted is lost. What is counted is
+in ``headrace.measures``, with the names of RabbitMQ's ``message_stats``.
 """
 
 from __future__ import annotations
 
-# What a queue, or a channel, counts; in the order of ``values``.
-QUEUE_FIELDS = (
-    *("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver", "ack"),
-    *("get_empty", "dead_expired", "dead_rejected", "dead_maxlen", "dead_delivery_limit"),
-)
-EXCHANGE_FIELDS = ("publish_in", "publish_out", "return_unroutable", "drop_unroutable")
-CHANNEL_FIELDS = (
-    *("publish", "publish_confirm", "confirm", "return_unroutable", "drop_unroutable"),
-    *("deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver", "ack", "get_empty"),
-)
-#: The upper ends, in bytes, of the buckets of :class:`Sizes`; the last bucket has none.
-SIZE_BUCKETS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
+from headrace.measures import REASONS, STRATEGIES
 
-# How messages die: what becomes of them, and why.
-DISABLED, AT_MOST_ONCE, AT_LEAST_ONCE = "disabled", "at_most_once", "at_least_once"
-STRATEGIES = (DISABLED, AT_MOST_ONCE, AT_LEAST_ONCE)
-REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
-DEATH_FIELDS = (
-    *(f"dead_{reason}_{strategy}" for reason in REASONS for strategy in STRATEGIES),
-    "dead_confirmed",
-)
+DISABLED, AT_MOST_ONCE, AT_LEAST_ONCE = STRATEGIES
 # So that counting a death makes no text.
 DEATHS = {
     strategy: {reason: f"dead_{reason}_{strategy}" for reason in REASONS} for strategy in STRATEGIES
@@ -68,7 +50,7 @@ class QueueTally:
         self.dead_delivery_limit += other.dead_delivery_limit
 
     def died(self, reason: str) -> None:
-        """Count a message that died for one of :data:`REASONS`."""
+        """Count a message that died for one of ``REASONS``."""
         if reason == "expired":
             self.dead_expired += 1
         elif reason == "maxlen":
@@ -83,7 +65,7 @@ class QueueTally:
         return self.deliver + self.deliver_no_ack + self.get + self.get_no_ack
 
     def values(self) -> tuple[int, ...]:
-        """Return the counts in the order of :data:`QUEUE_FIELDS`."""
+        """Return the counts in the order of ``QUEUE_COUNTS``."""
         return (
             *(self.publish, self.deliver, self.deliver_no_ack, self.get, self.get_no_ack),
             *(self.redeliver, self.ack, self.get_empty),
@@ -101,7 +83,7 @@ class ExchangeTally:
         self.drop_unroutable = 0
 
     def values(self) -> tuple[int, ...]:
-        """Return the counts in the order of :data:`EXCHANGE_FIELDS`."""
+        """Return the counts in the order of ``EXCHANGE_COUNTS``."""
         return self.publish_in, self.publish_out, self.return_unroutable, self.drop_unroutable
 
 
@@ -139,7 +121,7 @@ class ChannelTally:
         self.get_empty += other.get_empty
 
     def values(self) -> tuple[int, ...]:
-        """Return the counts in the order of :data:`CHANNEL_FIELDS`."""
+        """Return the counts in the order of ``CHANNEL_COUNTS``."""
         return (
             *(self.publish, self.publish_confirm, self.confirm),
             *(self.return_unroutable, self.drop_unroutable, self.deliver, self.deliver_no_ack),

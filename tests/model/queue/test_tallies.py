@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.measures import SIZE_BUCKETS
 from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED
-from headrace.model.tallies import SIZE_BUCKETS, ChannelTally, QueueTally, Sizes
+from headrace.model.tallies import ChannelTally, QueueTally, Sizes
 from support.brokers.queue_kind_host import Taker
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import pytest
 from headrace.client import Message
 from headrace.client.blocking import connect
 from headrace.client.errors import AuthenticationFailed, Nacked, Returned
-from headrace.model.tallies import CHANNEL_FIELDS
+from headrace.measures import CHANNEL_COUNTS, SIZES, columns
 from headrace.server.login import attempts
-from headrace.server.management.sampling.rows import SIZE_COLUMNS
 from support.brokers.broker_process import until
 from support.conversations.version_conversations import VERSIONS
 from support.management_socket import ManagementClient, Mirror
@@ -31,7 +30,9 @@ def url_of(broker: LocalBroker, version: str) -> str:
 
 def only(row: Row, *names: str) -> Row:
     """Return the counts of a row that are not zero, without gauges."""
-    return {name: row[name] for name in CHANNEL_FIELDS if row.get(name) and name not in names}
+    return {
+        name: row[name] for name in columns(CHANNEL_COUNTS) if row.get(name) and name not in names
+    }
 
 
 def publish(channel: Channel, queue: str, *, exchange: str = "", mandatory: bool = False) -> None:
@@ -243,7 +244,7 @@ def test_sizes_of_bodies_fall_into_buckets(operator: ManagementClient, broker: L
             channel.publish(bytes(size), routing_key="q")
         channel.publish(Message(bytes(200), persistent=True), routing_key="q")
     after = seen.look().named("totals")["totals"]
-    assert [after[name] - before[name] for name in SIZE_COLUMNS] == [2, 3, 2, 1, 1, 1, 0, 0, 0]
+    assert [after[name] - before[name] for name in columns(SIZES)] == [2, 3, 2, 1, 1, 1, 0, 0, 0]
     assert after["received_bytes"] - before["received_bytes"] == sum(sizes) + 200
 
 

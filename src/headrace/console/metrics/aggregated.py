@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, cast
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
 from headrace.console.api.common.node import cluster_name, node_name
-from headrace.console.api.common.own_counts import REASONS, STRATEGIES
 from headrace.console.api.own.pipelines import queries_at
 from headrace.console.http.answers import Text
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
-    COUNTER,
-    GAUGE,
     HISTOGRAM,
     head,
     one,
@@ -24,6 +21,21 @@ from headrace.console.metrics.exposition import (
 )
 from headrace.console.metrics.store import of_store
 from headrace.console.state.machine import Machine
+from headrace.measures import (
+    CHURN,
+    COUNTER,
+    DELIVERED,
+    GAUGE,
+    MEASURES,
+    PROTOCOL,
+    QUEUE,
+    QUEUE_COUNTS,
+    REASONS,
+    SIZE_ENDS,
+    SIZES,
+    STRATEGIES,
+    TOTALS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,72 +45,10 @@ if TYPE_CHECKING:
     from headrace.console.state.table import Table
 
 MS = 1000
-# The columns of the totals: metric and help. Those of objects are told one by one elsewhere.
-GAUGES = {
-    "connections": ("rabbitmq_connections", "Open connections"),
-    "channels": ("rabbitmq_channels", "Open channels, and sessions of 0-10"),
-    "queues": ("rabbitmq_queues", "Queues"),
-    "consumers": ("rabbitmq_consumers", "Consumers"),
-    "memory_used": ("headrace_message_memory_bytes", "Memory that queued messages count for"),
-    "memory_max": ("headrace_message_memory_limit_bytes", "Above it queues page out"),
-    "held": ("headrace_messages_held", "Messages that wait for a time, or for a transaction"),
-}
-OF_QUEUES = {
-    "ready": ("rabbitmq_queue_messages_ready", "Messages that wait for a consumer"),
-    "unacked": ("rabbitmq_queue_messages_unacked", "Messages delivered and not yet settled"),
-    "ready_bytes": ("rabbitmq_queue_messages_ready_bytes", "Bytes of the bodies that are ready"),
-    "unacked_bytes": ("rabbitmq_queue_messages_unacked_bytes", "Bytes of the bodies not settled"),
-}
-CHURN = {
-    "connections_opened": ("connections_opened_total", "Connections opened"),
-    "connections_closed": ("connections_closed_total", "Connections closed"),
-    "channels_opened": ("channels_opened_total", "Channels opened"),
-    "channels_closed": ("channels_closed_total", "Channels closed"),
-    "queues_declared": ("queues_declared_total", "Queues declared, known or new"),
-    "queues_created": ("queues_created_total", "Queues created"),
-    "queues_deleted": ("queues_deleted_total", "Queues deleted"),
-}
-COUNTERS = {
-    "received": ("headrace_messages_received_total", "Messages that publishers sent"),
-    "published": ("headrace_messages_published_total", "Messages put into queues, one a queue"),
-    "delivered": ("headrace_messages_delivered_total", "Deliveries to consumers and to gets"),
-    "acknowledged": ("headrace_messages_acknowledged_total", "Messages settled for good"),
-}
-# The columns of a protocol: RabbitMQ's name behind rabbitmq_global_messages_, and help.
-BY_PROTOCOL = {
-    "received_total": (("publish",), "Messages that publishers sent"),
-    "received_confirm_total": (("publish_confirm",), "Of those the ones to be confirmed"),
-    "confirmed_total": (("confirm",), "Messages confirmed"),
-    "unroutable_dropped_total": (("drop_unroutable",), "Unroutable messages dropped"),
-    "unroutable_returned_total": (("return_unroutable",), "Unroutable messages returned"),
-    "delivered_total": (("deliver", "deliver_no_ack", "get", "get_no_ack"), "Deliveries"),
-    "delivered_consume_auto_ack_total": (
-        ("deliver_no_ack",),
-        "Deliveries to consumers that do not acknowledge",
-    ),
-    "delivered_consume_manual_ack_total": (
-        ("deliver",),
-        "Deliveries to consumers that acknowledge",
-    ),
-    "delivered_get_auto_ack_total": (("get_no_ack",), "Gets without acknowledgement"),
-    "delivered_get_manual_ack_total": (("get",), "Gets with acknowledgement"),
-    "get_empty_total": (("get_empty",), "Gets that found no message"),
-    "redelivered_total": (("redeliver",), "Messages delivered again"),
-    "acknowledged_total": (("ack",), "Messages acknowledged"),
-}
+EXPONENT = 1_000_000  # RabbitMQ writes numbers from here on with one.
+# Metrics of the totals that are told of each queue as well, with the same names.
+OF_QUEUES = frozenset(one.metric for one in MEASURES[QUEUE])
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
-# The ends of the buckets of sizes as RabbitMQ writes them, and the column of each.
-SIZES = {
-    "100.0": "size_100",
-    "1000.0": "size_1000",
-    "10000.0": "size_10000",
-    "100000.0": "size_100000",
-    "1e+06": "size_1000000",
-    "1e+07": "size_10000000",
-    "5e+07": "size_50000000",
-    "1e+08": "size_100000000",
-    "+Inf": "size_inf",
-}
 STREAM = "stream"  # A type of queues.
 FAILED = frozenset(("failed", "killed"))  # States of queries.
 # RabbitMQ's alarms: the source, and what follows "1 while" in the help. Too few descriptors raise
@@ -122,11 +72,11 @@ async def text(call: HttpCall, endpoint: str, *, apart: bool = False) -> str:
     totals = state.totals.table
     values = {name: column[totals.ordered()[0]] for name, column in totals.columns.items()}
     told = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
-    gauges = GAUGES if apart else {**GAUGES, **OF_QUEUES}
-    for column, (name, about) in gauges.items():
-        told.append(one(name, GAUGE, about, values.get(column, 0)))
-    for column, (name, about) in COUNTERS.items():
-        told.append(one(name, COUNTER, about, values.get(column, 0)))
+    told += [
+        one(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
+        for measure in MEASURES[TOTALS]
+        if measure.metric and not (apart and measure.metric in OF_QUEUES)
+    ]
     told += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
     if not apart:
         told += attempts(state.logins.table)
@@ -197,8 +147,9 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         for name, (source, about) in ALARMS.items()
     ]
     told.append(by_source(alarms))
-    for column, (name, about) in CHURN.items():
-        told.append(one(prefix + name, COUNTER, about, totals.number(first, column)))
+    for measure in CHURN:
+        name = prefix + measure.metric.removeprefix("rabbitmq_")
+        told.append(one(name, measure.kind, measure.about, totals.number(first, measure.column)))
     told += of_store(status)
     draining = int(status["draining"])
     told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
@@ -229,8 +180,11 @@ def by_protocol(table: Table) -> Iterator[str]:
             for version in dict.fromkeys((*VERSIONS, *slots))
         ]
 
-    for name, (columns, about) in BY_PROTOCOL.items():
-        yield several(f"rabbitmq_global_messages_{name}", COUNTER, about, rows(*columns))
+    for measure in MEASURES[PROTOCOL]:
+        if measure.metric:
+            yield several(measure.metric, measure.kind, measure.about, rows(measure.column))
+    delivered = rows(*(measure.column for measure in QUEUE_COUNTS if measure.total == DELIVERED))
+    yield several("rabbitmq_global_messages_delivered_total", COUNTER, "Deliveries", delivered)
     lost = rows("return_unroutable", "drop_unroutable")
     routed = [
         (labels, sent - missed)
@@ -238,8 +192,6 @@ def by_protocol(table: Table) -> Iterator[str]:
     ]
     about = "Messages that a queue got"
     yield several("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
-    for name in ("publishers", "consumers"):
-        yield several(f"rabbitmq_global_{name}", GAUGE, f"Open {name}", rows(name))
 
 
 def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
@@ -261,10 +213,17 @@ def sizes(values: Mapping[str, int]) -> str:
     """Return the histogram of the sizes of published bodies."""
     name = "rabbitmq_message_size_bytes"
     found, count = head(name, HISTOGRAM, "Sizes of published bodies"), 0
-    for end, column in SIZES.items():
-        count += values.get(column, 0)
-        found += f'{name}_bucket{{le="{end}"}} {count}\n'
+    for end, measure in zip(SIZE_ENDS, SIZES, strict=True):
+        count += values.get(measure.column, 0)
+        found += f'{name}_bucket{{le="{bound(end)}"}} {count}\n'
     return f"{found}{name}_sum {values.get('received_bytes', 0)}\n{name}_count {count}\n"
+
+
+def bound(end: str) -> str:
+    """Return the end of a bucket as RabbitMQ writes it."""
+    if end == "inf":
+        return "+Inf"
+    return f"{int(end):.1f}" if int(end) < EXPONENT else f"{int(end):.0e}"
 
 
 def attempts(table: Table) -> Iterator[str]:

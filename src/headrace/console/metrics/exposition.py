@@ -9,7 +9,7 @@ from typing import NamedTuple
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 SPECIAL = frozenset('\\"\n')
-GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+HISTOGRAM = "histogram"
 ROWS = 2000  # Of a piece of text.
 
 

@@ -6,8 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.metrics.exposition import COUNTER, GAUGE, Metric
-from headrace.console.state.sampling import CHANNEL, CONNECTION, EXCHANGE, LOGINS, QUEUE, VHOST
+from headrace.console.metrics.exposition import Metric
+from headrace.measures import (
+    CHANNEL,
+    CONNECTION,
+    COUNTER,
+    EXCHANGE,
+    GAUGE,
+    LOGINS,
+    MEASURES,
+    QUEUE,
+    SCALES,
+    VHOST,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,22 +39,21 @@ EXCHANGE_LABELS = {"exchange": "name", "vhost": "vhost"}
 CHANNEL_LABELS = {"channel": "channel"}
 CONNECTION_LABELS = {"connection": "connection"}
 LOGIN_LABELS = {"protocol": "protocol"}
-# Counts of messages that queues and channels have: RabbitMQ's name, and the column.
-DELIVERIES = (
-    ("get_ack_total", "get", "Messages got with basic.get and to be acknowledged"),
-    ("get_total", "get_no_ack", "Messages got with basic.get without acknowledgement"),
-    ("messages_delivered_ack_total", "deliver", "Messages delivered and to be acknowledged"),
-    ("messages_delivered_total", "deliver_no_ack", "Messages delivered without acknowledgement"),
-    ("messages_redelivered_total", "redeliver", "Messages delivered again"),
-    ("messages_acked_total", "ack", "Messages acknowledged"),
-    ("get_empty_total", "get_empty", "Times that basic.get found no message"),
-)
-DEATHS = ("expired", "rejected", "maxlen", "delivery_limit")
 
 
-def deliveries(of: str) -> tuple[Metric, ...]:
-    """Return the counts of messages of queues or channels."""
-    return tuple(Metric(f"{of}_{name}", COUNTER, about, (col,)) for name, col, about in DELIVERIES)
+def of(kind: str, family: str) -> tuple[Metric, ...]:
+    """Return the metrics of a family that the table of measures has; each is of one column."""
+    return tuple(
+        Metric(
+            one.metric.removeprefix("rabbitmq_").removeprefix("cluster_"),
+            one.kind,
+            one.about,
+            (one.column,),
+            SCALES.get(one.unit, 1),
+        )
+        for one in MEASURES[kind]
+        if one.family == family
+    )
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -51,153 +61,40 @@ FAMILIES: Mapping[str, Family] = {
         QUEUE,
         QUEUE_LABELS,
         (
-            Metric("queue_messages_ready", GAUGE, "Messages that wait for a consumer", ("ready",)),
-            Metric(
-                "queue_messages_unacked", GAUGE, "Messages delivered and not settled", ("unacked",)
-            ),
+            *of(QUEUE, "queue_coarse_metrics"),
             Metric("queue_messages", GAUGE, "Messages ready and not settled", ("ready", "unacked")),
         ),
     ),
-    "queue_consumer_count": Family(
-        QUEUE, QUEUE_LABELS, (Metric("queue_consumers", GAUGE, "Consumers", ("consumers",)),)
-    ),
+    "queue_consumer_count": Family(QUEUE, QUEUE_LABELS, of(QUEUE, "queue_consumer_count")),
     "queue_metrics": Family(
         QUEUE,
         QUEUE_LABELS,
         (
-            Metric("queue_messages_ready_bytes", GAUGE, "Bytes that are ready", ("ready_bytes",)),
-            Metric("queue_messages_unacked_bytes", GAUGE, "Bytes not settled", ("unacked_bytes",)),
+            *of(QUEUE, "queue_metrics"),
             Metric(
                 "queue_messages_bytes", GAUGE, "Bytes of bodies", ("ready_bytes", "unacked_bytes")
             ),
-            Metric(
-                "queue_process_memory_bytes", GAUGE, "Memory that messages count for", ("memory",)
-            ),
-            Metric(
-                "queue_consumer_utilisation",
-                GAUGE,
-                "Share of time that consumers could take messages",
-                ("utilisation",),
-                0.001,
-            ),
-            Metric(
-                "queue_head_message_timestamp",
-                GAUGE,
-                "When the oldest ready message arrived, in Unix seconds; 0 without one",
-                ("oldest_ms",),
-                0.001,
-            ),
         ),
     ),
-    "queue_delivery_metrics": Family(
-        QUEUE,
-        QUEUE_LABELS,
-        (
-            *deliveries("queue"),
-            Metric(
-                "queue_messages_published_total", COUNTER, "Messages routed to it", ("publish",)
-            ),
-            *(
-                Metric(
-                    f"queue_messages_dead_{reason}_total",
-                    COUNTER,
-                    f"Messages that died of {reason}",
-                    (f"dead_{reason}",),
-                )
-                for reason in DEATHS
-            ),
-        ),
-    ),
-    "exchange_metrics": Family(
-        EXCHANGE,
-        EXCHANGE_LABELS,
-        (
-            Metric("exchange_messages_published_total", COUNTER, "Messages in", ("publish_in",)),
-            Metric("exchange_messages_routed_total", COUNTER, "Messages out", ("publish_out",)),
-            Metric(
-                "exchange_messages_unroutable_returned_total",
-                COUNTER,
-                "Unroutable messages returned",
-                ("return_unroutable",),
-            ),
-            Metric(
-                "exchange_messages_unroutable_dropped_total",
-                COUNTER,
-                "Unroutable messages dropped",
-                ("drop_unroutable",),
-            ),
-        ),
-    ),
-    "channel_metrics": Family(
-        CHANNEL,
-        CHANNEL_LABELS,
-        (
-            Metric("channel_consumers", GAUGE, "Consumers", ("consumers",)),
-            Metric("channel_messages_unacked", GAUGE, "Messages not settled", ("unacked",)),
-            Metric(
-                "channel_messages_unconfirmed", GAUGE, "Messages not confirmed", ("unconfirmed",)
-            ),
-            Metric(
-                "consumer_prefetch",
-                GAUGE,
-                "Limit of unsettled messages of each consumer",
-                ("consumer_prefetch",),
-            ),
-            Metric(
-                "channel_prefetch",
-                GAUGE,
-                "Limit of unsettled messages of all consumers on a channel",
-                ("prefetch",),
-            ),
-        ),
-    ),
+    "queue_delivery_metrics": Family(QUEUE, QUEUE_LABELS, of(QUEUE, "queue_delivery_metrics")),
+    "exchange_metrics": Family(EXCHANGE, EXCHANGE_LABELS, of(EXCHANGE, "exchange_metrics")),
+    "channel_metrics": Family(CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_metrics")),
     "channel_exchange_metrics": Family(
-        CHANNEL,
-        CHANNEL_LABELS,
-        (
-            Metric("channel_messages_published_total", COUNTER, "Messages sent", ("publish",)),
-            Metric("channel_messages_confirmed_total", COUNTER, "Confirmed", ("confirm",)),
-            Metric(
-                "channel_messages_unroutable_returned_total",
-                COUNTER,
-                "Unroutable messages returned",
-                ("return_unroutable",),
-            ),
-            Metric(
-                "channel_messages_unroutable_dropped_total",
-                COUNTER,
-                "Unroutable messages dropped",
-                ("drop_unroutable",),
-            ),
-        ),
+        CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_exchange_metrics")
     ),
-    "channel_queue_metrics": Family(CHANNEL, CHANNEL_LABELS, deliveries("channel")),
+    "channel_queue_metrics": Family(CHANNEL, CHANNEL_LABELS, of(CHANNEL, "channel_queue_metrics")),
     "connection_coarse_metrics": Family(
-        CONNECTION,
-        CONNECTION_LABELS,
-        (
-            Metric(
-                "connection_incoming_bytes_total", COUNTER, "Bytes received", ("bytes_received",)
-            ),
-            Metric("connection_outgoing_bytes_total", COUNTER, "Bytes sent", ("bytes_sent",)),
-        ),
+        CONNECTION, CONNECTION_LABELS, of(CONNECTION, "connection_coarse_metrics")
     ),
     "connection_metrics": Family(
-        CONNECTION,
-        CONNECTION_LABELS,
-        (
-            Metric("connection_channels", GAUGE, "Channels", ("channels",)),
-            Metric("connection_pending_bytes", GAUGE, "Bytes to be sent", ("pending",)),
-            Metric("connection_blocked", GAUGE, "1 while an alarm blocks it", ("blocked",)),
-        ),
+        CONNECTION, CONNECTION_LABELS, of(CONNECTION, "connection_metrics")
     ),
     "auth_attempt_metrics": Family(
         LOGINS,
         LOGIN_LABELS,
         (
             Metric("auth_attempts_total", COUNTER, "Logins tried", ("succeeded", "failed")),
-            Metric("auth_attempts_succeeded_total", COUNTER, "Logins", ("succeeded",)),
-            Metric("auth_attempts_failed_total", COUNTER, "Logins refused", ("failed",)),
+            *of(LOGINS, "auth_attempt_metrics"),
         ),
     ),
     "auth_attempt_detailed_metrics": Family(
@@ -207,8 +104,10 @@ FAMILIES: Mapping[str, Family] = {
             Metric(
                 "auth_attempts_detailed_total", COUNTER, "Logins tried", ("succeeded", "failed")
             ),
-            Metric("auth_attempts_detailed_succeeded_total", COUNTER, "Logins", ("succeeded",)),
-            Metric("auth_attempts_detailed_failed_total", COUNTER, "Logins refused", ("failed",)),
+            *(
+                one._replace(name=one.name.replace("attempts", "attempts_detailed", 1))
+                for one in of(LOGINS, "auth_attempt_metrics")
+            ),
         ),
     ),
     "vhost_status": Family(
@@ -223,7 +122,7 @@ FAMILIES: Mapping[str, Family] = {
     "exchange_bindings": Family(
         EXCHANGE,
         {**EXCHANGE_LABELS, "type": "type"},
-        (Metric("exchange_bindings", GAUGE, "Bindings from it", ("bindings",)),),
+        of(EXCHANGE, "exchange_bindings"),
         cluster=True,
     ),
 }

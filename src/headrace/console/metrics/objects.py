@@ -16,14 +16,13 @@ from headrace.console.http.paging import matcher, matching
 from headrace.console.metrics import aggregated
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
-    GAUGE,
     Labels,
     Metric,
     head,
     pieces,
 )
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE, PER_OBJECT, Family
-from headrace.console.state.sampling import CHANNEL, CONNECTION, EXCHANGE, LOGINS, QUEUE, VHOST
+from headrace.measures import CHANNEL, CONNECTION, EXCHANGE, GAUGE, LOGINS, QUEUE, VHOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from headrace.console.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, head, one
+from headrace.console.metrics.exposition import HISTOGRAM, head, one
+from headrace.measures import COUNTER, GAUGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

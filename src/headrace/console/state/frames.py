@@ -25,17 +25,6 @@ WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the other
 
 NUMBER_BYTES = 8
 
-#: Columns that do not only grow: between two samples they have the value of the last one.
-GAUGES = frozenset(
-    (
-        *("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory"),
-        *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
-        *("memory_used", "memory_max", "oldest_ms", "utilisation", "unconfirmed", "revision"),
-        *("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free", "bindings"),
-        *("lag", "lag_bytes", "committed_ms", "claimed", "leased", "leased_bytes", "owned"),
-    )
-)
-
 Made = TypeVar("Made")
 Steps = Generator[None, None, Made]  # Work that lets others run at each step, of milliseconds.
 

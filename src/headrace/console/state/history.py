@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from headrace.console.state.frames import GAUGES, MS, SAMPLE_S, Frame, at_once, joined
+from headrace.console.state.frames import MS, SAMPLE_S, Frame, at_once, joined
 from headrace.console.state.history_file import (
     MINUTE_S,
     TEN_MINUTES_S,
@@ -25,8 +25,8 @@ from headrace.console.state.history_file import (
     Point,
     together,
 )
-from headrace.console.state.sampling import NODE, QUEUE, TOTALS, USER, VHOST
 from headrace.console.state.table import LATE_MS, key_of
+from headrace.measures import GAUGES, NODE, QUEUE, TOTALS, USER, VHOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

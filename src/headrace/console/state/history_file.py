@@ -12,7 +12,7 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.state.frames import GAUGES
+from headrace.measures import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

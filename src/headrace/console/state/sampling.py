@@ -13,8 +13,25 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, Made, Steps, at_once
-from headrace.console.state.sums import COUNTERS, OCTETS, Sums
+from headrace.console.state.sums import Sums
 from headrace.console.state.table import Part, Table
+from headrace.measures import (
+    CHANNEL,
+    CONNECTION,
+    EXCHANGE,
+    GROUP,
+    LEASE,
+    LOGINS,
+    MEASURES,
+    NODE,
+    PROTOCOL,
+    QUEUE,
+    TOTALS,
+    TRAFFIC,
+    USER,
+    VHOST,
+    columns,
+)
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
@@ -24,12 +41,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SLICE_S = 0.002  # Of work on a sample, then requests are served.
 
-TOTALS, VHOST, QUEUE = "totals", "vhost", "queue"
-PROTOCOL, LOGINS = "protocol", "logins"
-EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
-GROUP, LEASE = "group", "lease"
-USER = "user"  # What the console adds up of connections.
-NODE = "node"  # What the system knows of the broker's process, which the console asks itself.
 Tables = Mapping[str, Table]
 
 
@@ -52,7 +63,7 @@ def tables() -> dict[str, Table]:
 
 def sums() -> tuple[Sums, Sums]:
     """Return the empty sums of virtual hosts and users."""
-    return Sums("vhost", OCTETS), Sums("user", COUNTERS)
+    return Sums("vhost", columns(TRAFFIC)), Sums("user", columns(MEASURES[USER]))
 
 
 class Slices:

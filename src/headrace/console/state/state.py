@@ -8,8 +8,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, cast
 
+from headrace import measures
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.state import sampling
 from headrace.console.state.frames import SAMPLE_S
 from headrace.console.state.history import History
 from headrace.console.state.machine import Machine
@@ -105,18 +105,18 @@ class State:
         self._link = link
         self.sample = Sample(link)
         self.history = History(history)
-        self.node = Kind(self, sampling.NODE)
-        self.totals = Kind(self, sampling.TOTALS)
-        self.protocols = Kind(self, sampling.PROTOCOL)
-        self.logins = Kind(self, sampling.LOGINS)
-        self.vhosts = Kind(self, sampling.VHOST)
-        self.queues = Kind(self, sampling.QUEUE)
-        self.exchanges = Kind(self, sampling.EXCHANGE)
-        self.connections = Kind(self, sampling.CONNECTION)
-        self.users = Kind(self, sampling.USER)
-        self.channels = Kind(self, sampling.CHANNEL)
-        self.groups = Kind(self, sampling.GROUP)
-        self.leases = Kind(self, sampling.LEASE)
+        self.node = Kind(self, measures.NODE)
+        self.totals = Kind(self, measures.TOTALS)
+        self.protocols = Kind(self, measures.PROTOCOL)
+        self.logins = Kind(self, measures.LOGINS)
+        self.vhosts = Kind(self, measures.VHOST)
+        self.queues = Kind(self, measures.QUEUE)
+        self.exchanges = Kind(self, measures.EXCHANGE)
+        self.connections = Kind(self, measures.CONNECTION)
+        self.users = Kind(self, measures.USER)
+        self.channels = Kind(self, measures.CHANNEL)
+        self.groups = Kind(self, measures.GROUP)
+        self.leases = Kind(self, measures.LEASE)
         self._reading = asyncio.Lock()
         self._begun = self._complete = 0  # Samples, by number,
         self._needed = 1  # of which requests need this one: something was changed before.

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
     from headrace.console.state.table import Changes, Table
 
-OCTETS = ("bytes_received", "bytes_sent")  # Columns of connections.
-COUNTERS = (
-    *OCTETS,
-    *("publish", "confirm", "return_unroutable", "drop_unroutable", "ack", "redeliver"),
-    *("deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty"),
-)
 KEYS_MAX = 10_000  # Users that are counted; names of tokens have no bound.
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.console.state.frames import (
     EARLY_MS,
-    GAUGES,
     MS,
     NUMBER_BYTES,
     SAMPLE_S,
@@ -25,6 +24,7 @@ from headrace.console.state.frames import (
     joined,
     made,
 )
+from headrace.measures import GAUGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.samples import Columns, Counted
+from headrace.measures import REASONS, SIZE_ENDS, STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 KEY = "headrace"
 DEAD, OLDEST, AGE = "dead_lettered", "oldest_ready_ms", "oldest_ready_age_ms"
 AGE_PATH = f"{KEY}.{AGE}"  # What lists of queues are sorted by to find the one that is behind most.
-REASONS = ("expired", "rejected", "maxlen", "delivery_limit")
-STRATEGIES = ("disabled", "at_most_once", "at_least_once")
 OF_REASONS: Mapping[str, Columns] = {reason: (f"dead_{reason}",) for reason in REASONS}
-# The ends of the buckets of sizes of bodies, in bytes; the last has no end.
-SIZES = ("100", "1000", "10000", "100000", "1000000", "10000000", "50000000", "100000000", "inf")
 #: The columns of queues by which lists are sorted, by the path of the number.
 PATHS: Mapping[str, Columns] = {
     f"{KEY}.{OLDEST}": ("oldest_ms",),
@@ -75,5 +72,5 @@ def of_broker(totals: Tracked) -> JsonObject:
         "dead_letters_confirmed": totals.number("dead_confirmed"),
         "received": totals.number("received"),
         "received_bytes": totals.number("received_bytes"),
-        "received_sizes": {end: totals.number(f"size_{end}") for end in SIZES},
+        "received_sizes": {end: totals.number(f"size_{end}") for end in SIZE_ENDS},
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Parameter
 from headrace.console.state.table import POINTS_MAX, Window
+from headrace.measures import CHANNEL_COUNTS, DELIVERED, EXCHANGE_COUNTS, QUEUE_COUNTS
 
 if TYPE_CHECKING:
     from headrace.console.state.table import Table, Tracked
@@ -25,20 +26,12 @@ DEPTHS: Mapping[str, Columns] = {
 }
 #: The columns of counters of messages, by the name of the API.
 COUNTERS: Mapping[str, Columns] = {
-    "publish": ("publish",),
-    "publish_in": ("publish_in",),
-    "publish_out": ("publish_out",),
-    "confirm": ("confirm",),
-    "return_unroutable": ("return_unroutable",),
-    "drop_unroutable": ("drop_unroutable",),
-    "deliver": ("deliver",),
-    "deliver_no_ack": ("deliver_no_ack",),
-    "get": ("get",),
-    "get_no_ack": ("get_no_ack",),
-    "get_empty": ("get_empty",),
-    "deliver_get": ("deliver", "deliver_no_ack", "get", "get_no_ack"),
-    "redeliver": ("redeliver",),
-    "ack": ("ack",),
+    **{
+        one.api: (one.column,)
+        for one in (*EXCHANGE_COUNTS, *QUEUE_COUNTS, *CHANNEL_COUNTS)
+        if one.api
+    },
+    "deliver_get": tuple(one.column for one in QUEUE_COUNTS if one.total == DELIVERED),
 }
 DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
 PARAMETERS = tuple(

@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
 from headrace.console.state.table import Tracked
+from headrace.measures import CHURN
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
-#: What came and went, by the columns of the totals.
-CHURN: Mapping[str, tuple[str, ...]] = {
-    "channel_closed": ("channels_closed",),
-    "channel_created": ("channels_opened",),
-    "connection_closed": ("connections_closed",),
-    "connection_created": ("connections_opened",),
-    "queue_created": ("queues_created",),
-    "queue_declared": ("queues_declared",),
-    "queue_deleted": ("queues_deleted",),
-}
+#: The columns of what came and went, by the name of the API.
+CHURNED: Mapping[str, tuple[str, ...]] = {one.api: (one.column,) for one in CHURN}
 
 
 def every(kind: Kind) -> list[Tracked]:
@@ -35,6 +28,6 @@ def every(kind: Kind) -> list[Tracked]:
 def churn(call: HttpCall) -> JsonObject:
     """Return what came and went; users that do not see everything see none of it."""
     if not call.identity.sees_all:
-        return {**dict.fromkeys(CHURN, 0), **{f"{name}_details": NO_RATE for name in CHURN}}
+        return {**dict.fromkeys(CHURNED, 0), **{f"{name}_details": NO_RATE for name in CHURNED}}
     (one,) = every(call.state.totals)
-    return counted(one, CHURN, window(call.query, NODE))
+    return counted(one, CHURNED, window(call.query, NODE))

@@ -16,7 +16,7 @@ from headrace.console.http.routes import Parameter, Route
 from headrace.console.pages.texts import segment
 from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
-from headrace.console.state.sampling import (
+from headrace.measures import (
     CHANNEL,
     CONNECTION,
     EXCHANGE,

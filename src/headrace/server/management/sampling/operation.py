@@ -9,16 +9,8 @@ import time
 from array import array
 from typing import TYPE_CHECKING
 
-from headrace.server.management.sampling.rows import (
-    CHANNEL,
-    CONNECTION,
-    LOGINS,
-    PROTOCOL,
-    QUEUE,
-    SHAPES,
-    TOTALS,
-    queue_static,
-)
+from headrace.measures import CHANNEL, CONNECTION, LOGINS, PROTOCOL, QUEUE, TOTALS
+from headrace.server.management.sampling.rows import SHAPES, queue_static
 from headrace.server.management.sampling.sampler import Gone, Sampler, Track
 
 if TYPE_CHECKING:

@@ -5,16 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.arguments.values import queue_type
-from headrace.model.events import Churn
-from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
-from headrace.model.tallies import (
-    CHANNEL_FIELDS,
-    DEATH_FIELDS,
-    EXCHANGE_FIELDS,
-    QUEUE_FIELDS,
-    SIZE_BUCKETS,
+from headrace.measures import (
+    CHANNEL,
+    CONNECTION,
+    EXCHANGE,
+    GROUP,
+    LEASE,
+    LOGINS,
+    MEASURES,
+    PROTOCOL,
+    QUEUE,
+    TOTALS,
+    VHOST,
+    columns,
 )
+from headrace.model.arguments.values import queue_type
+from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.clients import describe_connection, octets_of
@@ -35,11 +41,6 @@ if TYPE_CHECKING:
 Values = tuple[int, ...]
 Static = tuple[object, ...]
 
-TOTALS, PROTOCOL, LOGINS = "totals", "protocol", "logins"
-VHOST, QUEUE = "vhost", "queue"
-EXCHANGE, CONNECTION, CHANNEL = "exchange", "connection", "channel"
-GROUP, LEASE = "group", "lease"
-
 
 class Shape(NamedTuple):
     """The names of what a row has."""
@@ -48,85 +49,34 @@ class Shape(NamedTuple):
     columns: tuple[str, ...]
 
 
-#: What goes up and down of queues, and is added up for virtual hosts and in all.
-GAUGES = ("ready", "unacked", "held", "ready_bytes", "unacked_bytes", "consumers", "memory")
-QUEUE_COLUMNS = (*GAUGES, *QUEUE_FIELDS, "oldest_ms", "utilisation")
-#: Counts of all queues together, the deleted ones included.
-QUEUE_SUMS = (
-    *("published", "delivered", "acknowledged"),
-    *("dead_expired", "dead_rejected", "dead_maxlen", "dead_delivery_limit"),
-)
-SIZE_COLUMNS = (*(f"size_{most}" for most in SIZE_BUCKETS), "size_inf")
-CHURN = Churn.__slots__
-
+# What stays the same of each kind of objects.
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    TOTALS: ("name",),
+    PROTOCOL: ("name",),
+    LOGINS: ("protocol", "host", "user"),
+    VHOST: (
+        *("name", "description", "tags", "default_queue_type"),
+        *("protected_from_deletion", "tracing"),
+    ),
+    QUEUE: (
+        *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
+        *("owner", "single", "user", "policy", "operator_policy"),
+    ),
+    EXCHANGE: (
+        *("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
+        *("alternate", "policy", "operator_policy"),
+    ),
+    CONNECTION: (
+        *("number", "name", "vhost", "user", "host", "port", "protocol"),
+        *("tls", "mechanism", "client", "heartbeat_s", "frame_max"),
+        *("channel_max", "client_properties"),
+    ),
+    CHANNEL: ("number", "name", "vhost", "user", "connection"),
+    GROUP: ("vhost", "stream", "group"),
+    LEASE: ("vhost", "queue", "group"),
+}
 SHAPES: Mapping[str, Shape] = {
-    TOTALS: Shape(
-        ("name",),
-        (
-            *GAUGES,
-            *CHANNEL_FIELDS,
-            *QUEUE_SUMS,
-            *("vhosts", "exchanges", "connections", "channels", "queues", "publishers"),
-            *("received", "received_bytes", "memory_used", "memory_max"),
-            *CHURN,
-            *DEATH_FIELDS,
-            *SIZE_COLUMNS,
-        ),
-    ),
-    PROTOCOL: Shape(
-        ("name",), (*CHANNEL_FIELDS, "connections", "channels", "consumers", "publishers")
-    ),
-    LOGINS: Shape(("protocol", "host", "user"), ("succeeded", "failed")),
-    VHOST: Shape(
-        (
-            *("name", "description", "tags", "default_queue_type"),
-            *("protected_from_deletion", "tracing"),
-        ),
-        (*GAUGES, *CHANNEL_FIELDS, *QUEUE_SUMS, "queues", "exchanges", "connections"),
-    ),
-    QUEUE: Shape(
-        (
-            *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"),
-            *("owner", "single", "user", "policy", "operator_policy"),
-        ),
-        QUEUE_COLUMNS,
-    ),
-    EXCHANGE: Shape(
-        (
-            *("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments"),
-            *("alternate", "policy", "operator_policy"),
-        ),
-        ("bindings", *EXCHANGE_FIELDS),
-    ),
-    CONNECTION: Shape(
-        (
-            *("number", "name", "vhost", "user", "host", "port", "protocol"),
-            *("tls", "mechanism", "client", "heartbeat_s", "frame_max"),
-            *("channel_max", "client_properties"),
-        ),
-        (
-            *("bytes_received", "bytes_sent", "channels", "pending", "blocked"),
-            *CHANNEL_FIELDS,
-        ),
-    ),
-    CHANNEL: Shape(
-        ("number", "name", "vhost", "user", "connection"),
-        (
-            *("consumers", "unacked", "unconfirmed", "prefetch", "consumer_prefetch"),
-            *("flow", "confirms", "transactional", *CHANNEL_FIELDS),
-        ),
-    ),
-    GROUP: Shape(
-        ("vhost", "stream", "group"),
-        (
-            *("lag", "lag_bytes", "durable_offset"),
-            *("committed_records", "committed_ms", "claimed"),
-        ),
-    ),
-    LEASE: Shape(
-        ("vhost", "queue", "group"),
-        ("leased", "leased_bytes", "ready", "taken", "settled", "owned"),
-    ),
+    kind: Shape(static, columns(MEASURES[kind])) for kind, static in FIELDS.items()
 }
 
 

@@ -18,13 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from headrace.gateway.security.client_connection import version_of
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_x.channel.channel import Channel
-from headrace.model.tallies import DEATH_FIELDS, ChannelTally
-from headrace.server.config.process import keep_what_lives
-from headrace.server.management.clients import describe_channel, describe_session
-from headrace.server.management.sampling import rows
-from headrace.server.management.sampling.queue_looks import QueueLooks
-from headrace.server.management.sampling.rows import (
+from headrace.measures import (
     CHANNEL,
+    CHANNEL_COUNTS,
     CHURN,
     CONNECTION,
     EXCHANGE,
@@ -33,15 +29,25 @@ from headrace.server.management.sampling.rows import (
     LOGINS,
     PROTOCOL,
     QUEUE,
-    SHAPES,
+    QUEUE_GAUGES,
+    QUEUE_SUMS,
+    SIZES,
     TOTALS,
     VHOST,
+    Measure,
+    columns,
 )
+from headrace.model.tallies import ChannelTally
+from headrace.server.config.process import keep_what_lives
+from headrace.server.management.clients import describe_channel, describe_session
+from headrace.server.management.sampling import rows
+from headrace.server.management.sampling.queue_looks import QueueLooks
+from headrace.server.management.sampling.rows import SHAPES
 from headrace.server.management.sampling.sums import NO_GAUGES, Sums, Totals, added
 from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
@@ -216,22 +222,25 @@ class Sampler:
         if track is None:
             track = self._new(TOTALS, TOTALS, (TOTALS,), "")
         vhosts = self._sums.values()
-        counters = self._broker.counters
-        self._set(
-            track,
-            (
-                *added([NO_GAUGES, *(one.gauges() for one in vhosts)]),
-                *self._totals.counts(vhosts),
-                *(len(self.kinds[kind]) for kind in (VHOST, EXCHANGE, CONNECTION, CHANNEL)),
-                sum(one.numbers.queues for one in vhosts),
-                sum(one.publishers for one in self._totals.versions.values()),
-                *(counters.published, counters.published_bytes),
-                *(counters.memory_used, counters.memory_max),
-                *(getattr(self._broker.events.churn, name) for name in CHURN),
-                *(counters.deaths[name] for name in DEATH_FIELDS),
-                *counters.sizes.counts(counters.published),
-            ),
-        )
+        counters, churn = self._broker.counters, self._broker.events.churn
+        found = {
+            **by_column(QUEUE_GAUGES, added([NO_GAUGES, *(one.gauges() for one in vhosts)])),
+            **by_column((*CHANNEL_COUNTS, *QUEUE_SUMS), self._totals.counts(vhosts)),
+            "vhosts": len(self.kinds[VHOST]),
+            "exchanges": len(self.kinds[EXCHANGE]),
+            "connections": len(self.kinds[CONNECTION]),
+            "channels": len(self.kinds[CHANNEL]),
+            "queues": sum(one.numbers.queues for one in vhosts),
+            "publishers": sum(one.publishers for one in self._totals.versions.values()),
+            "received": counters.published,
+            "received_bytes": counters.published_bytes,
+            "memory_used": counters.memory_used,
+            "memory_max": counters.memory_max,
+            **{name: getattr(churn, name) for name in columns(CHURN)},
+            **counters.deaths,
+            **by_column(SIZES, counters.sizes.counts(counters.published)),
+        }
+        self._set(track, tuple([found[name] for name in SHAPES[TOTALS].columns]))
 
     def _versions(self) -> None:
         tracks = self.kinds[PROTOCOL]
@@ -372,6 +381,11 @@ class Sampler:
         if len(self.gone) == GONE_MAX:
             self.first = self.gone.popleft()[0]
         self.gone.append((self.epoch, kind, track))
+
+
+def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
+    """Return values in the order of some measures by the names of their columns."""
+    return dict(zip(columns(measures), values, strict=True))
 
 
 def unconfirmed_of(session: Session010) -> int:

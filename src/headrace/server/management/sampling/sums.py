@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.tallies import CHANNEL_FIELDS, QUEUE_FIELDS, ChannelTally
+from headrace.measures import CHANNEL_COUNTS, QUEUE_COUNTS, QUEUE_GAUGES, QUEUE_SUMS
+from headrace.model.tallies import ChannelTally
 from headrace.server.management.sampling.queue_row import Numbers
-from headrace.server.management.sampling.rows import GAUGES, QUEUE_SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.sampling.rows import Values
 
-NO_GAUGES = (0,) * len(GAUGES)
-LIVING = len(GAUGES) + len(QUEUE_FIELDS)
-NO_COUNTS = (0,) * (len(CHANNEL_FIELDS) + len(QUEUE_SUMS))
+# The places in Numbers of what queues have.
+GAUGES = len(QUEUE_GAUGES)
+SUMMED = GAUGES + len(QUEUE_COUNTS)
+NO_GAUGES = (0,) * GAUGES
+NO_COUNTS = (0,) * (len(CHANNEL_COUNTS) + len(QUEUE_SUMS))
+# The places in a tally of a queue of the counters that each of QUEUE_SUMS adds up.
+PLACES = tuple(
+    tuple(place for place, one in enumerate(QUEUE_COUNTS) if one.total == total.column)
+    for total in QUEUE_SUMS
+)
 
 
 class Sums:
@@ -48,19 +55,19 @@ class Sums:
 
     def gauges(self) -> Values:
         """Return what goes up and down."""
-        return self.numbers.part(0, len(GAUGES))
+        return self.numbers.part(0, GAUGES)
 
     def counts(self) -> Values:
-        """Return what only grows: counts of channels, and :data:`rows.QUEUE_SUMS`."""
-        living = self.numbers.part(len(GAUGES), LIVING)
-        of_queues = [a + b for a, b in zip(living, self._ended, strict=True)]
+        """Return what only grows: counts of channels, and QUEUE_SUMS."""
+        living = self.numbers.part(GAUGES, SUMMED)
+        of_queues = added([living, self._ended])
         found = (*self.channels.values(), *queue_sums(of_queues))
         self._counts = tuple(map(max, self._counts, found))
         return self._counts
 
     def queue_counts(self) -> Values:
-        """Return :data:`rows.QUEUE_SUMS`, as they were told last."""
-        return self._counts[len(CHANNEL_FIELDS) :]
+        """Return QUEUE_SUMS, as they were told last."""
+        return self._counts[len(CHANNEL_COUNTS) :]
 
 
 class Version:
@@ -89,7 +96,7 @@ class Version:
             self.tally.add(tally)
 
     def counts(self) -> Values:
-        """Return what only grows, in the order of CHANNEL_FIELDS."""
+        """Return what only grows, in the order of CHANNEL_COUNTS."""
         found = self.tally.values()
         self._told = tuple(map(max, self._told or found, found))
         return self._told
@@ -105,7 +112,7 @@ class Totals:
 
     def begin(self, counters: Counters) -> None:
         """Begin a look."""
-        self._past = queue_sums(list(counters.queues_ended.values()))
+        self._past = queue_sums(counters.queues_ended.values())
         for name in counters.channels_ended.keys() - self.versions.keys():
             self.versions[name] = Version()
         for name, version in self.versions.items():
@@ -118,10 +125,10 @@ class Totals:
         return self.versions[name]
 
     def counts(self, vhosts: Iterable[Sums]) -> Values:
-        """Return what only grows: counts of channels, and :data:`rows.QUEUE_SUMS`."""
+        """Return what only grows: counts of channels, and QUEUE_SUMS."""
         found = added([self._past, *(one.queue_counts() for one in vhosts)])
         self._told = tuple(map(max, self._told, found))
-        nothing = (0,) * len(CHANNEL_FIELDS)
+        nothing = (0,) * len(CHANNEL_COUNTS)
         return *added([nothing, *(one.counts() for one in self.versions.values())]), *self._told
 
 
@@ -130,7 +137,6 @@ def added(several: list[Values]) -> Values:
     return tuple(map(sum, zip(*several, strict=True)))
 
 
-def queue_sums(counts: list[int]) -> Values:
-    """Return what :data:`rows.QUEUE_SUMS` names of counts in the order of QUEUE_FIELDS."""
-    publish, *delivered, _, ack, _ = counts[:8]
-    return publish, sum(delivered), ack, *counts[8:]
+def queue_sums(counts: Values) -> Values:
+    """Return what QUEUE_SUMS names of counts in the order of QUEUE_COUNTS."""
+    return tuple(sum([counts[place] for place in places]) for places in PLACES)
