@@ -113,6 +113,7 @@ lint: $(STAMP)
 	@$(ALOUD) "mypy (a minute, some seconds with its cache)" $(BIN)/mypy
 	@$(ALOUD) "import-linter" env PYTHONPATH=src $(BIN)/lint-imports --no-cache --no-logo
 	@$(ALOUD) "codecs" env PYTHONPATH=src $(BIN)/python tools/gen_codecs.py --check
+	@$(ALOUD) "counters" env PYTHONPATH=src $(BIN)/python tools/gen_counters.py --check
 	@$(ALOUD) "blocking client" env PYTHONPATH=src $(BIN)/python tools/gen_blocking.py --check
 	@$(ALOUD) "pages" env PYTHONPATH=src $(BIN)/python tools/gen_pages.py --check
 	@$(ALOUD) "table of compatibility" $(BIN)/python tools/compatibility.py --check

@@ -10,7 +10,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-@pytest.mark.parametrize("tool", ["gen_codecs.py", "gen_blocking.py"])
+@pytest.mark.parametrize("tool", ["gen_codecs.py", "gen_blocking.py", "gen_counters.py"])
 def test_generated_modules_are_current(tool: str) -> None:
     command = [sys.executable, str(TOOLS / tool), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.measures import MEASURES, QUEUE, columns
 from headrace.model.counters import Counters
 from headrace.model.message import new_message
 from headrace.model.ports import Store
@@ -13,6 +14,7 @@ from headrace.server.management.sampling.queue_row import Numbers, QueueRow
 from support.clients.manual_consumer import Taker
 
 WHOLE = 1000  # Per mille.
+PLACE = columns(MEASURES[QUEUE]).index("utilisation")
 
 
 class Scene:
@@ -29,7 +31,7 @@ class Scene:
         """Return the utilisation some time after the last look."""
         self.counters.now_ms += after_ms
         self.row.refresh(self.queue, Numbers(), Numbers(), self.counters.now_ms)
-        return self.row.part(20, 21)[0]
+        return self.row.part(PLACE, PLACE + 1)[0]
 
     def join(self) -> None:
         self.queue.add_consumer(self.consumer)

@@ -105,11 +105,11 @@ def queue_line(
         if row.told > since and row.vhost in vhosts
     ]
     values = [row.part(0, len(names)) for _, row in found]
-    columns = zip(*values, strict=True) if values else ()
+    columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
     return {
         "kind": QUEUE,
         "ids": packed([row.number for _, row in found]),
-        "columns": {name: packed(column) for name, column in zip(names, columns, strict=False)},
+        "columns": {name: packed(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,
         "gone": [],
@@ -142,11 +142,12 @@ def line(kind: str, tracks: list[Track], since: int) -> Answered:
     """Return the line of some rows."""
     fields, names = SHAPES[kind]
     new = [[track.number, *track.static] for track in tracks if track.told > since]
-    columns = zip(*[track.values for track in tracks], strict=True) if tracks else ()
+    values = [track.values for track in tracks]
+    columns = zip(names, zip(*values, strict=True), strict=True) if tracks else ()
     return {
         "kind": kind,
         "ids": packed([track.number for track in tracks]),
-        "columns": {name: packed(column) for name, column in zip(names, columns, strict=False)},
+        "columns": {name: packed(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,
         "gone": [],
