@@ -22,7 +22,6 @@ from headrace.cli.data_option import Function, data_option
 from headrace.cli.environment import FromEnvironment
 from headrace.cli.operations import Target
 from headrace.cli.output import Answer, printable
-from headrace.management_socket import FILE_NAME, short_address
 from headrace.server.config.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
@@ -45,6 +44,8 @@ def management_option(function: Function) -> Function:
     )
     @functools.wraps(function)
     def command(*args: object, data: Path, where: Path | None, **options: object) -> object:
+        from headrace.management_socket import FILE_NAME
+
         path = data / FILE_NAME if where is None else where
         return function(*args, socket=path, **options)
 
@@ -122,6 +123,8 @@ def exchange(
 
 def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list[str]:
     """Return names of a kind with this beginning, for completion; none without a broker."""
+    from headrace.management_socket import FILE_NAME
+
     said = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
     if socket is None and said and data is None:
         socket = Path(said)
@@ -140,6 +143,8 @@ def open_socket(
     path: Path, timeout_s: float | None
 ) -> Iterator[tuple[Callable[[Answer], None], IO[bytes]]]:
     """Connect; yield a function that sends an object, and the file of answers."""
+    from headrace.management_socket import short_address
+
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as end:
         end.settimeout(timeout_s)
         try:
