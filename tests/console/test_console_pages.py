@@ -212,7 +212,7 @@ def test_a_user_without_a_virtual_host_has_a_first_page(console: LocalConsole) -
 def test_errors_are_pages(browser: Browser) -> None:
     answer = browser.get("/queues/%2F/absent%3Cb%3E")
     assert answer.status == 404
-    assert b"Object Not Found" in answer.body
+    assert b"no queue &#39;absent&lt;b&gt;&#39;" in answer.body
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     answer = browser.get("/no-such-page")
     assert answer.status == 404

@@ -29,10 +29,11 @@ WORDS = {  # What `error` says, by status.
     500: "internal_server_error",
     503: "service_unavailable",
 }
+NOT_FOUND = "not-found"  # A code of the broker.
 # Statuses of the broker's codes.
 STATUSES = {
     "bad-request": 400,
-    "not-found": 404,
+    NOT_FOUND: 404,
     "refused": 401,
     "precondition": 400,
     "conflict": 400,

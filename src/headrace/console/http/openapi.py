@@ -189,7 +189,6 @@ These paths of RabbitMQ and its plug-ins are answered with 404:
 | Path | Why |
 |---|---|
 """
-OWN = ("/api/headrace/", "/api/openapi.json")  # Beginnings of paths of our own.
 
 
 def manual(
@@ -209,6 +208,4 @@ def manual(
 
 def likeness(route: Route, differences: Mapping[str, str]) -> str:
     """Return whether a route does what RabbitMQ's does."""
-    return differences.get(
-        f"{route.method} {route.path}", "own" if route.path.startswith(OWN) else "yes"
-    )
+    return differences.get(f"{route.method} {route.path}", "yes" if route.is_rabbitmqs else "own")

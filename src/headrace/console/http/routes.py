@@ -38,6 +38,7 @@ JSON = "application/json"
 # Segments of paths that had another name in earlier versions. It still leads there, so that
 # programs and bookmarks keep working; only the name of today is documented.
 FORMER_SEGMENTS = {"jobs": "errands", "job": "errand"}
+OWN = ("/api/headrace/", "/api/openapi.json")  # Beginnings of paths of our own.
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The tags of which a user has one, by the tag of the route.
 ALLOWED = {
@@ -78,6 +79,11 @@ class Route:
     payloads: bool = False  # It shows messages, which viewers do not see.
     page: bool = False  # For a person with a browser: HTML, and a session instead of a password.
     is_free: bool = False  # Cheap, and needed when all else is too much: its requests do not count.
+
+    @property
+    def is_rabbitmqs(self) -> bool:
+        """True for a path of RabbitMQ's API: clients of it know its answers."""
+        return not self.path.startswith(OWN)
 
     def allows(self, tags: Iterable[str]) -> bool:
         """Return True if a user with these tags may ask for it.

@@ -20,7 +20,7 @@ from headrace.console.broker.logins import ENDED
 from headrace.console.http.bodies import Bodies
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
-from headrace.console.http.errors import HttpError, of_operation
+from headrace.console.http.errors import NOT_FOUND, HttpError, not_found, of_operation
 from headrace.console.http.hosts import AllowedHosts, name_of
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
@@ -134,7 +134,7 @@ class Port:
     async def _run(self, call: HttpCall) -> object:
         """Run the handler; once more when the ticket ended, as with the broker's restart."""
         try:
-            return await call.route.handler(call)
+            return await handled(call)
         except OperationRefused as error:
             if error.text != ENDED or call.route.tag == NOBODY:
                 raise
@@ -143,7 +143,7 @@ class Port:
             raise logged_out(call.request, call.route)
         self._authentication.forget(call.identity)
         call.act_as(await self._authentication.identify(call.request))
-        return await call.route.handler(call)
+        return await handled(call)
 
     async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
         if not self._hosts.allow(request.headers.get("Host")):
@@ -221,6 +221,20 @@ class Port:
         if session is None:
             raise logged_out(request, route)
         return session.identity, session
+
+
+async def handled(call: HttpCall) -> object:
+    """Run the handler of a request.
+
+    Raises:
+        HttpError: RabbitMQ's 404, where the broker does not find an object on a path of RabbitMQ.
+    """
+    try:
+        return await call.route.handler(call)
+    except OperationRefused as error:
+        if error.code == NOT_FOUND and call.route.is_rabbitmqs and not call.route.page:
+            raise not_found() from None
+        raise
 
 
 def lacking(route: Route, tags: Iterable[str]) -> str:

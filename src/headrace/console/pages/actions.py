@@ -224,8 +224,9 @@ async def refuse_known(call: HttpCall, show: Handler, what: str) -> None:
     """
     try:
         await show(call)
-    except HttpError as error:
-        if error.status == NOT_FOUND:
+    except (HttpError, OperationRefused) as error:
+        found = error if isinstance(error, HttpError) else of_operation(error)
+        if found.status == NOT_FOUND:
             return
         raise
     raise HttpError(CONFLICT, f"{what} already; open the existing entry to change it")

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.errors import not_found
+from headrace.console.http.errors import NOT_FOUND, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def absent() -> Iterator[None]:
-    """Answer with RabbitMQ's 404 where the broker does not find an object.
+    """Answer with RabbitMQ's 404 where the broker does not find the virtual host of a list.
 
-    Without it the answer is 404, too, with the broker's reason, which names the object: paths of
-    our own and pages have that.
+    Any operation that does not find its object is answered with 404; only paths of our own and
+    pages have the broker's reason then, and lists there have RabbitMQ's.
     """
     try:
         yield
     except OperationRefused as error:
-        if error.code == "not-found":
+        if error.code == NOT_FOUND:
             raise not_found() from None
         raise
 

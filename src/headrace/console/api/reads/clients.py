@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.alarms import active_alarms, reasons_in
 from headrace.console.api.common.rows import (
-    absent,
     existing_vhost,
     only,
     rows_of,
@@ -53,8 +52,7 @@ async def show_connection(call: HttpCall) -> object:
     """Return one connection, with the properties that its client sent."""
     one = await find_connection(call, call.path["name"])
     row = connection_of(one, call.query, await listens_of(call), await active_alarms(call))
-    with absent():
-        shown = await call.ask("show connection", id=one.row["number"])
+    shown = await call.ask("show connection", id=one.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.console.api.common.rows import absent
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Parameter, Route
@@ -43,11 +42,10 @@ async def export(call: HttpCall) -> object:
         "product_version": __version__,
         **{section: [] for section in (SECTIONS if vhost is None else OF_VHOST)},
     }
-    with absent():
-        async for item in call.items(
-            "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
-        ):
-            document.setdefault(item["section"], []).append(item["value"])
+    async for item in call.items(
+        "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
+    ):
+        document.setdefault(item["section"], []).append(item["value"])
     name = call.query.get("download")
     if not name:
         return document

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Union
 from urllib.parse import quote, unquote
 
 from headrace.console.api.common.rows import (
-    absent,
     check_exists,
     check_vhost,
     find_now,
@@ -219,8 +218,7 @@ async def bindings_of_destination(call: HttpCall) -> object:
 async def bindings_of_queue(call: HttpCall) -> object:
     """Return the bindings to a queue."""
     name = call.path["queue"]
-    with absent():
-        await call.ask("show queue", vhost=call.path["vhost"], name=name)
+    await call.ask("show queue", vhost=call.path["vhost"], name=name)
     listed = await bindings_where(call, destination=name, destination_type="queue")
     return Listed((default_binding(call.path["vhost"], name), *listed.rows), BINDING_ORDER)
 
@@ -259,8 +257,7 @@ async def between(call: HttpCall) -> list[JsonObject]:
     if kind is None:
         raise not_found("Not Found")
     source = await existing_exchange(call, "source")
-    with absent():
-        await call.ask(f"show {kind}", vhost=vhost, name=name)
+    await call.ask(f"show {kind}", vhost=vhost, name=name)
     if not source:
         return [default_binding(vhost, name)] if kind == "queue" else []
     wanted = {"source": source, "destination": name, "destination_type": kind}
@@ -275,8 +272,7 @@ async def existing_exchange(call: HttpCall, parameter: str) -> str:
         HttpError: it does not exist.
     """
     name = exchange_in(call, parameter)
-    with absent():
-        await call.ask("show exchange", vhost=call.path["vhost"], name=name)
+    await call.ask("show exchange", vhost=call.path["vhost"], name=name)
     return name
 
 

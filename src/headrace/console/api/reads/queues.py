@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.policies import policies_of
 from headrace.console.api.common.queue_rows import QueueRows
-from headrace.console.api.common.rows import absent, check_exists, find_now, wanted_vhost
+from headrace.console.api.common.rows import check_exists, find_now, wanted_vhost
 from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.reads.clients import connection_names, consumer_of
 from headrace.console.http.answers import Described
@@ -43,8 +43,7 @@ async def list_queues(call: HttpCall) -> object:
 async def show_queue(call: HttpCall) -> object:
     """Return one queue, as it is now."""
     vhost, name = call.path["vhost"], call.path["queue"]
-    with absent():
-        row = await call.ask("show queue", vhost=vhost, name=name)
+    row = await call.ask("show queue", vhost=vhost, name=name)
     one = await find_now(call, call.state.queues, vhost, name)
     names = await connection_names(call)
     rows = QueueRows(one.table, await policies_of(call, one.table), call.query)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent, only
+from headrace.console.api.common.rows import only
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.routes import Route
@@ -39,8 +39,7 @@ async def users_without_permissions(call: HttpCall) -> object:
 
 async def show_user(call: HttpCall) -> object:
     """Return one user."""
-    with absent():
-        found = await call.ask("show user", name=call.path["user"])
+    found = await call.ask("show user", name=call.path["user"])
     return user_of(found, await limits_of_users(call))
 
 
@@ -84,8 +83,7 @@ async def given(call: HttpCall, do: str, order: tuple[str, ...]) -> Listed:
     """Return permissions of all users, or of one, who exists."""
     name = call.path.get("user")
     if name is not None:
-        with absent():
-            await call.ask("show user", name=name)
+        await call.ask("show user", name=name)
     return Listed(await call.rows(do, user=name), order)
 
 
@@ -111,9 +109,8 @@ async def show_topic_permission(call: HttpCall) -> object:
 async def of_both(call: HttpCall, do: str) -> list[JsonObject]:
     """Return the rows of a user in a virtual host; both exist."""
     vhost, user = call.path["vhost"], call.path["user"]
-    with absent():
-        await call.ask("show vhost", vhost=vhost)
-        await call.ask("show user", name=user)
+    await call.ask("show vhost", vhost=vhost)
+    await call.ask("show user", name=user)
     return await call.rows(do, vhost=vhost, user=user)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.rows import absent, find_now
+from headrace.console.api.common.rows import find_now
 from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
@@ -72,8 +72,7 @@ async def topic_permissions(call: HttpCall) -> object:
 async def of_vhost(call: HttpCall, do: str) -> list[JsonObject]:
     """Return the rows of a list in a virtual host, which exists."""
     name = call.path["vhost"]
-    with absent():
-        await call.ask("show vhost", vhost=name)
+    await call.ask("show vhost", vhost=name)
     return await call.rows(do, vhost=name)
 
 

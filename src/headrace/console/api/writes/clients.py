@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.clients import OWN, find_connection
 from headrace.console.http.answers import no_content
 from headrace.console.http.errors import bad_request
@@ -23,8 +22,7 @@ async def close_connection(call: HttpCall) -> object:
     """Close a connection; header ``X-Reason`` is the text that its client gets."""
     reason = reason_of(call)
     one = await find_connection(call, call.path["name"])
-    with absent():
-        await call.ask("close connection", id=one.row["number"], reason=reason)
+    await call.ask("close connection", id=one.row["number"], reason=reason)
     return no_content()
 
 
@@ -33,8 +31,7 @@ async def close_connections_of_user(call: HttpCall) -> object:
     reason, user = reason_of(call), call.path["username"]
     for one in await call.state.connections.all():
         if one.row["user"] == user and call.identity.sees_user(user):
-            with absent():
-                await call.ask("close connection", id=one.row["number"], reason=reason)
+            await call.ask("close connection", id=one.row["number"], reason=reason)
     return no_content()
 
 

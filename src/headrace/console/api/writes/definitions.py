@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.reads.definitions import SECTIONS
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
@@ -64,10 +63,9 @@ async def report_of(call: HttpCall, raw: bytes) -> JsonObject:
     where = call.path.get("vhost")
     known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
     try:
-        with absent():
-            findings, done = await call.answer(
-                "import definitions", rows, vhost=where, known=known, dry_run=dry_run
-            )
+        findings, done = await call.answer(
+            "import definitions", rows, vhost=where, known=known, dry_run=dry_run
+        )
     except OperationRefused as error:
         if error.code != NO_EQUIVALENT:
             raise

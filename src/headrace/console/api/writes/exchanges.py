@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.exchanges import (
     DESTINATIONS,
@@ -47,42 +46,39 @@ def named(call: HttpCall) -> str:
 async def put_exchange(call: HttpCall) -> object:
     """Declare an exchange; 204 if one with the same attributes exists."""
     body = await Body.of(call)
-    with absent():
-        done = await call.ask(
-            "declare exchange",
-            vhost=call.path["vhost"],
-            name=named(call),
-            type=body.text("type", "direct"),
-            durable=body.flag("durable"),
-            auto_delete=body.flag("auto_delete"),
-            internal=body.flag("internal"),
-            arguments=body.table("arguments"),
-        )
+    done = await call.ask(
+        "declare exchange",
+        vhost=call.path["vhost"],
+        name=named(call),
+        type=body.text("type", "direct"),
+        durable=body.flag("durable"),
+        auto_delete=body.flag("auto_delete"),
+        internal=body.flag("internal"),
+        arguments=body.table("arguments"),
+    )
     return written(done)
 
 
 async def delete_exchange(call: HttpCall) -> object:
     """Delete an exchange; with ``if-unused`` only one without bindings."""
-    with absent():
-        await call.ask(
-            "delete exchange",
-            vhost=call.path["vhost"],
-            name=named(call),
-            if_unused=asked(call, "if-unused"),
-        )
+    await call.ask(
+        "delete exchange",
+        vhost=call.path["vhost"],
+        name=named(call),
+        if_unused=asked(call, "if-unused"),
+    )
     return no_content()
 
 
 async def post_binding(call: HttpCall) -> object:
     """Bind a queue or exchange; ``Location`` ends with the properties key of the binding."""
     body = await Body.of(call)
-    with absent():
-        done = await call.ask(
-            "bind",
-            **ends(call),
-            routing_key=body.text("routing_key"),
-            arguments=body.table("arguments"),
-        )
+    done = await call.ask(
+        "bind",
+        **ends(call),
+        routing_key=body.text("routing_key"),
+        arguments=body.table("arguments"),
+    )
     key = properties_key(done["routing_key"], done["arguments_digest"])
     return created(f"{quote(call.path['destination'], safe='')}/{key}")
 
@@ -92,13 +88,12 @@ async def delete_binding(call: HttpCall) -> object:
     wanted = call.path["properties_key"]
     for row in await between(call):
         if same_key(row["properties_key"], wanted):
-            with absent():
-                await call.ask(
-                    "unbind",
-                    **ends(call),
-                    routing_key=row["routing_key"],
-                    arguments_digest=digest_in(row["properties_key"]),
-                )
+            await call.ask(
+                "unbind",
+                **ends(call),
+                routing_key=row["routing_key"],
+                arguments_digest=digest_in(row["properties_key"]),
+            )
             return no_content()
     raise not_found()
 

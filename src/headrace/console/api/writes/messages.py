@@ -7,7 +7,6 @@ import base64
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.api.reads.exchanges import exchange_in
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, TABLE, Body, schema
@@ -65,17 +64,16 @@ async def publish(call: HttpCall) -> object:
     pieces: list[JsonObject] = [
         {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
     ]
-    with absent():
-        done = await call.ask(
-            "publish",
-            pieces,
-            lines=True,
-            vhost=call.path["vhost"],
-            exchange=exchange_in(call, "exchange"),
-            routing_key=body.text("routing_key"),
-            properties=known_properties(body.table("properties")),
-            payload_encoding=encoding,
-        )
+    done = await call.ask(
+        "publish",
+        pieces,
+        lines=True,
+        vhost=call.path["vhost"],
+        exchange=exchange_in(call, "exchange"),
+        routing_key=body.text("routing_key"),
+        properties=known_properties(body.table("properties")),
+        payload_encoding=encoding,
+    )
     return Answer(200, {"routed": done["routed"]})
 
 
@@ -108,15 +106,14 @@ async def get(call: HttpCall) -> object:
         raise bad_request("'count' is not a positive number")
     if truncate is not None and truncate < 0:
         raise bad_request("'truncate' is not a number of bytes")
-    with absent():
-        rows = await call.rows(
-            "get",
-            vhost=call.path["vhost"],
-            queue=call.path["queue"],
-            count=1 if count is None else count,
-            ackmode=mode,
-            truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
-        )
+    rows = await call.rows(
+        "get",
+        vhost=call.path["vhost"],
+        queue=call.path["queue"],
+        count=1 if count is None else count,
+        ackmode=mode,
+        truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
+    )
     return Answer(200, [message_of(row, encoding) for row in rows])
 
 

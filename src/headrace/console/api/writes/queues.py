@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
 from headrace.console.http.answers import no_content, written
@@ -31,43 +30,39 @@ async def put_queue(call: HttpCall) -> object:
         arguments = {QUEUE_TYPE: kind, **arguments}
     if body.flag("exclusive"):
         raise bad_request("an exclusive queue belongs to a connection")
-    with absent():
-        done = await call.ask(
-            "declare queue",
-            vhost=call.path["vhost"],
-            name=call.path["queue"],
-            durable=body.flag("durable"),
-            auto_delete=body.flag("auto_delete"),
-            arguments=arguments,
-        )
+    done = await call.ask(
+        "declare queue",
+        vhost=call.path["vhost"],
+        name=call.path["queue"],
+        durable=body.flag("durable"),
+        auto_delete=body.flag("auto_delete"),
+        arguments=arguments,
+    )
     return written(done)
 
 
 async def delete_queue(call: HttpCall) -> object:
     """Delete a queue; with ``if-unused`` or ``if-empty`` only such a one."""
-    with absent():
-        await call.ask(
-            "delete queue",
-            vhost=call.path["vhost"],
-            name=call.path["queue"],
-            if_unused=asked(call, "if-unused"),
-            if_empty=asked(call, "if-empty"),
-        )
+    await call.ask(
+        "delete queue",
+        vhost=call.path["vhost"],
+        name=call.path["queue"],
+        if_unused=asked(call, "if-unused"),
+        if_empty=asked(call, "if-empty"),
+    )
     return no_content()
 
 
 async def purge_queue(call: HttpCall) -> object:
     """Drop the ready messages of a queue."""
-    with absent():
-        await call.ask("purge queue", vhost=call.path["vhost"], name=call.path["queue"])
+    await call.ask("purge queue", vhost=call.path["vhost"], name=call.path["queue"])
     return no_content()
 
 
 async def act_on_queue(call: HttpCall) -> object:
     """Accept RabbitMQ's actions on mirrored queues, which have nothing to do here."""
     body = await Body.of(call, "action")
-    with absent():
-        await call.ask("show queue", vhost=call.path["vhost"], name=call.path["queue"])
+    await call.ask("show queue", vhost=call.path["vhost"], name=call.path["queue"])
     action = body.text("action")
     if action not in ACTIONS:
         raise bad_request(f"the action '{action[:80]}' is not one of {', '.join(ACTIONS)}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.others import FLAGS
 from headrace.console.api.writes.body import INTEGER, TABLE, Body, schema
@@ -44,8 +43,7 @@ async def put(call: HttpCall, do: str) -> object:
         "priority": body.number("priority"),
         "apply-to": body.text("apply-to") or None,
     }
-    with absent():
-        done = await call.ask(do, vhost=call.path["vhost"], name=call.path["name"], **fields)
+    done = await call.ask(do, vhost=call.path["vhost"], name=call.path["name"], **fields)
     return written(done)
 
 
@@ -61,23 +59,20 @@ async def delete_operator_policy(call: HttpCall) -> object:
 
 async def delete(call: HttpCall, do: str) -> object:
     """Remove a policy of a kind."""
-    with absent():
-        await call.ask(do, vhost=call.path["vhost"], name=call.path["name"])
+    await call.ask(do, vhost=call.path["vhost"], name=call.path["name"])
     return no_content()
 
 
 async def put_parameter(call: HttpCall) -> object:
     """Refuse a parameter of a virtual host, with the broker's reason."""
     body = await Body.of(call)
-    with absent():
-        await call.ask("put parameter", **parameter(call), value=body.values.get("value"))
+    await call.ask("put parameter", **parameter(call), value=body.values.get("value"))
     return no_content()
 
 
 async def delete_parameter(call: HttpCall) -> object:
     """Answer that there is no such parameter."""
-    with absent():
-        await call.ask("delete parameter", **parameter(call))
+    await call.ask("delete parameter", **parameter(call))
     return no_content()
 
 
@@ -89,17 +84,15 @@ def parameter(call: HttpCall) -> JsonObject:
 async def put_global_parameter(call: HttpCall) -> object:
     """Set a parameter of the whole broker."""
     body = await Body.of(call, "value")
-    with absent():
-        done = await call.ask(
-            "put global parameter", name=call.path["name"], value=body.values["value"]
-        )
+    done = await call.ask(
+        "put global parameter", name=call.path["name"], value=body.values["value"]
+    )
     return written(done)
 
 
 async def delete_global_parameter(call: HttpCall) -> object:
     """Remove a parameter of the whole broker."""
-    with absent():
-        await call.ask("delete global parameter", name=call.path["name"])
+    await call.ask("delete global parameter", name=call.path["name"])
     return no_content()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import TEXT, TEXTS
 from headrace.console.api.writes.body import Body, schema
 from headrace.console.http.answers import no_content, written
@@ -28,22 +27,20 @@ TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
 async def put_user(call: HttpCall) -> object:
     """Add or change a user. Without a password, or with its hash "", there is no login by one."""
     body = await Body.of(call, "tags")
-    with absent():
-        done = await call.ask(
-            "put user",
-            name=call.path["user"],
-            tags=body.texts("tags"),
-            password=body.text("password") or None,
-            password_hash=body.text("password_hash") or None,
-            hashing_algorithm=body.text("hashing_algorithm") or None,
-        )
+    done = await call.ask(
+        "put user",
+        name=call.path["user"],
+        tags=body.texts("tags"),
+        password=body.text("password") or None,
+        password_hash=body.text("password_hash") or None,
+        hashing_algorithm=body.text("hashing_algorithm") or None,
+    )
     return written(done)
 
 
 async def delete_user(call: HttpCall) -> object:
     """Delete a user."""
-    with absent():
-        await call.ask("delete user", name=call.path["user"])
+    await call.ask("delete user", name=call.path["user"])
     return no_content()
 
 
@@ -55,8 +52,7 @@ async def delete_users(call: HttpCall) -> object:
     known = {row["name"] for row in await call.rows("list users")}
     for name in names:
         if name in known:
-            with absent():
-                await call.ask("delete user", name=name)
+            await call.ask("delete user", name=name)
     return no_content()
 
 
@@ -64,15 +60,13 @@ async def put_permission(call: HttpCall) -> object:
     """Set the permissions of a user in a virtual host."""
     body = await Body.of(call, "configure", "write", "read")
     given: JsonObject = {name: body.text(name) for name in ("configure", "write", "read")}
-    with absent():
-        done = await call.ask("put permission", **of_both(call), **given)
+    done = await call.ask("put permission", **of_both(call), **given)
     return written(done)
 
 
 async def delete_permission(call: HttpCall) -> object:
     """Remove the permissions of a user in a virtual host."""
-    with absent():
-        await call.ask("delete permission", **of_both(call))
+    await call.ask("delete permission", **of_both(call))
     return no_content()
 
 
@@ -85,17 +79,13 @@ async def put_topic_permission(call: HttpCall) -> object:
         raise bad_request("'exchange' in the body differs from the one in the path")
     given: JsonObject = {name: body.text(name) for name in ("write", "read")}
     given["exchange"] = exchange
-    with absent():
-        done = await call.ask("put topic permission", **of_both(call), **given)
+    done = await call.ask("put topic permission", **of_both(call), **given)
     return written(done)
 
 
 async def delete_topic_permission(call: HttpCall) -> object:
     """Remove such restrictions, of one exchange or of all."""
-    with absent():
-        await call.ask(
-            "delete topic permission", **of_both(call), exchange=call.path.get("exchange")
-        )
+    await call.ask("delete topic permission", **of_both(call), exchange=call.path.get("exchange"))
     return no_content()
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.rows import absent
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.broker.errors import OperationRefused
@@ -32,23 +31,21 @@ async def put_vhost(call: HttpCall) -> object:
         name: None if body.values.get(name) is None else body.text(name)
         for name in ("description", "default_queue_type")
     }
-    with absent():
-        done = await call.ask(
-            "put vhost",
-            name=call.path["vhost"],
-            **fields,
-            tags=tags,
-            tracing=body.flag("tracing"),
-            protected_from_deletion=body.flag("protected_from_deletion"),
-        )
+    done = await call.ask(
+        "put vhost",
+        name=call.path["vhost"],
+        **fields,
+        tags=tags,
+        tracing=body.flag("tracing"),
+        protected_from_deletion=body.flag("protected_from_deletion"),
+    )
     return written(done)
 
 
 async def delete_vhost(call: HttpCall) -> object:
     """Delete a virtual host; 412 if it is protected."""
     try:
-        with absent():
-            await call.ask("delete vhost", name=call.path["vhost"])
+        await call.ask("delete vhost", name=call.path["vhost"])
     except OperationRefused as error:
         if error.code == "precondition":
             raise HttpError(412, error.text) from None
@@ -68,16 +65,14 @@ async def unprotect(call: HttpCall) -> object:
 
 async def set_protection(call: HttpCall, value: bool) -> object:
     """Protect a virtual host, which exists, or not."""
-    with absent():
-        await call.ask("show vhost", vhost=call.path["vhost"])
-        await call.ask("put vhost", name=call.path["vhost"], protected_from_deletion=value)
+    await call.ask("show vhost", vhost=call.path["vhost"])
+    await call.ask("put vhost", name=call.path["vhost"], protected_from_deletion=value)
     return no_content()
 
 
 async def start_vhost(call: HttpCall) -> object:
     """Accept to start a virtual host on this node: it runs."""
-    with absent():
-        await call.ask("show vhost", vhost=call.path["vhost"])
+    await call.ask("show vhost", vhost=call.path["vhost"])
     check_node(call)
     return no_content()
 
@@ -95,8 +90,7 @@ async def put_user_limit(call: HttpCall) -> object:
 async def put_limit(call: HttpCall, whose: JsonObject) -> object:
     """Set one limit; RabbitMQ answers 204 in any case."""
     body = await Body.of(call, "value")
-    with absent():
-        await call.ask("put limit", **whose, name=call.path["name"], value=body.number("value"))
+    await call.ask("put limit", **whose, name=call.path["name"], value=body.number("value"))
     return no_content()
 
 
@@ -112,8 +106,7 @@ async def delete_user_limit(call: HttpCall) -> object:
 
 async def delete_limit(call: HttpCall, whose: JsonObject) -> object:
     """Remove one limit."""
-    with absent():
-        await call.ask("delete limit", **whose, name=call.path["name"])
+    await call.ask("delete limit", **whose, name=call.path["name"])
     return no_content()
 
 
