@@ -43,7 +43,7 @@ def form(raw: bytes, kind: str = MULTIPART) -> None:
 
 
 def credentials(text: str) -> None:
-    authentication.read(text)
+    authentication.credentials_in(text)
 
 
 def json_of(text: str) -> None:

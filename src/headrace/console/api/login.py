@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.schema_parts import TEXT, record
 from headrace.console.broker.logins import LoginFailed, log_in
 from headrace.console.http.answers import Answer
-from headrace.console.http.authentication import wrong
+from headrace.console.http.authentication import wrong_credentials
 from headrace.console.http.call import peer_of
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
@@ -26,10 +26,10 @@ SECRET_MAX = 65536  # Characters of a password.
 async def log_in_by_body(call: HttpCall) -> object:
     """Begin a session: its cookie, and its token in a header."""
     username, password = await credentials(call)
-    mark = await begin(call, username=username, password=password)
-    session = call.sessions.peek(mark)
+    session_id = await begin(call, username=username, password=password)
+    session = call.sessions.peek(session_id)
     assert session is not None
-    headers = {**set_cookie(call.request, mark), TOKEN_HEADER: session.csrf}
+    headers = {**set_cookie(call.request, session_id), TOKEN_HEADER: session.csrf}
     return Answer(204, headers=headers)
 
 
@@ -54,7 +54,7 @@ async def begin(call: HttpCall, *, username: str = "", password: str = "", token
     except LoginFailed as error:
         if error.is_known:
             raise HttpError(401, "Not management user") from None
-        raise wrong() from None
+        raise wrong_credentials() from None
     call.sessions.end(cookie_of(request))
     return call.sessions.begin(identity)
 

@@ -3,7 +3,6 @@
 
 from headrace.console.api import login, openapi
 from headrace.console.api.own import (
-    around,
     backups,
     browse,
     dead_letters,
@@ -12,6 +11,7 @@ from headrace.console.api.own import (
     pipelines,
     records,
     streams,
+    topology,
 )
 from headrace.console.api.reads import (
     clients,
@@ -63,7 +63,7 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *jobs.ROUTES,
         *events.ROUTES,
         *dead_letters.ROUTES,
-        *around.ROUTES,
+        *topology.ROUTES,
         *records.ROUTES,
         *backups.ROUTES,
         *streams.ROUTES,

@@ -57,9 +57,9 @@ class Authentication:
         header = request.headers.get("Authorization")
         if header is None:
             raise HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
-        credentials = read(header)
+        credentials = credentials_in(header)
         if credentials is None:
-            raise wrong()
+            raise wrong_credentials()
         peer, encrypted = peer_of(request), request.secure
         key = key_of(request, header)
         lock = self._asking.setdefault(key, asyncio.Lock())
@@ -105,7 +105,7 @@ class Authentication:
         except LoginFailed as error:
             if error.is_known:
                 raise HttpError(401, "Not management user") from None
-            raise wrong() from None
+            raise wrong_credentials() from None
         self._remembered.add(key, LoggedIn(identity, time.monotonic()), REMEMBERED_MAX)
         return identity
 
@@ -116,12 +116,12 @@ def key_of(request: BaseRequest, header: str) -> bytes:
     return hashlib.sha256(f"{host}\0{request.secure}\0{header}".encode()).digest()
 
 
-def wrong() -> HttpError:
+def wrong_credentials() -> HttpError:
     """Return the one error for wrong credentials: without a challenge, so browsers do not ask."""
     return HttpError(401, "Not_Authorized", error="not_authorized")
 
 
-def read(header: str) -> Credentials | None:
+def credentials_in(header: str) -> Credentials | None:
     """Return the credentials of an Authorization header; None when it has none of our schemes."""
     scheme, _, value = header.strip().partition(" ")
     value = value.strip()

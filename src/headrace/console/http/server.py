@@ -211,13 +211,13 @@ class Port:
             HttpError: the request has no login, or a wrong one.
         """
         is_page = route is not None and route.page
-        mark = cookie_of(request)
-        if not is_page and (mark is None or "Authorization" in request.headers):
+        session_id = cookie_of(request)
+        if not is_page and (session_id is None or "Authorization" in request.headers):
             if self._authentication.remembers(request):
                 return await self._authentication.identify(request), None
             with self._of_strangers.one(network_of(request.remote or ""), connection):
                 return await self._authentication.identify(request), None
-        session = await self._sessions.find(mark)
+        session = await self._sessions.find(session_id)
         if session is None:
             raise logged_out(request, route)
         return session.identity, session

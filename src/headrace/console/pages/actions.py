@@ -200,8 +200,8 @@ class Action:
             return await self._form(call, given, error.reason, error.status)
         except OperationRefused as error:
             call.path = path
-            told = of_operation(error)
-            return await self._form(call, given, told.reason, told.status)
+            refusal = of_operation(error)
+            return await self._form(call, given, refusal.reason, refusal.status)
         report = None if self.report is None else self.report(answer)
         if report is not None:
             call.path = path

@@ -39,13 +39,13 @@ async def log_in(call: HttpCall) -> object:
     wanted = local_path(sent.get("next", "/"))
     try:
         username, password = await credentials(call)
-        mark = await begin(call, username=username, password=password)
+        session_id = await begin(call, username=username, password=password)
     except HttpError as error:
         said = WORDS.get(error.reason, error.reason)
         return form(call, wanted, sent.get("username"), said, error)
     except OperationRefused as error:
         return form(call, wanted, sent.get("username"), error.text)
-    return Answer(303, headers={"Location": wanted, **set_cookie(call.request, mark)})
+    return Answer(303, headers={"Location": wanted, **set_cookie(call.request, session_id)})
 
 
 def form(

@@ -8,7 +8,6 @@ from headrace.console.pages.objects import (
     access,
     charts,
     clients,
-    decisions,
     definitions,
     exchanges,
     overview,
@@ -17,6 +16,7 @@ from headrace.console.pages.objects import (
     rules,
     streams,
     topology,
+    transactions,
 )
 from headrace.console.pages.pipelines import pages as pipelines
 
@@ -39,7 +39,7 @@ ACTIONS = (
     *rules.ACTIONS,
     *access.ACTIONS,
     *definitions.ACTIONS,
-    *decisions.ACTIONS,
+    *transactions.ACTIONS,
     *jobs.ACTIONS,
 )
 ROUTES: tuple[Route, ...] = (

@@ -25,7 +25,7 @@ ID_BYTES = 32  # Of randomness in an identifier, and in a token.
 SESSIONS_MAX = 1024  # The one that is idle longest gives way,
 SESSIONS_OF_USER_MAX = 32  # also among those of one user.
 NOTICES_MAX = 8  # Kept until a page shows them.
-MARK_MAX = 128  # Characters of an identifier that is looked up.
+SESSION_ID_MAX = 128  # Characters of an identifier that is looked up.
 
 
 @dataclass(slots=True, eq=False)
@@ -63,49 +63,49 @@ class Sessions:
     def begin(self, identity: Identity) -> str:
         """Begin a session of a user; return its new identifier."""
         now_s = self._clock()
-        mark = secrets.token_urlsafe(ID_BYTES)
+        session_id = secrets.token_urlsafe(ID_BYTES)
         session = Session(identity, now_s, secrets.token_urlsafe(ID_BYTES), now_s, now_s)
         self._sessions.make_room(
             lambda one: one.identity.name == identity.name, SESSIONS_OF_USER_MAX
         )
-        self._sessions.add(hashed(mark), session, SESSIONS_MAX)
-        return mark
+        self._sessions.add(hashed(session_id), session, SESSIONS_MAX)
+        return session_id
 
-    async def find(self, mark: str | None) -> Session | None:
+    async def find(self, session_id: str | None) -> Session | None:
         """Return the session with an identifier, which counts as used; None if there is none.
 
         Raises:
             BrokerGone: the broker does not answer.
         """
-        session = self.peek(mark)
-        if session is None or mark is None:
+        session = self.peek(session_id)
+        if session is None or session_id is None:
             return None
         now_s = self._clock()
         if not await session.holds(self._link, now_s):
-            self.end(mark)
+            self.end(session_id)
             return None
         session.used_s = now_s
-        if (key := hashed(mark)) in self._sessions:
+        if (key := hashed(session_id)) in self._sessions:
             self._sessions.move_to_end(key)
         return session
 
-    def peek(self, mark: str | None) -> Session | None:
+    def peek(self, session_id: str | None) -> Session | None:
         """Return the session with an identifier unless it is over; it is not asked about."""
-        if not mark or len(mark) > MARK_MAX:
+        if not session_id or len(session_id) > SESSION_ID_MAX:
             return None
-        session = self._sessions.get(hashed(mark))
+        session = self._sessions.get(hashed(session_id))
         if session is None:
             return None
         if is_over(session.began_s, session.used_s, self._clock()):
-            self.end(mark)
+            self.end(session_id)
             return None
         return session
 
-    def end(self, mark: str | None) -> Session | None:
+    def end(self, session_id: str | None) -> Session | None:
         """End a session; return it, or None if there is none."""
-        return self._sessions.pop(hashed(mark), None) if mark else None
+        return self._sessions.pop(hashed(session_id), None) if session_id else None
 
 
-def hashed(mark: str) -> bytes:
+def hashed(session_id: str) -> bytes:
     """Return the key of a session."""
-    return hashlib.sha256(mark.encode(errors="replace")).digest()
+    return hashlib.sha256(session_id.encode(errors="replace")).digest()

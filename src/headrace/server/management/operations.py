@@ -26,11 +26,11 @@ from headrace.server.management.reads import (
 from headrace.server.management.sampling import operation as sampling
 from headrace.server.management.writes import (
     accounts,
-    decisions,
     jobs,
     messages,
     parameters,
     topology,
+    transactions,
 )
 
 OPERATIONS: dict[str, Operation] = {
@@ -41,7 +41,7 @@ OPERATIONS: dict[str, Operation] = {
     **certificates.OPERATIONS,
     **clients.OPERATIONS,
     **cluster.OPERATIONS,
-    **decisions.OPERATIONS,
+    **transactions.OPERATIONS,
     **definitions.OPERATIONS,
     **jobs.OPERATIONS,
     **events.OPERATIONS,

@@ -148,10 +148,10 @@ async def copy(
 
 async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer) -> str:
     """Put lines of the broker into a buffer until they end; return why they did."""
-    mark = cookie_of(call.request)
+    session_id = cookie_of(call.request)
     try:
         async for line in lines:
-            if call.session is not None and call.sessions.peek(mark) is not call.session:
+            if call.session is not None and call.sessions.peek(session_id) is not call.session:
                 return "the session has ended"
             item = line.get("item")
             if item is None:

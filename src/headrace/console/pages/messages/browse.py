@@ -71,10 +71,10 @@ async def show_list(call: HttpCall) -> object:
             raise
         said = error.reason
     except OperationRefused as error:
-        told = of_operation(error)
-        if told.status != 400:
-            raise told from None
-        said = told.reason
+        refusal = of_operation(error)
+        if refusal.status != 400:
+            raise refusal from None
+        said = refusal.reason
     if form and not said:
         return file_of("messages", COLUMNS, found["messages"], form)
     asked = {name: value for name, value in query.items() if value}

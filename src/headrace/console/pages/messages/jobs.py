@@ -56,8 +56,8 @@ async def send(call: HttpCall) -> object:
     except HttpError as error:
         return form(call, given, said=error.reason, status=error.status)
     except OperationRefused as error:
-        told = of_operation(error)
-        return form(call, given, said=told.reason, status=told.status)
+        refusal = of_operation(error)
+        return form(call, given, said=refusal.reason, status=refusal.status)
     where = f"/jobs/{segment(call.path['vhost'])}/{segment(begun['id'])}"
     return Answer(303, headers={"Location": where})
 

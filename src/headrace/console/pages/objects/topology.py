@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import around
+from headrace.console.api.own import topology as topologies
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, of_operation
 from headrace.console.http.routes import Parameter, Route
@@ -37,16 +37,16 @@ PARTS = (
     ),
 )
 SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
-QUERY = (*around.MESSAGE, SIZE, *parts.QUERY)
+QUERY = (*topologies.MESSAGE, SIZE, *parts.QUERY)
 
 
 async def of_exchange(call: HttpCall) -> object:
     """Return the page of an exchange; a routing key in the address is tried."""
-    found = await around.around_exchange(call)
+    found = await topologies.topology_of_exchange(call)
     said, route = "", None
     if "routing_key" in call.query:
         try:
-            route = await around.route(call)
+            route = await topologies.route(call)
         except HttpError as error:
             said = error.reason
         except OperationRefused as error:
@@ -56,7 +56,7 @@ async def of_exchange(call: HttpCall) -> object:
 
 async def of_queue(call: HttpCall) -> object:
     """Return the page of a queue."""
-    return await shown(call, "queue", await around.around_queue(call), None, "")
+    return await shown(call, "queue", await topologies.topology_of_queue(call), None, "")
 
 
 async def shown(

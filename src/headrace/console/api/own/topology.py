@@ -50,18 +50,18 @@ async def route(call: HttpCall) -> JsonObject:
     )
 
 
-async def around_exchange(call: HttpCall) -> JsonObject:
+async def topology_of_exchange(call: HttpCall) -> JsonObject:
     """Return what is bound around an exchange."""
     name = call.path[EXCHANGE]
-    return await around(call, EXCHANGE, "" if name == DEFAULT else name)
+    return await topology_of(call, EXCHANGE, "" if name == DEFAULT else name)
 
 
-async def around_queue(call: HttpCall) -> JsonObject:
+async def topology_of_queue(call: HttpCall) -> JsonObject:
     """Return what is bound around a queue."""
-    return await around(call, QUEUE, call.path[QUEUE])
+    return await topology_of(call, QUEUE, call.path[QUEUE])
 
 
-async def around(call: HttpCall, kind: str, name: str) -> JsonObject:
+async def topology_of(call: HttpCall, kind: str, name: str) -> JsonObject:
     """Return the objects around one, and the edges between them.
 
     Raises:
@@ -86,7 +86,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/exchanges/{vhost}/{exchange}/topology",
-        around_exchange,
+        topology_of_exchange,
         MANAGEMENT,
         ACCESS,
         "The objects around an exchange, and the bindings between them.",
@@ -95,7 +95,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/queues/{vhost}/{queue}/topology",
-        around_queue,
+        topology_of_queue,
         MANAGEMENT,
         ACCESS,
         "The objects around a queue, and the bindings between them.",
