@@ -32,8 +32,9 @@ fi
     { rm -rf "$venv"; die "$python could not make a virtual environment: see above."; }
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+# Without PEP 517 the pip of Debian 12 installs packages that are sources, PySpark among them, with no record of their files.
 HEADRACE_PURE=1 step "installing headrace[$extras] into $venv (one to three minutes)" \
-    pip install -q --progress-bar off -e ".[$extras]" ||
+    pip install -q --progress-bar off --use-pep517 -e ".[$extras]" ||
     die "pip could not install the packages: see its words above. Is there a network, and room on the disk? What was installed is kept; try again."
 echo "== compiling the hot path (two to three minutes on two cores, the first time only)"
 "$venv/bin/python" build_ext.py ||

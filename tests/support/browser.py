@@ -29,6 +29,8 @@ FLAGS = (
     *("--disable-dev-shm-usage", "--hide-scrollbars", "--lang=en"),
 )
 PATIENCE_S = 30
+# Pages of Chromium itself: the one of a new tab asks for a part of its own.
+OWN_PAGES = ("data:", "about:", "chrome:", "chrome-untrusted:")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 # What a page breaks of its policy is noted before anything of it runs.
 WATCH = """
@@ -139,7 +141,8 @@ class Chromium:
         assert self.run("return window.__breaches") == []
         told = self.driver.get_log("browser")
         assert [one["message"] for one in told if one["level"] != "DEBUG"] == []
-        assert self.foreign() == []
+        foreign = self.foreign()
+        assert foreign == [], foreign
 
     def foreign(self) -> list[str]:
         """Return the addresses beside the console that were asked for."""
@@ -148,7 +151,7 @@ class Chromium:
             message = json.loads(line["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 address = message["params"]["request"]["url"]
-                if not address.startswith((self.base, "data:", "about:", "chrome:")):
+                if not address.startswith((self.base, *OWN_PAGES)):
                     found.append(address)
         return found
 
