@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
-from headrace.console.api.common.node import cluster_name, node_name
+from headrace.console.api.common.node import cluster_name
 from headrace.console.api.own.pipelines import queries_at
 from headrace.console.http.answers import Text
 from headrace.console.metrics.exposition import (
@@ -36,6 +36,7 @@ from headrace.measures import (
     STRATEGIES,
     TOTALS,
 )
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,16 +16,17 @@ from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.gateway.v0_x.connection.special_publish import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
 from headrace.spec.tables import V0_9_1
+from headrace.wire.properties import CLASS_BASIC
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Call
 
-BASIC = 60  # Class of the messages.
 FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
 IMPERSONATOR = "impersonator"  # Who has this tag may publish as another user.
 
@@ -91,11 +92,11 @@ class OperatorSession:
             AccessRefused: the user may not write to the exchange or the topic.
             ValueError, TypeError, MalformedError: the properties have no encoding.
         """
-        header = encode_content_header(V0_9_1, BASIC, len(body), properties)
+        header = encode_content_header(V0_9_1, CLASS_BASIC, len(body), properties)
         parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
         frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
         address = shortstr(exchange) + shortstr(routing_key)
-        data = address + bytes((0, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
+        data = address + bytes((MANDATORY, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
 
         connection = GatewayConnection(self.context, self.number, True)
         connection.user = self.user
@@ -103,13 +104,7 @@ class OperatorSession:
         connection.open_host(self.vhost, self.context.stores[name], self.context.line(name))
         channel = Channel(0, connection)
         refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
+        connection.drop()  # The message, if it came back.
         tally = channel.tallied()
-        routed = not tally.drop_unroutable
-        if not routed:  # The answer says so, as basic.return does.
-            tally.drop_unroutable = 0
-            tally.return_unroutable = 1
-            exchange_tally = self.vhost.find_exchange(exchange).tally
-            exchange_tally.drop_unroutable -= 1
-            exchange_tally.return_unroutable += 1
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)
-        return routed, refused
+        return not tally.return_unroutable, refused

@@ -7,7 +7,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from headrace.console.http.errors import not_found
-from headrace.node_name import node_name as node_name  # The metrics import it from here.
+from headrace.node_name import node_name
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall

@@ -283,46 +283,41 @@ def depths_and_rates(address: str) -> Charts:
     )
 
 
+GROUP_CHARTS = (
+    ("lag", "Lag in messages"),
+    ("bytes", "Lag in bytes"),
+    ("rates", "Messages/s"),
+    ("age", "Time since the last commit"),
+    ("claimed", "Claimed (1) or free (0)"),
+)
+LEASE_CHARTS = (
+    ("messages", "Messages"),
+    ("bytes", "Leased bytes"),
+    ("rates", "Messages/s"),
+    ("owned", "Owned (1) or free (0)"),
+)
+
+
 async def group_charts(call: HttpCall) -> Charts:
-    """Return the charts of the group that a path names; none without the group."""
-    at = await address_of(call, call.state.groups, GROUP, "stream")
-    return (
-        ()
-        if at is None
-        else (
-            (f"{at}/lag", "Lag in messages"),
-            (f"{at}/bytes", "Lag in bytes"),
-            (f"{at}/rates", "Messages/s"),
-            (f"{at}/age", "Time since the last commit"),
-            (f"{at}/claimed", "Claimed (1) or free (0)"),
-        )
-    )
+    """Return the charts of the group that a path names."""
+    return await charts_of(call, call.state.groups, GROUP, "stream", GROUP_CHARTS)
 
 
 async def lease_charts(call: HttpCall) -> Charts:
-    """Return the charts of the lease that a path names; none without the lease."""
-    at = await address_of(call, call.state.leases, LEASE, "queue")
-    return (
-        ()
-        if at is None
-        else (
-            (f"{at}/messages", "Messages"),
-            (f"{at}/bytes", "Leased bytes"),
-            (f"{at}/rates", "Messages/s"),
-            (f"{at}/owned", "Owned (1) or free (0)"),
-        )
-    )
+    """Return the charts of the lease that a path names."""
+    return await charts_of(call, call.state.leases, LEASE, "queue", LEASE_CHARTS)
 
 
-async def address_of(call: HttpCall, kind: Kind, name: str, source: str) -> str | None:
-    """Return the address of the numbers of the group or lease that a path names.
+async def charts_of(call: HttpCall, kind: Kind, name: str, source: str, charts: Charts) -> Charts:
+    """Return charts of the group or lease that a path names, with their addresses.
 
-    None: there is none, or the user does not see it.
+    There are none without it, or if the user does not see it.
     """
     key = [call.path[part] for part in ("vhost", source, "group")]
     if not call.identity.sees_vhost(key[0]) or await kind.find(*key) is None:
-        return None
-    return f"/charts/{name}/{'/'.join(map(segment, key))}"
+        return ()
+    address = f"/charts/{name}/{'/'.join(map(segment, key))}"
+    return tuple((f"{address}/{what}", title) for what, title in charts)
 
 
 QUERY = (

@@ -272,7 +272,7 @@ class SpecialPublisher:
         route.tally.drop_unroutable += 1
 
     def publish_whole(self, channel: Channel, p: SpecialPublish) -> int:
-        """Take a publish that came by another class than basic.
+        """Take a publish of another class than basic, or of an operator; it is never confirmed.
 
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
@@ -292,15 +292,10 @@ class SpecialPublisher:
             return self.pass_on(channel, p, False)
         if p.number is not None and not immediate:
             return self.publish_once(channel, p)
-        route = p.routed()
         if immediate:
-            route = ready_part(route)
-            if not route.count:
-                return -1
-        if route.count == 0:
-            self.drop(channel, p, route)
-            return 0
-        return self.give(p, route)
+            route = ready_part(p.routed())
+            return self.give(p, route) if route.count else -1
+        return self.publish_rarely(channel, p)
 
     # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01.
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
