@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory of definitions is counted correctly, bounded, and subtracted exactly."""
 
-import gc
 import random
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +25,7 @@ from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.brokers.queue_kind_host import content
+from support.memory import kept_octets
 
 
 def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHost:
@@ -290,15 +289,12 @@ def test_the_estimate_is_honest(what: str) -> None:
     for number in range(1000, 1100):  # Whatever is made once is there.
         HELD[what](vhost, number)
     before = vhost.definition_octets
-    gc.collect()  # What other tests left would give its warnings meanwhile, and they take memory.
-    tracemalloc.start()
-    try:
+
+    def make() -> None:
         for number in range(2000, 2150):
             HELD[what](vhost, number)
-        gc.collect()
-        true = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+
+    true = kept_octets(make)
     ratio = (vhost.definition_octets - before) / true
     assert 1 / 1.5 < ratio < 1.6, (vhost.definition_octets - before, true)
 
