@@ -24,6 +24,7 @@ from headrace.client.blocking import connect
 from headrace.management_socket import short_address
 from headrace.server.login import account_changes
 from headrace.server.management import socket as management
+from headrace.server.management.call import SLICE_S
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import Served, until
 from support.command_line import as_json, refused, run, works
@@ -259,7 +260,7 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
 
     def slow(call: Call) -> Any:
         for _ in range(10):
-            time.sleep(2 * management.SLICE_S)  # Such a step is a slice of its own.
+            time.sleep(2 * SLICE_S)  # Such a step is a slice of its own.
             yield None
         yield {"n": 1}
         return {}

@@ -6,7 +6,7 @@ An operation is a function of a :class:`Call`, of one of three shapes:
 - a plain function returns the answer, a dictionary;
 - a generator makes a list: each dictionary it yields is a line of the answer, each ``None`` a step
   of work without a line, and its return value is the last line. A step should take a few tens of
-  microseconds: the loop serves others after every ``STEPS_PER_SLICE`` of them;
+  microseconds: the loop serves others after every :data:`SLICE_S`;
 - a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
 TEXT_OCTETS_MAX = 4096
+# Of steps, then the loop serves others. A message that comes meanwhile waits for so long, so it is
+# the least that does not cost more in turns of the loop than in work.
+SLICE_S = 0.0002
 
 Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]

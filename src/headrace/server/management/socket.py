@@ -52,7 +52,7 @@ from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
 from headrace.server.management.access.gate import check
 from headrace.server.management.access.logins import peer_of
-from headrace.server.management.call import Answered, Call, Operation, Refused, Steps
+from headrace.server.management.call import SLICE_S, Answered, Call, Operation, Refused, Steps
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
 from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks
@@ -69,8 +69,7 @@ IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
 ACCEPT_TURNS = 3  # Of the loop, until asyncio has told of a connection that it has accepted.
 LINGER_S = 1.0  # Input after the last answer is read for so long.
-STEPS_PER_SLICE = 64  # Of a list, before others have their turn,
-SLICE_S = 0.001  # or as many as this time allows.
+STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 # Operations with lines behind the request; others have them where it says so by ``lines``.
 WITH_LINES = frozenset(("import definitions",))

@@ -81,6 +81,7 @@ cdef class Scan:
     cdef public long long now_ms
     cdef public list new
     cdef public list changed
+    cdef public Py_ssize_t deleted
     cdef Numbers fresh
     cdef Numbers sums
 

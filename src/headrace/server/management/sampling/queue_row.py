@@ -196,6 +196,7 @@ class Scan:
         self.sums = sums
         self.new: list[Queue] = []
         self.changed: list[Queue] = []
+        self.deleted = 0  # Queues that were met and are deleted.
         self.fresh = Numbers()
 
     def look(self, queues: list[Queue], first: int, last: int) -> None:
@@ -203,6 +204,7 @@ class Scan:
         for at in range(first, last):
             queue = cython.cast(Queue, queues[at])
             if queue.deleted:  # Its counts are among those of deleted queues.
+                self.deleted += 1
                 continue
             if queue.sampled is None:
                 self.new.append(queue)

@@ -39,6 +39,7 @@ from headrace.measures import (
 )
 from headrace.model.tallies import ChannelTally
 from headrace.server.config.process import keep_what_lives
+from headrace.server.management.call import SLICE_S
 from headrace.server.management.clients import describe_channel, describe_session
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_looks import QueueLooks
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from headrace.server.management.sampling.rows import Static, Values
 
 STEP = 32  # Objects between two looks at the clock.
-SLICE_S = 0.001  # Then the loop serves others.
 KEPT_S = 60.0
 GONE_MAX = 100_000  # A client that missed more gets everything,
 GONE_KEPT_S = 60.0  # and so does one that has not looked for longer.
@@ -167,6 +167,7 @@ class Sampler:
         for gone in self._sums.keys() - set(vhosts):
             del self._sums[gone]
             self._policies.pop(gone, None)
+            self.queues.forget_vhost(gone)
             if (track := self.kinds[VHOST].pop(gone, None)) is not None:
                 self._end(VHOST, track)
         self._total()
