@@ -10,6 +10,10 @@ each column, the overview, the plain list, and the pages of the console as a bro
 ``--pages`` measures these alone. At last it measures W6 again, while pages are asked for
 by two clients. ``--moving``: so many queues get a message each between two samples.
 
+"W6 beside sums" is measured before the console is started: a process that knows nothing of the
+broker adds numbers up. Two processors of a machine share memory and caches, and often a core, so
+any process beside a broker slows it.
+
 W6 needs two processors to itself, the broker's and its own. So the broker gets the first processor
 of the machine alone, and all others share the rest, W6 before the console and its clients. A user
 who may not set priorities (needs CAP_SYS_NICE) gets figures without them, and is told.
@@ -100,6 +104,8 @@ def main() -> None:
         if not options.pages:
             before = latency(broker["amqp"], options.latency_runs)
             print(f"W6 without a console: {before}")
+            with computing():
+                print(f"W6 beside sums: {latency(broker['amqp'], options.latency_runs)}")
         began = time.perf_counter()
         console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=0")
         ready = stack.enter_context(started(*console))
@@ -208,6 +214,20 @@ def moving(address: str, count: int) -> Iterator[None]:
     finally:
         over.set()
         thread.join(TIMEOUT_S)
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Have a process add up numbers, from more memory than caches have."""
+    summing = "numbers = list(range(10_000_000))\nprint(flush=True)\nwhile True: sum(numbers)"
+    command = (sys.executable, "-c", summing)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 @contextmanager
