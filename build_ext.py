@@ -53,6 +53,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/model/queue/recovered.py",
     "headrace/model/queue/overflow.py",
     "headrace/model/queue_kinds/content_lanes.py",
+    "headrace/model/queue_kinds/header_reader.py",
     "headrace/model/queue_kinds/ordered.py",
     "headrace/model/queue_kinds/sorted.py",
     "headrace/model/queue_kinds/fair_share.py",

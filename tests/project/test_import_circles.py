@@ -25,7 +25,7 @@ CIRCLES: dict[str, list[int]] = {
     "columns": [2],
     "console": [2],
     "gateway": [65, 4, 2],
-    "model": [26, 2],
+    "model": [26],
     "pipeline": [2],
     "protocol": [6, 2],
     "server": [8],
