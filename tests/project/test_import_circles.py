@@ -27,7 +27,7 @@ CIRCLES: dict[str, list[int]] = {
     "gateway": [65, 4, 2],
     "model": [26],
     "pipeline": [2],
-    "protocol": [6, 2],
+    "protocol": [6],
     "server": [8],
     "store": [17, 2],
 }
