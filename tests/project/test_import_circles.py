@@ -22,7 +22,6 @@ PACKAGE = "headrace"
 # come: cut what a new import closes, by a port (model/host.py) or by giving a part what it needs.
 CIRCLES: dict[str, list[int]] = {
     "client": [13, 6, 5, 3],
-    "columns": [2],
     "console": [2],
     "gateway": [65, 4, 2],
     "model": [26],
