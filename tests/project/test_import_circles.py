@@ -21,7 +21,6 @@ PACKAGE = "headrace"
 # Modules of each circle that only types draw, by room. No number may grow, and no circle may
 # come: cut what a new import closes, by a port (model/host.py) or by giving a part what it needs.
 CIRCLES: dict[str, list[int]] = {
-    "client": [13],
     "console": [2],
     "gateway": [65, 4, 2],
     "model": [26],
