@@ -74,6 +74,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/protocol/v0_x/channel.py",
     "headrace/protocol/v0_10/session/completion.py",
     "headrace/protocol/v0_10/assembly.py",
+    "headrace/protocol/v0_10/session/port.py",
     "headrace/protocol/v0_10/attachment.py",
     "headrace/protocol/v0_10/session/sent.py",
     "headrace/protocol/v0_10/session/received.py",
