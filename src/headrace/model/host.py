@@ -3,7 +3,7 @@
 
 A feature (leases, dead letters, transactions, jobs, …) is given one of these instead of the whole
 :class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements them all. Tests implement
-:class:`Host` in a few lines.
+:class:`Host` in a few lines. The port of queues is :mod:`headrace.model.queue.queue_host`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.counters import Counters
-    from headrace.model.events import Events
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange, Headers
     from headrace.model.interceptor.exchange_observer import ExchangeObserver
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.policy.rules import Rules
     from headrace.model.ports import Files, Store
-    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
     from headrace.model.vhost.dead_lettering import DeadLetters
@@ -154,35 +152,6 @@ class OrphanHost(Host, Protocol):
         """Remove the last of a deleted queue."""
 
 
-class QueueHost(Host, Protocol):
-    """The host of a queue."""
-
-    dead_letters: DeadLetters
-    events: Events
-    traced: bool  # True while every delivery is passed to :meth:`delivering`.
-
-    def effective(self, queue: Queue) -> dict[str, object]:
-        """Return a queue's arguments with policies and limits applied."""
-
-    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
-        """Called before a delivery, to stamp or trace the message."""
-
-    def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
-
-    def consumer_added(self, consumer: Consumer) -> None:
-        """Called when a queue has a new consumer."""
-
-    def consumer_removed(self, consumer: Consumer) -> None:
-        """Called when a queue has lost a consumer."""
-
-    def count_consumer(self, consumer: Consumer) -> None:
-        """Count the memory of a consumer until it is removed."""
-
-    def join(self, message: Message, stream: Queue) -> bool:
-        """Convert a message to the form that streams keep; return False if it cannot be."""
-
-
 class TopologyHost(Protocol):
     """Declares and binds queues, as far as super streams need it."""
 
@@ -208,19 +177,6 @@ class TopologyHost(Protocol):
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         """Bind a queue to an exchange."""
-
-
-class LifetimeHost(Protocol):
-    """Deletes queues whose lifetime is over."""
-
-    counters: Counters
-    scheduler: Scheduler
-
-    def queue_unused(self, queue: Queue) -> None:
-        """Delete an auto-delete queue that has lost its last consumer."""
-
-    def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
 
 
 class ExchangePolicyHost(Protocol):

@@ -29,8 +29,8 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.host import QueueHost
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue.queue_host import QueueHost
     from headrace.model.selector import Selector
 
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.

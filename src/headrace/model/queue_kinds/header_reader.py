@@ -11,13 +11,13 @@ if not cython.compiled:
     from headrace.model.ports import Store
 
 if TYPE_CHECKING:
-    from headrace.model.host import Host
+    from headrace.model.queue.queue_host import QueueHost
 
 
 class HeaderReader:
     """Reads headers of the messages of one queue, paged out or not."""
 
-    def __init__(self, store: Store, host: "Host | None") -> None:
+    def __init__(self, store: Store, host: "QueueHost | None") -> None:
         self._store = store
         self._host = host
 
