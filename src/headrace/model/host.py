@@ -16,19 +16,14 @@ if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.counters import Counters
     from headrace.model.exchange.binding import Binding
-    from headrace.model.exchange.exchange import Exchange, Headers
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.exchange.exchange import Exchange, Headers, Observer
     from headrace.model.interceptor.interception import Interception
-    from headrace.model.interceptor.stamps import Stamps
-    from headrace.model.interceptor.tracer import Tracer
     from headrace.model.keyvalue import Facts
     from headrace.model.message import Message
     from headrace.model.policy.rules import Rules
     from headrace.model.ports import Files, Store
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
-    from headrace.model.vhost.dead_lettering import DeadLetters
-    from headrace.model.vhost.definitions import Definitions
     from headrace.model.vhost.publishing_ids import PublishingIds
 
 
@@ -65,11 +60,6 @@ class Host(Protocol):
 class RoutingHost(Host, Protocol):
     """Routing of messages that the broker itself publishes or observes."""
 
-    stamps: Stamps | None
-    tracer: Tracer | None
-    dead_letters: DeadLetters
-    publishing_ids: PublishingIds
-
     def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
         """Return the queues that a message reaches.
 
@@ -84,7 +74,7 @@ class RoutingHost(Host, Protocol):
         headers: Headers,
         found: dict[Queue, None],
         alternates: int = ...,
-        observers: dict[ExchangeObserver, None] | None = None,
+        observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> bool:
@@ -98,7 +88,7 @@ class RoutingHost(Host, Protocol):
         self,
         message: Message,
         queues: Mapping[Queue, None],
-        observers: Mapping[ExchangeObserver, None],
+        observers: Mapping[Observer, None],
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
@@ -113,9 +103,6 @@ class RoutingHost(Host, Protocol):
         persistent: bool,
     ) -> None:
         """Deliver a message from an exchange's history to a new binding."""
-
-    def make_delayed(self, name: str) -> Queue:
-        """Make the durable queue in which delayed messages wait."""
 
 
 class TransactionHost(Host, Protocol):
@@ -140,16 +127,6 @@ class LeaseHost(Host, Protocol):
 
     def remove_hidden(self, queue: Queue) -> None:
         """Delete a stream made by :meth:`make_hidden`."""
-
-
-class OrphanHost(Host, Protocol):
-    """A host of deleted queues whose messages still go to an alternate exchange."""
-
-    definitions: Definitions
-    dead_letters: DeadLetters
-
-    def end_queue(self, queue: Queue) -> None:
-        """Remove the last of a deleted queue."""
 
 
 class TopologyHost(Protocol):
