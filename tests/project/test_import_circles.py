@@ -23,7 +23,7 @@ PACKAGE = "headrace"
 CIRCLES: dict[str, list[int]] = {
     "console": [2],
     "gateway": [65, 4, 2],
-    "model": [12, 4],
+    "model": [7, 4],
     "server": [8],
     "store": [17, 2],
 }

@@ -44,6 +44,24 @@ class PacedPublisher(Protocol):
         """Read again."""
 
 
+class LengthGuard(Protocol):
+    """A guard of a queue's length; see :mod:`headrace.model.queue.flow_control`."""
+
+    counts_unacked: bool  # Unacked messages count too.
+
+    def look(self) -> None:
+        """Compare the length with the thresholds."""
+
+    def weigh(self, message: Message) -> None:
+        """Compare the size of an arrival with its threshold."""
+
+    def see(self, consumer: "Consumer", message: Message) -> None:
+        """Note a delivery."""
+
+    def resume(self) -> None:
+        """Let the publishers go on."""
+
+
 class Consumer:
     """A consumer, as its queue sees it; gateways override ``can``, ``deliver`` and ``put``."""
 
