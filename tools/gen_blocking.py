@@ -334,8 +334,10 @@ PUBLISHER = Module(
     ),
 )
 MODULES = (CALLS, BULK, PIPELINE, PUBLISHER)
-# Classes of the asyncio client that a blocking class takes as arguments: its own twins of them.
-ARGUMENT_TWINS = {"Connection": BLOCKING, "Requests": ""}
+# What an asyncio class takes of a connection, and what its blocking twin takes instead.
+TWIN_OF_PORT = {"ChannelSource": "Connection", "SessionCarrier": "ConnectionCalls"}
+# Classes that a blocking class takes as arguments, and where its own twins of them are.
+ARGUMENT_TWINS = {"Connection": BLOCKING, "ConnectionCalls": "", "Requests": ""}
 
 
 # -- The asyncio client's source -------------------------------------------------------------------
@@ -454,7 +456,7 @@ class Writer:
         )
         for arg in [*taken.args, *arguments.kwonlyargs, taken.vararg, taken.kwarg]:
             if arg is not None and arg.annotation is not None:
-                arg.annotation = synchronous(arg.annotation)
+                arg.annotation = twin_of_port(synchronous(arg.annotation))
                 self.hides_builtin = self.hides_builtin or hasattr(builtins, arg.arg)
                 self.uses(home, arg.annotation, at_runtime=False)
         for default in [*taken.defaults, *arguments.kw_defaults]:
@@ -604,6 +606,13 @@ def synchronous(annotation: ast.expr) -> ast.expr:
     if isinstance(annotation, ast.BinOp):
         right = ast.unparse(annotation.right)
         return annotation.left if right.startswith("Async") else annotation
+    return annotation
+
+
+def twin_of_port(annotation: ast.expr) -> ast.expr:
+    """Return an annotation with the blocking twin of a port."""
+    if isinstance(annotation, ast.Name) and annotation.id in TWIN_OF_PORT:
+        return ast.Name(TWIN_OF_PORT[annotation.id])
     return annotation
 
 

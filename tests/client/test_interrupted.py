@@ -27,7 +27,7 @@ from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from headrace.client import Session
-    from headrace.client.channel.consumer import Delivery
+    from headrace.client.channel.delivery import Delivery
     from headrace.client.staging import Staged
 
 Name = Callable[[str], str]

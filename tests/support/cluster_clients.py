@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from headrace.client.channel.channel import Channel
-    from headrace.client.channel.consumer import Delivery
+    from headrace.client.channel.delivery import Delivery
     from headrace.client.connection.connection import Connection
     from support.brokers.broker_process import Served
 

@@ -3,8 +3,9 @@
 
 from headrace.client.channel.batch import Transaction
 from headrace.client.channel.channel import Channel
-from headrace.client.channel.consumer import Consumer, Delivery
+from headrace.client.channel.consumer import Consumer
 from headrace.client.channel.declarations import QueueState
+from headrace.client.channel.delivery import Delivery
 from headrace.client.channel.native_methods import Arrived
 from headrace.client.connection.connection import Connection, connect
 from headrace.client.connection.reconnect import Reconnect

@@ -20,7 +20,7 @@ from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
 
 if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
-    from headrace.client.connection.connection import Connection
+    from headrace.client.connection.channel_source import ChannelSource
 
 # A decoded JSON object: each kind of request has fields of its own in the answer.
 Answer = dict[str, Any]
@@ -57,7 +57,7 @@ class Requests(AsyncClosing):
     """
 
     def __init__(
-        self, connection: Connection, queue: str = PIPELINE, *, timeout_s: float = ANSWER_S
+        self, connection: ChannelSource, queue: str = PIPELINE, *, timeout_s: float = ANSWER_S
     ) -> None:
         self.queue = queue
         self.timeout_s = timeout_s
@@ -69,7 +69,7 @@ class Requests(AsyncClosing):
         return f"<Requests to {self.queue!r} of {self._connection!r}>"
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> ChannelSource:
         """The connection that carries the requests."""
         return self._connection
 

@@ -3,7 +3,7 @@
 
 A feature (leases, dead letters, transactions, jobs, …) is given one of these instead of the whole
 :class:`headrace.model.vhost.virtual_host.VirtualHost`, which implements them all. Tests implement
-:class:`Host` in a few lines.
+:class:`Host` in a few lines. The port of queues is :mod:`headrace.model.queue.queue_host`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,15 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.counters import Counters
-    from headrace.model.events import Events
     from headrace.model.exchange.binding import Binding
-    from headrace.model.exchange.exchange import Exchange, Headers
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.exchange.exchange import Exchange, Headers, Observer
     from headrace.model.interceptor.interception import Interception
-    from headrace.model.interceptor.stamps import Stamps
-    from headrace.model.interceptor.tracer import Tracer
     from headrace.model.keyvalue import Facts
     from headrace.model.message import Message
     from headrace.model.policy.rules import Rules
     from headrace.model.ports import Files, Store
-    from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
-    from headrace.model.vhost.dead_lettering import DeadLetters
-    from headrace.model.vhost.definitions import Definitions
     from headrace.model.vhost.publishing_ids import PublishingIds
 
 
@@ -67,11 +60,6 @@ class Host(Protocol):
 class RoutingHost(Host, Protocol):
     """Routing of messages that the broker itself publishes or observes."""
 
-    stamps: Stamps | None
-    tracer: Tracer | None
-    dead_letters: DeadLetters
-    publishing_ids: PublishingIds
-
     def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
         """Return the queues that a message reaches.
 
@@ -86,7 +74,7 @@ class RoutingHost(Host, Protocol):
         headers: Headers,
         found: dict[Queue, None],
         alternates: int = ...,
-        observers: dict[ExchangeObserver, None] | None = None,
+        observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> bool:
@@ -100,7 +88,7 @@ class RoutingHost(Host, Protocol):
         self,
         message: Message,
         queues: Mapping[Queue, None],
-        observers: Mapping[ExchangeObserver, None],
+        observers: Mapping[Observer, None],
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:
@@ -115,9 +103,6 @@ class RoutingHost(Host, Protocol):
         persistent: bool,
     ) -> None:
         """Deliver a message from an exchange's history to a new binding."""
-
-    def make_delayed(self, name: str) -> Queue:
-        """Make the durable queue in which delayed messages wait."""
 
 
 class TransactionHost(Host, Protocol):
@@ -142,45 +127,6 @@ class LeaseHost(Host, Protocol):
 
     def remove_hidden(self, queue: Queue) -> None:
         """Delete a stream made by :meth:`make_hidden`."""
-
-
-class OrphanHost(Host, Protocol):
-    """A host of deleted queues whose messages still go to an alternate exchange."""
-
-    definitions: Definitions
-    dead_letters: DeadLetters
-
-    def end_queue(self, queue: Queue) -> None:
-        """Remove the last of a deleted queue."""
-
-
-class QueueHost(Host, Protocol):
-    """The host of a queue."""
-
-    dead_letters: DeadLetters
-    events: Events
-    traced: bool  # True while every delivery is passed to :meth:`delivering`.
-
-    def effective(self, queue: Queue) -> dict[str, object]:
-        """Return a queue's arguments with policies and limits applied."""
-
-    def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
-        """Called before a delivery, to stamp or trace the message."""
-
-    def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
-
-    def consumer_added(self, consumer: Consumer) -> None:
-        """Called when a queue has a new consumer."""
-
-    def consumer_removed(self, consumer: Consumer) -> None:
-        """Called when a queue has lost a consumer."""
-
-    def count_consumer(self, consumer: Consumer) -> None:
-        """Count the memory of a consumer until it is removed."""
-
-    def join(self, message: Message, stream: Queue) -> bool:
-        """Convert a message to the form that streams keep; return False if it cannot be."""
 
 
 class TopologyHost(Protocol):
@@ -208,19 +154,6 @@ class TopologyHost(Protocol):
         arguments: Mapping[str, object] | None = None,
     ) -> None:
         """Bind a queue to an exchange."""
-
-
-class LifetimeHost(Protocol):
-    """Deletes queues whose lifetime is over."""
-
-    counters: Counters
-    scheduler: Scheduler
-
-    def queue_unused(self, queue: Queue) -> None:
-        """Delete an auto-delete queue that has lost its last consumer."""
-
-    def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
 
 
 class ExchangePolicyHost(Protocol):

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from headrace.client import connect
 from headrace.client.channel.channel import Channel
-from headrace.client.channel.consumer import Delivery
+from headrace.client.channel.delivery import Delivery
 from headrace.client.connection.connection import Connection
 from headrace.client.errors import ClientError
 from headrace.client.message import Message

@@ -35,7 +35,7 @@ from headrace.client import (
 from headrace.client.blocking import Confirmation, connect
 from headrace.client.blocking import bulk as blocking_bulk
 from headrace.client.bulk import publisher as bulk
-from headrace.client.channel import channel, consumer
+from headrace.client.channel import channel, consumer, delivery
 from headrace.client.connection import connection
 from headrace.client.session import session, subscription
 from headrace.client.stream import stream
@@ -56,7 +56,7 @@ TWINS = [
     (blocking.Channel, channel.Channel),
     (blocking.Connection, connection.Connection),
     (blocking.Consumer, consumer.Consumer),
-    (blocking.Delivery, consumer.Delivery),
+    (blocking.Delivery, delivery.Delivery),
     (blocking.Session, session.Session),
     (blocking.Stream, stream.Stream),
     (blocking.Subscription, subscription.Subscription),

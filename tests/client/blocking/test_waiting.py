@@ -24,7 +24,7 @@ from support.timeouts import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.client.channel.consumer import Delivery
+    from headrace.client.channel.delivery import Delivery
 
 MAIN = threading.main_thread()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headrace.client import ConnectionLost, Message, ProtocolViolation, connect
 from headrace.client.channel.arrivals import Arrivals, Inbox
 from headrace.client.channel.confirms import Room
-from headrace.client.channel.consumer import Delivery, read_delivery
+from headrace.client.channel.delivery import Delivery, read_delivery
 from headrace.client.channel.outgoing import Publication, header_of
 from headrace.client.message import encode_header
 from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, ConnectionTuneOk, encode_method
@@ -28,7 +28,7 @@ from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
-    from headrace.client.link.link_0_x import Link
+    from headrace.client.link.link_0_x import Link, Notifier
 
 short = st.none() | st.text(max_size=20)
 messages = st.builds(
@@ -125,7 +125,7 @@ def test_what_arrives_is_read_as_by_the_ordinary_way(
     sent: list[tuple[Message, str, str, bool]], parts: list[int], step: int, no_ack: bool
 ) -> None:
     heard: Any = Heard()
-    due: list[Arrivals] = []
+    due: list[Notifier] = []
     arrivals = Arrivals(heard, 7, Delivery, due)
     inbox = Inbox(heard, "tag", no_ack)
     inbox.is_open = True
@@ -166,7 +166,7 @@ def test_what_arrives_is_read_as_by_the_ordinary_way(
 
 def test_confirms_are_told_once_a_read_and_what_follows_an_event_is_one() -> None:
     heard: Any = Heard()
-    due: list[Arrivals] = []
+    due: list[Notifier] = []
     arrivals = Arrivals(heard, 1, Delivery, due)
     machine = machine_with(arrivals)
     ack = [framed(1, 1, b"\0\x3c\0\x50" + tag.to_bytes(8, "big") + b"\1") for tag in (5, 9)]

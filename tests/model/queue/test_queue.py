@@ -15,7 +15,7 @@ from headrace.model.queue.queue import Queue
 from support.clients.manual_consumer import Taker
 
 if TYPE_CHECKING:
-    from headrace.model.host import QueueHost
+    from headrace.model.queue.queue_host import QueueHost
 
 
 class DeadLetters:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
-from headrace.model.queue.delivery_count import restore
+from headrace.model.queue.retry_backoff import restore
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord
 from headrace.model.vhost.virtual_host import VirtualHost

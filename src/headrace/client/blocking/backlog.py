@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.client.channel.channel import Channel
-    from headrace.client.channel.consumer import Delivered
+    from headrace.client.channel.delivery import Settlement
 
 log = logging.getLogger(__name__)
 
 UNCONFIRMED_OCTETS_MAX = 16 << 20  # Bodies of unconfirmed publishes of one channel.
 ROOM_AGAIN = 3 / 4  # Of a limit: when fewer are unconfirmed, threads that wait may go on.
-
-Settlement = tuple["Delivered", bool, bool, bool]  # A delivery, and ack, multiple, requeue.
 
 
 class Confirmation:

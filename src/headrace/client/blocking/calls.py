@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from headrace.client.blocking import Connection
     from headrace.client.channel import channel as _channel
     from headrace.client.channel.declarations import Arguments, QueueState
     from headrace.client.channel.native_methods import Arrived
@@ -330,7 +329,7 @@ class SessionCalls(Blocking):
         """True if the session has ended for good."""
         return self._source.is_closed
 
-    def attach(self, connection: Connection, *, force: bool = False) -> None:
+    def attach(self, connection: ConnectionCalls, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
         Commands that are not completed are sent again, and pending calls go on. A broker that has

@@ -18,6 +18,7 @@ from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result, leave
 from headrace.client.channel import batch as _batch
 from headrace.client.channel import channel as _channel
 from headrace.client.channel import consumer as _consumer
+from headrace.client.channel import delivery as _delivery
 from headrace.client.channel.channel import PREFETCH
 from headrace.client.channel.closing import Closing
 from headrace.client.channel.outgoing import Publication
@@ -32,7 +33,7 @@ _TAKE = 500  # Deliveries fetched from the loop at once.
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Delivery(_consumer.Delivered):
+class Delivery(_delivery.Delivered):
     """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
 
     Each returns False when the connection of the delivery is lost: the broker delivers the message
@@ -83,7 +84,7 @@ class Delivery(_consumer.Delivered):
 
 
 # What an asyncio channel makes for its blocking twin: it treats both kinds alike.
-_KIND = cast("type[_consumer.Delivery]", Delivery)
+_KIND = cast("type[_delivery.Delivery]", Delivery)
 
 
 class Consumer:
@@ -95,7 +96,7 @@ class Consumer:
 
     def __init__(self, source: _consumer.Consumer) -> None:
         self._source = source
-        self._here: deque[_consumer.Delivery] = deque()
+        self._here: deque[_delivery.Delivery] = deque()
 
     def __enter__(self) -> Self:
         LOOP.run(self._source.__aenter__(), unwanted=_consumer.Consumer.abandon)
@@ -305,7 +306,7 @@ class Channel(ChannelCalls, Closing):
         """
         channel = self._source
 
-        def put_back(delivery: _consumer.Delivery | None) -> None:
+        def put_back(delivery: _delivery.Delivery | None) -> None:
             if delivery is not None:
                 channel.put_back([delivery])
 

@@ -16,7 +16,7 @@ from headrace.client.blocking.waiting import Wakening
 from headrace.client.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
-    from headrace.client.blocking.backlog import Line, Settlement
+    from headrace.client.channel.delivery import Outbox, Settlement
     from headrace.client.channel.outgoing import Publication
 
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ class Loop:
         self,
         work: Coroutine[object, None, Result],
         timeout_s: float | None = None,
-        line: Line | None = None,
+        line: Outbox | None = None,
         *,
         lasting: bool = False,
         unwanted: Callable[[Result], object] | None = None,
@@ -92,7 +92,7 @@ class _Call(Generic[Result]):
         loop: asyncio.AbstractEventLoop,
         work: Coroutine[object, None, Result],
         timeout_s: float | None,
-        line: Line | None,
+        line: Outbox | None,
         *,
         lasting: bool,
         unwanted: Callable[[Result], object] | None,
@@ -255,10 +255,10 @@ class Handover:
     def reset(self) -> None:
         """Begin with none."""
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Line, Publication | Settlement]] = []
+        self._waiting: list[tuple[Outbox, Publication | Settlement]] = []
         self._due = False  # Whether the loop was asked to take them.
 
-    def add(self, line: Line, outgoing: Publication | Settlement) -> None:
+    def add(self, line: Outbox, outgoing: Publication | Settlement) -> None:
         """Send it soon, after everything added before."""
         with self._lock:
             self._waiting.append((line, outgoing))

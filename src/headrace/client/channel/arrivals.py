@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import cython
 
+from headrace.client.channel.delivery import ChannelPort
 from headrace.client.message import expiration_of
 from headrace.wire.properties import BasicScan
 from headrace.wire.table import decode_table, decode_timestamp
@@ -25,8 +26,8 @@ if not cython.compiled:
     from headrace.wire.table import check_utf8
 
 if TYPE_CHECKING:
-    from headrace.client.channel.channel import Channel
-    from headrace.client.channel.consumer import Delivery
+    from headrace.client.channel.delivery import Delivery
+    from headrace.client.link.link_0_x import Notifier
 
 
 class Taker(Protocol):
@@ -34,6 +35,13 @@ class Taker(Protocol):
 
     def arrived(self, count: int, octets: int) -> None:
         """So many deliveries, with bodies of so many octets in all, are in its inbox."""
+
+
+class ConfirmedChannel(ChannelPort, Protocol):
+    """A channel, as far as it hears of what came."""
+
+    def confirmed(self, tag: int, multiple: bool) -> None:
+        """The broker acked a publish, with `multiple` all up to its tag."""
 
 
 class Inbox:
@@ -53,7 +61,7 @@ class Arrivals(Gatherer):
     """Deliveries and confirms of one opening of a channel."""
 
     def __init__(
-        self, channel: Channel, epoch: int, kind: type[Delivery], due: list[Arrivals]
+        self, channel: ConfirmedChannel, epoch: int, kind: type[Delivery], due: list[Notifier]
     ) -> None:
         """`due` is a list that it joins when `after_read` is to be called."""
         self.channel = channel

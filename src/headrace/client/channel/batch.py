@@ -6,21 +6,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from headrace.client.message import several
 
 if TYPE_CHECKING:
-    from headrace.client.channel.publishing import Publishing
     from headrace.client.errors import ClientError, Returned
     from headrace.client.message import Content
+
+
+class BatchPort(Protocol):
+    """The publishing of a channel, as far as a batch uses it."""
+
+    async def publish_soon(
+        self, message: Content, routing_key: str, exchange: str, *, mandatory: bool
+    ) -> asyncio.Future[None]:
+        """Publish a message and return a future of its confirm, to have many in flight."""
+
+
+class TransactionPort(Protocol):
+    """The publishing of a channel, as far as a transaction uses it."""
+
+    async def begin(self, transaction: Transaction) -> None:
+        """Begin a transaction; UsageError when one is under way."""
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        """Commit or roll back a transaction."""
 
 
 class Batch:
     """Publishes with many confirms in flight and one outcome."""
 
     def __init__(
-        self, channel: Publishing, routing_key: str, exchange: str, *, mandatory: bool
+        self, channel: BatchPort, routing_key: str, exchange: str, *, mandatory: bool
     ) -> None:
         self.failure: BaseException | None = None  # The first.
         self._channel = channel
@@ -64,7 +82,7 @@ class Transaction:
     first Returned is raised. `returned` holds them all.
     """
 
-    def __init__(self, channel: Publishing) -> None:
+    def __init__(self, channel: TransactionPort) -> None:
         self.returned: list[Returned] = []
         self.broken: ClientError | None = None  # Why it can no longer be committed.
         self.over: asyncio.Event | None = None  # Set once it has ended; None before its end begins.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.channel.arrivals import Arrivals
 from headrace.client.channel.closing import AsyncClosing
-from headrace.client.channel.consumer import Consumer, Delivered, Delivery, read_delivery
+from headrace.client.channel.consumer import Consumer
 from headrace.client.channel.declarations import DECLARED, Arguments, Declarations
+from headrace.client.channel.delivery import Delivered, Delivery, read_delivery
 from headrace.client.channel.native_methods import Native
 from headrace.client.channel.publishing import UNCONFIRMED_MAX, Mode, Publishing
 from headrace.client.errors import (

@@ -4,104 +4,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol, Self
 
 from headrace.client.channel.arrivals import Inbox
 from headrace.client.channel.deduplicate import Deduplicator
+from headrace.client.channel.delivery import ChannelPort, read_delivery
 from headrace.client.errors import ClientError, ConsumerCancelled, UsageError, fresh
-from headrace.client.message import Received, decode_properties, message_fields
-from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver, BasicGetOk
+from headrace.protocol.codec_0_x import BasicConsume, BasicDeliver
 
 if TYPE_CHECKING:
-    from headrace.client.channel.channel import Channel
+    from headrace.client.channel.delivery import Delivery
     from headrace.client.channel.pending_calls import Answer
     from headrace.wire.table import Value
 
 
-# Keeps 0-9-1/s005, 0-9/redelivered#hinting.
-@dataclass(slots=True, eq=False, repr=False)
-class Delivered(Received):
-    """A received message, with the opening of the channel that delivered it."""
+class ConsumerPort(ChannelPort, Protocol):
+    """The members of a channel that its consumers use."""
 
-    channel: Channel = field(kw_only=True, repr=False)
-    epoch: int = field(kw_only=True, repr=False)  # Which opening of the channel it came by.
-    settled: bool = field(default=False, kw_only=True)  # Or consumed with `no_ack`.
+    async def start_consumer(self, consumer: Consumer) -> None:
+        """Send basic.consume for a consumer, and wait for consume-ok."""
 
-    def is_current(self) -> bool:
-        """Return True if the delivery can still be settled; else it is redelivered."""
-        return self.channel.is_current(self.epoch)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Delivery(Delivered):
-    """A received message. Settle it with `ack`, `nack` or `reject`, unless consumed with `no_ack`.
-
-    Each returns False when the connection of the delivery is lost: the broker delivers the message
-    again. A second settlement raises UsageError.
-    """
-
-    async def ack(self, *, multiple: bool = False) -> bool:
-        """Ack the message; with `multiple`, also all earlier deliveries of this channel."""
-        channel = self.channel
-        sent = channel.settle_soon(self, ack=True, multiple=multiple, requeue=False)
-        if channel.must_wait():
-            await channel.can_write()
-        return sent
-
-    async def nack(self, *, requeue: bool = True, multiple: bool = False) -> bool:
-        """Refuse the message: requeue it, or without `requeue` dead-letter or drop it."""
-        return await self.channel.settle(self, ack=False, multiple=multiple, requeue=requeue)
-
-    # Keeps 0-9-1/basic.reject#03, 0-9/basic.reject#03.
-    async def reject(self, *, requeue: bool = False) -> bool:
-        """Refuse the message for good: dead-letter or drop it, or with `requeue` requeue it."""
-        return await self.channel.settle(self, ack=False, multiple=False, requeue=requeue)
-
-    @asynccontextmanager
-    async def process(self, *, requeue: bool = False) -> AsyncIterator[Self]:
-        """Ack at the end of the block; reject when an error leaves it, and raise that.
-
-        Cancellation and KeyboardInterrupt say nothing about the message: it is requeued.
-        """
-        try:
-            yield self
-        except Exception:
-            if not self.settled:
-                with suppress(ClientError):  # The error of the block is the one to raise.
-                    await self.reject(requeue=requeue)
-            raise
-        except BaseException:
-            self.channel.give_back(self)
-            raise
-        if not self.settled:
-            await self.ack()
-
-
-def read_delivery(
-    channel: Channel,
-    epoch: int,
-    method: BasicDeliver | BasicGetOk,
-    header: bytes,
-    body: bytes,
-    no_ack: bool,
-) -> Delivery:
-    """Return a delivery, of the class that the program uses, from its frames."""
-    return channel.kind(
-        body,
-        exchange=method.exchange,
-        routing_key=method.routing_key,
-        redelivered=method.redelivered,
-        delivery_tag=method.delivery_tag,
-        consumer_tag=method.consumer_tag if isinstance(method, BasicDeliver) else "",
-        message_count=method.message_count if isinstance(method, BasicGetOk) else 0,
-        channel=channel,
-        epoch=epoch,
-        settled=no_ack,
-        **message_fields(decode_properties(header)),
-    )
+    def begin_cancel(self, consumer: Consumer) -> asyncio.Future[Answer] | None:
+        """Send basic.cancel; the future is done when no more deliveries can arrive."""
 
 
 class Consumer:
@@ -113,7 +38,7 @@ class Consumer:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ConsumerPort,
         queue: str,
         tag: str,
         *,

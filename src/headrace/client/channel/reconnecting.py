@@ -10,7 +10,7 @@ from headrace.client.channel.pending_calls import Calls, Reply
 from headrace.client.errors import ClientError, fresh
 
 if TYPE_CHECKING:
-    from headrace.client.blocking.backlog import Line
+    from headrace.client.channel.delivery import Outbox
     from headrace.client.connection.reconnect import Topology
     from headrace.client.link.backpressure import Backpressure
     from headrace.client.link.link_0_x import Link
@@ -53,7 +53,7 @@ class Linked:
         self.backpressure: Backpressure = connection.backpressure
         self.topology: Topology = connection.topology  # What the connection will declare again.
         self.ticket = 0  # Sent with every method that has a field for it.
-        self.line: Line | None = None  # Of a program without asyncio.
+        self.line: Outbox | None = None  # Of a program without asyncio.
         self._link: Link | None = None
         self._epoch = 0  # How often it was opened.
         self._calls = Calls(number, connection.backpressure)

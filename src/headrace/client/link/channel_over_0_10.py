@@ -12,10 +12,10 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from headrace.client.errors import ClientError, UsageError
-from headrace.client.link.deliveries_over_0_10 import Deliveries
+from headrace.client.link.deliveries_over_0_10 import Deliveries, DeliveriesLink
 from headrace.client.link.publishes_over_0_10 import Publishes
 from headrace.protocol import codec_0_x as old
 from headrace.protocol.codec_0_10 import (
@@ -52,7 +52,6 @@ from headrace.wire.ranges import SequenceSet
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.client.link.link_0_10 import Link010
     from headrace.client.link.link_0_x import Owner
     from headrace.wire.types_0_10 import Map
 
@@ -83,10 +82,26 @@ class Fetch:
     delivery: tuple[int, Any, bytes, bytes] | None = None
 
 
+class BridgeLink(DeliveriesLink, Protocol):
+    """The members of a link that a channel's session uses."""
+
+    def attach(self, session: Session, user: Bridge, number: int) -> None:
+        """Attach a session to a channel."""
+
+    def forget(self, session: Session) -> None:
+        """Remove a session."""
+
+    def forget_bridge(self, number: int) -> None:
+        """Remove the bridge of a closed channel."""
+
+    def call_soon(self, act: Callable[[], None]) -> None:
+        """Call a function in the next turn of the loop."""
+
+
 class Bridge:
     """One channel's session."""
 
-    def __init__(self, link: Link010, number: int, owner: Owner) -> None:
+    def __init__(self, link: BridgeLink, number: int, owner: Owner) -> None:
         self.link = link
         self.number = number
         self.owner = owner

@@ -7,7 +7,7 @@ returns the transfer's credit; a refused delivery is released or rejected.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.client.link.properties_0_10 import fields_of, old_header, place_of
 from headrace.protocol import codec_0_x as old
@@ -23,14 +23,23 @@ from headrace.spec.reply_0_10 import RejectCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.client.link.link_0_10 import Link010
     from headrace.protocol.v0_10.session.session import Session
+
+
+class DeliveriesLink(Protocol):
+    """The members of a link that the deliveries of a channel use."""
+
+    def schedule_flush(self) -> None:
+        """Write soon what is queued."""
+
+    def violated(self, text: str) -> None:
+        """End the link: the broker violated the protocol."""
 
 
 class Deliveries:
     """Deliveries of one channel, by their tags."""
 
-    def __init__(self, link: Link010, session: Session) -> None:
+    def __init__(self, link: DeliveriesLink, session: Session) -> None:
         self.link = link
         self.session = session
         self.accepted = SequenceSet()  # Acked, and the broker not told yet.

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Container, Mapping, Sequence
 
-    from headrace.client.channel.arrivals import Arrivals
     from headrace.client.channel.outgoing import Publication
     from headrace.protocol.v0_x.channel import Gatherer
     from headrace.wire.table import Value
@@ -123,6 +122,13 @@ class Owner(Protocol):
         """The open link has ended; called exactly once."""
 
 
+class Notifier(Protocol):
+    """The arrivals of a channel, which collect what one read brings."""
+
+    def after_read(self) -> None:
+        """Notify consumers and publishers of this read's deliveries and confirms."""
+
+
 class Link(asyncio.Protocol):
     """A connection of the protocol, without its channels."""
 
@@ -148,7 +154,7 @@ class Link(asyncio.Protocol):
         self._reading = True
         self._received_at = self._sent_at = self._loop.time()
         self._heartbeat: asyncio.TimerHandle | None = None
-        self.due: list[Arrivals] = []  # Of channels, that have something to tell.
+        self.due: list[Notifier] = []  # Of channels, that have something to tell.
         self._after_read: dict[int, Callable[[], None]] = {}  # Of those who gather, by channel.
         self.login: Login | None = None
         self._renewal: asyncio.Future[None] | None = None  # Of the credentials.
@@ -346,7 +352,7 @@ class Link(asyncio.Protocol):
         self.machine.channels[channel].gatherer = gatherer
         self._after_read[channel] = after_read
 
-    def deliver(self, channel: int, arrivals: Arrivals) -> None:
+    def deliver(self, channel: int, arrivals: Gatherer) -> None:
         """Deliver the content of an open channel by the fast path, where the version has one."""
         if self.settings.version is V0_9_1:
             self.machine.channels[channel].gatherer = arrivals
@@ -435,7 +441,7 @@ class Link(asyncio.Protocol):
         if self.machine.pending():
             self.flush()
 
-    def _take_turn(self, arrivals: Arrivals) -> None:
+    def _take_turn(self, arrivals: Notifier) -> None:
         try:
             arrivals.after_read()
         except AmqpError as error:

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headrace.client.channel.closing import AsyncClosing
 from headrace.client.errors import (
@@ -34,7 +34,8 @@ from headrace.protocol.v0_10.session.session import Session as Machine
 from headrace.spec.reply_0_10 import DetachCode
 
 if TYPE_CHECKING:
-    from headrace.client.connection.connection import Connection
+    from collections.abc import Container
+
     from headrace.client.link.backpressure import Backpressure
     from headrace.client.link.link_0_10 import Link010
     from headrace.protocol.codec_0_10 import MessageTransfer
@@ -44,6 +45,19 @@ _T = TypeVar("_T")
 COMMANDS_MAX = 65536  # Commands of the broker that were not taken.
 GIVEN_UP = "the command was lost with the connection"
 FORGOTTEN = "the broker does not know the session any more"
+
+
+class SessionCarrier(Protocol):
+    """The members of a connection that a session uses while it is attached."""
+
+    backpressure: Backpressure
+
+    @property
+    def channel_numbers(self) -> Container[int]:
+        """The numbers of the open channels."""
+
+    async def session_link(self) -> Link010:
+        """Return the link for a session; UsageError when its version is not 0-10."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +71,9 @@ class _Call:
 class Commands(AsyncClosing, SessionCalls):
     """Sends commands and records their completion."""
 
-    def __init__(self, connection: Connection, name: str | bytes, timeout_s: int | None) -> None:
+    def __init__(
+        self, connection: SessionCarrier, name: str | bytes, timeout_s: int | None
+    ) -> None:
         super().__init__()
         raw = name.encode() if isinstance(name, str) else name
         self.name = raw or uuid.uuid4().hex.encode()
@@ -92,7 +108,7 @@ class Commands(AsyncClosing, SessionCalls):
 
     # --- Attachment ---------------------------------------------------------------------------
 
-    async def attach(self, connection: Connection, *, force: bool = False) -> None:
+    async def attach(self, connection: SessionCarrier, *, force: bool = False) -> None:
         """Attach the session to a connection; `force` detaches it from another.
 
         Commands that are not completed are sent again, and pending calls go on. A broker that has

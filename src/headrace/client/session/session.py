@@ -41,7 +41,7 @@ from headrace.spec.reply_0_10 import AcceptMode, AcquireMode, FlowMode, RejectCo
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.client.connection.connection import Connection
+    from headrace.client.session.commands import SessionCarrier
     from headrace.client.session.queries import SessionArguments
 
 NO_ROUTE = 312
@@ -61,7 +61,7 @@ class Session(Commands):
     """One session. Make one with `connection.session(...)`."""
 
     def __init__(
-        self, connection: Connection, name: str | bytes = "", timeout_s: int | None = 0
+        self, connection: SessionCarrier, name: str | bytes = "", timeout_s: int | None = 0
     ) -> None:
         super().__init__(connection, name, timeout_s)
         self._sent: dict[int, _Sent] = {}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from headrace.client.errors import ClientError, UsageError, fresh
 from headrace.client.message import Received
@@ -25,9 +25,36 @@ from headrace.protocol.codec_0_10 import (
 from headrace.spec.reply_0_10 import CreditUnit, FlowMode
 
 if TYPE_CHECKING:
-    from headrace.client.session.session import Session
+    from headrace.client.link.backpressure import Backpressure
 
 UNLIMITED = 0xFFFFFFFF  # Credit without end.
+
+
+_T = TypeVar("_T")
+
+
+class SessionPort(Protocol):
+    """The members of a session that its subscriptions use."""
+
+    backpressure: Backpressure
+
+    def taken(self, transfer: Transfer) -> None:
+        """A subscription handed out a message."""
+
+    def dropped(self, subscription: Subscription) -> None:
+        """A subscription was cancelled."""
+
+    async def call(self, command: Command) -> Struct | None:
+        """Send a command, wait for its completion, and return its result, if it has one."""
+
+    def begin(self, command: Command) -> asyncio.Future[Struct | None]:
+        """Send a command, and return a future of its completion."""
+
+    def begin_release(self, *transfers: Transfer) -> asyncio.Future[Struct | None]:
+        """Release messages, and return a future of the command's completion."""
+
+    async def wait_for(self, future: asyncio.Future[_T]) -> _T:
+        """Wait for a future that stays as it is when the wait is cancelled."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -39,7 +66,7 @@ class Transfer(Received):
     acquired: bool = field(default=True, kw_only=True)  # False when it was only looked at.
     explicit: bool = field(default=True, kw_only=True)  # Whether it wants to be accepted.
     structs: list[Struct] = field(default_factory=list, kw_only=True, repr=False)  # As they came.
-    session: Session = field(kw_only=True, repr=False)
+    session: SessionPort = field(kw_only=True, repr=False)
     row: int = field(default=0, kw_only=True, repr=False)  # How often the broker had lost it.
 
 
@@ -50,7 +77,7 @@ class Subscription:
     the credit of a message returns when the message is settled, or taken if it needs no settlement.
     """
 
-    def __init__(self, session: Session, queue: str, destination: str) -> None:
+    def __init__(self, session: SessionPort, queue: str, destination: str) -> None:
         self.session = session
         self.queue = queue
         self.destination = destination

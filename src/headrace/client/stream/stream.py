@@ -25,7 +25,7 @@ from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
-    from headrace.client.connection.connection import Connection
+    from headrace.client.connection.channel_source import ChannelSource
     from headrace.wire.table import Value
 
 CREDIT = 1000  # Records under way.
@@ -48,7 +48,7 @@ class Measure:
 class Stream:
     """A stream of a connection; get one with `connection.stream(name)`."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: ChannelSource, name: str) -> None:
         self.name = name
         self._connection = connection
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -14,9 +14,6 @@ from headrace.columns.schema.types import (
     MapType,
     StructType,
 )
-
-if TYPE_CHECKING:
-    from headrace.columns.options.decode_options import DecodeOptions
 
 STRINGS: Final = (
     "content_type",
@@ -100,6 +97,21 @@ class SchemaError(ValueError):
     """The columns asked for, or given to be written, are not those of a message."""
 
 
+class Decoding(Protocol):
+    """What the columns depend on, of the options of decoding."""
+
+    @property
+    def format(self) -> str:
+        """The format of bodies."""
+
+    @property
+    def rescued(self) -> str:
+        """The name of the column for rescued data."""
+
+    def schema(self) -> DataType | None:
+        """Return the schema that was given; None when it is to be inferred."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The columns of a query in their order, and the type of `value` if it is among them."""
@@ -127,7 +139,7 @@ class Wanted:
         )
 
 
-def wanted(schema: StructType, decoding: DecodeOptions | None = None) -> Wanted:
+def wanted(schema: StructType, decoding: Decoding | None = None) -> Wanted:
     """The columns of a schema that the user gave, or that `read_schema` made."""
     ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
     value = None
@@ -148,7 +160,7 @@ def wanted(schema: StructType, decoding: DecodeOptions | None = None) -> Wanted:
     return Wanted(tuple(field.name for field in schema.fields), value)
 
 
-def _value_type(kind: DataType, decoding: DecodeOptions | None) -> DataType:
+def _value_type(kind: DataType, decoding: Decoding | None) -> DataType:
     """The type that a schema gives the column `value`, if the format can have it."""
     assert decoding is not None
     form = decoding.format

@@ -10,15 +10,16 @@ or 0-10 has something like them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.host import LifetimeHost
+    from headrace.model.counters import Counters
     from headrace.model.queue.queue import Queue
+    from headrace.model.scheduler import Scheduler
 
 LIFETIME = ("qpid.lifetime_policy", "qpid.lifetime-policy")
 EXCLUSIVITY = "qpid.exclusivity_policy"
@@ -224,6 +225,19 @@ class Plan:
         if isinstance(holder, Owner):
             return self.policy != "" and holder.admits(owner)
         return holder is (owner if self.exclusive or self.policy == SESSION else None)
+
+
+class LifetimeHost(Protocol):
+    """Deletes queues whose lifetime is over."""
+
+    counters: Counters
+    scheduler: Scheduler
+
+    def queue_unused(self, queue: Queue) -> None:
+        """Delete an auto-delete queue that has lost its last consumer."""
+
+    def destruct(self, queue: Queue) -> None:
+        """Delete a queue because its own lifetime policy says so."""
 
 
 class QueueLifetimes:

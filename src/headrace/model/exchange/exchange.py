@@ -11,7 +11,7 @@ for each such filter; what matches there counts if the filter accepts the messag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
 
 from headrace.model.arguments.aliases import ALTERNATES
 from headrace.model.arguments.canonical import canonical
@@ -44,7 +44,7 @@ from headrace.model.exchange.topic_trie import TopicTrie
 from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.exchange.deduplication import Ids
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.selector.values import Values
@@ -96,6 +96,34 @@ class ExchangeProperties(TypedDict, total=False):
     arguments: Mapping[str, object] | None
 
 
+class Observer(Protocol):
+    """What an exchange that observes messages has done with each, and with new bindings."""
+
+    kept: Queue | None  # The queue of kept messages.
+    ids: Ids | None  # Of accepted messages, where duplicates are dropped.
+
+    def is_duplicate(self, headers: Mapping[str, object]) -> bool:
+        """Return True if a message with this id was accepted before."""
+
+    def keeps(self, headers: Mapping[str, object]) -> bool:
+        """Return True if a message is to be kept."""
+
+    def stamps(self) -> dict[str, object]:
+        """Return the headers to add to the next message."""
+
+    def check(self, lasting: bool) -> None:
+        """Raise ResourceError if the id of a message cannot be stored."""
+
+    def note(self, headers: Mapping[str, object], lasting: bool) -> None:
+        """Remember the id of an accepted message."""
+
+    def bound(self, binding: Binding) -> None:
+        """Pass the kept messages to a new binding."""
+
+    def clear(self) -> None:
+        """Forget all state of a deleted exchange."""
+
+
 class Exchange:
     """Base of all exchange types."""
 
@@ -133,7 +161,7 @@ class Exchange:
         self.deleted = False
         self.tally = ExchangeTally()
         # Called for each message; see headrace.model.interceptor.exchange_observer.
-        self.observer: ExchangeObserver | None = None
+        self.observer: Observer | None = None
 
     @property
     def deduplicates(self) -> bool:

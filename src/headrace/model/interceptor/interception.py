@@ -10,7 +10,7 @@ interception; the message is published by :meth:`Interception.take`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.model.arguments.values import keeps_all
 from headrace.model.contents import UnreadableError
@@ -18,13 +18,16 @@ from headrace.model.errors import PreconditionFailed
 from headrace.model.message import copy_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from headrace.model.host import RoutingHost
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.contents import Contents
+    from headrace.model.counters import Counters
+    from headrace.model.exchange.exchange import Observer
+    from headrace.model.interceptor.stamps import Stamps
     from headrace.model.message import Message
+    from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
-    from headrace.model.vhost.publishing_ids import Number
+    from headrace.model.vhost.publishing_ids import Number, PublishingIds
 
 
 class Source(NamedTuple):
@@ -38,6 +41,32 @@ class Source(NamedTuple):
 NO_SOURCE = Source()
 
 
+class PublishTracer(Protocol):
+    """A tracer, as publishing uses it."""
+
+    def published(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
+        """Copy a message that a client published to these queues."""
+
+
+class InterceptingHost(Protocol):
+    """The parts of a virtual host that observe, stamp, trace and deliver a message."""
+
+    counters: Counters
+    store: Store
+    contents: Contents | None
+    stamps: Stamps | None
+    publishing_ids: PublishingIds
+
+    @property
+    def tracer(self) -> PublishTracer | None:
+        """The tracer, while the virtual host is traced."""
+
+    def deliver(
+        self, message: Message, queues: Iterable[Queue], persistent: bool, *, promised: bool = False
+    ) -> int:
+        """Enqueue a message, and return how many queues refused it."""
+
+
 class Interception:
     """The observers of one message's route."""
 
@@ -45,8 +74,8 @@ class Interception:
 
     def __init__(
         self,
-        vhost: RoutingHost,
-        observers: Sequence[ExchangeObserver],
+        vhost: InterceptingHost,
+        observers: Sequence[Observer],
         headers: Callable[[], Mapping[str, object]],
     ) -> None:
         self.vhost = vhost

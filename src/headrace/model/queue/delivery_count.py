@@ -29,7 +29,6 @@ from headrace.model.message import KIND_FILE, KIND_MASK
 if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.message import Message
-    from headrace.model.queue.queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -40,37 +39,11 @@ COUNT_MAX = 255  # Times that a message can count to have come back.
 DEATHS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 
-def tell(queue: Queue, message: Message) -> None:
-    """Write into the headers of a message in memory how often it was requeued."""
-    contents: Contents | None = None
-    if queue.vhost is not None:
-        contents = queue.vhost.contents
+def tell(name: str, contents: Contents | None, message: Message) -> None:
+    """Write into the headers of a message in memory how often its queue requeued it."""
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
     try:
         message.data = contents.counted(message, message.deliveries)
     except UnreadableError as error:
-        log.warning("queue %r: the delivery count of a message is unknown: %s", queue.name, error)
-
-
-# Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
-def is_spent(queue: Queue, message: Message) -> bool:
-    """Return True if a message was requeued too often to be tried again."""
-    return 0 <= queue.delivery_limit < message.deliveries
-
-
-def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
-    """Take back a recovered message: it is ready, waits for its retry, or is a dead letter.
-
-    ``queue`` is the one for its content class; it has no consumer yet.
-    """
-    when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
-    if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
-        queue.vhost.dead_letters.restore_undelivered(queue, message, DEATHS[when_ms - 1])
-        return
-    if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
-        queue.restore(message, arrived_ms)
-        return
-    if queue.message_ttl_ms >= 0:
-        queue.set_deadline(message, arrived_ms)
-    queue.vhost.dead_letters.restore_retry(queue, message, max(when_ms, queue.counters.now_ms))
+        log.warning("queue %r: the delivery count of a message is unknown: %s", name, error)

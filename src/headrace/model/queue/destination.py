@@ -29,8 +29,8 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.host import QueueHost
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue.queue_host import QueueHost
     from headrace.model.selector import Selector
 
 PACE_ABOVE = 8192  # Ready messages in a queue with consumers, above which its publishers pause.
@@ -42,6 +42,24 @@ class PacedPublisher(Protocol):
 
     def unpace(self) -> None:
         """Read again."""
+
+
+class LengthGuard(Protocol):
+    """A guard of a queue's length; see :mod:`headrace.model.queue.flow_control`."""
+
+    counts_unacked: bool  # Unacked messages count too.
+
+    def look(self) -> None:
+        """Compare the length with the thresholds."""
+
+    def weigh(self, message: Message) -> None:
+        """Compare the size of an arrival with its threshold."""
+
+    def see(self, consumer: "Consumer", message: Message) -> None:
+        """Note a delivery."""
+
+    def resume(self) -> None:
+        """Let the publishers go on."""
 
 
 class Consumer:

@@ -284,7 +284,7 @@ def post(queue: Queue, arguments: Mapping[str, object]) -> None:
             old.resume()
         return
     guard = Guard(queue, arguments)
-    if old is not None:
+    if isinstance(old, Guard):
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
     queue.traced = is_traced(queue)

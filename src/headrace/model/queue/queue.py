@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from headrace.model.queue.destination import Options
-    from headrace.model.queue.flow_control import Guard
+    from headrace.model.arguments.backoff import Backoff
+    from headrace.model.queue.destination import LengthGuard, Options
     from headrace.model.queue.overflow import Overflow
-    from headrace.model.queue.retry_backoff import Backoff
-    from headrace.model.queue_kinds.content_lanes import ContentClassQueue
 
 log = logging.getLogger(__name__)
 
@@ -97,11 +95,9 @@ class Queue(Destination):
         self.browsing: Browsing | None = None
         self.sender: DeadLetterSender | None = None
         self.mark: DeliveryMark | None = DeliveryMark(self.store, self.id) if self.durable else None
-        self.guard: Guard | None = None  # Thresholds; see model.queue.flow_control.
-        self.backoff: Backoff | None = None  # Delays of requeued messages; see retry_backoff.
-        self.lanes: dict[int, ContentClassQueue] | None = (
-            None  # Content of class file and stream, by kind.
-        )
+        self.guard: LengthGuard | None = None  # Thresholds; see model.queue.flow_control.
+        self.backoff: Backoff | None = None  # Delays of requeued messages.
+        self.lanes: dict[int, Queue] | None = None  # Content of class file and stream, by kind.
         self.view: Queue | None = None  # The queue as a stream, once one browsed it so.
         # What its arguments say; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
@@ -473,8 +469,8 @@ class Queue(Destination):
         if 0 <= self.delivery_limit < message.deliveries and not self.deleted:
             self.give_up(message)
             return
-        if self.delivery_limit >= 0:
-            tell_count(self, message)
+        if self.delivery_limit >= 0 and self.vhost is not None:
+            tell_count(self.name, self.vhost.contents, message)
         if self.round is not None and message.consumer is not None:
             self.round.skip(message.consumer)  # Another one is to try it.
         self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
@@ -619,8 +615,8 @@ class Queue(Destination):
         if message.data is not None:
             measure(message)
         self.counters.memory_used += self.weight(message) - before
-        if message.deliveries and self.delivery_limit >= 0:
-            tell_count(self, message)
+        if message.deliveries and self.delivery_limit >= 0 and self.vhost is not None:
+            tell_count(self.name, self.vhost.contents, message)
         return True
 
     # --- Departures -------------------------------------------------------------------------------

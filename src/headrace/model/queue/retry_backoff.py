@@ -7,60 +7,41 @@ waits, so after a restart or a crash of the broker it waits for the rest of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from headrace.model.arguments.values import number
-from headrace.model.queue.delivery_count import is_spent
+from headrace.model.queue.delivery_count import DEATHS
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.not_before import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
 
-TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
-MIN = "x-delayed-retry-min"  # Milliseconds.
-MAX = "x-delayed-retry-max"
-MULTIPLIER = "x-delayed-retry-multiplier"
-TYPES = ("all", "failed", "returned", "disabled")
-MIN_MS = 1000  # Where only the type is given.
-MAX_MS = 0xFFFFFFFF  # Some 49 days.
 DUE_MAX = 512  # Messages that become ready, or dead letters, in one go.
 
 
-class Backoff(NamedTuple):
-    """The delays of one queue."""
-
-    failed: bool  # Delay messages that a consumer requeued after a try,
-    returned: bool  # and those that it released untried.
-    min_ms: int
-    max_ms: int
-    multiplier: int  # 0: the delay grows by the least one each time.
-
-    def delay_ms(self, count: int) -> int:
-        """Return the delay of a message that was requeued ``count`` times, from 1."""
-        count = max(1, count)
-        if self.multiplier:
-            grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
-            return min(grown, self.max_ms)
-        return min(self.min_ms * count, self.max_ms)
+# Keeps 0-9-1/basic.deliver#01, 0-9/basic.deliver#01, 0-9/file.deliver#01, 0-10/s224.
+def is_spent(queue: Queue, message: Message) -> bool:
+    """Return True if a message was requeued too often to be tried again."""
+    return 0 <= queue.delivery_limit < message.deliveries
 
 
-def backoff(arguments: Mapping[str, object]) -> Backoff | None:
-    """Return the delays that a queue's arguments set, which were checked before."""
-    kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
-    if kind == "disabled":
-        return None
-    return Backoff(
-        kind in ("all", "failed"),
-        kind in ("all", "returned"),
-        number(arguments.get(MIN, MIN_MS)),
-        min(number(arguments.get(MAX, MAX_MS)), MAX_MS),
-        number(arguments.get(MULTIPLIER, 0)),
-    )
+def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
+    """Take back a recovered message: it is ready, waits for its retry, or is a dead letter.
+
+    ``queue`` is the one for its content class; it has no consumer yet.
+    """
+    when_ms = queue.store.waits.pop((queue.id, message.seq), 0)
+    if 0 < when_ms <= len(DEATHS) and queue.dead_letter_at_least_once:
+        queue.vhost.dead_letters.restore_undelivered(queue, message, DEATHS[when_ms - 1])
+        return
+    if when_ms <= queue.counters.now_ms and not is_spent(queue, message):
+        queue.restore(message, arrived_ms)
+        return
+    if queue.message_ttl_ms >= 0:
+        queue.set_deadline(message, arrived_ms)
+    queue.vhost.dead_letters.restore_retry(queue, message, max(when_ms, queue.counters.now_ms))
 
 
 class Waiting(Consumer):

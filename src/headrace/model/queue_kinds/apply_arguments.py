@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.model.arguments.backoff import backoff
 from headrace.model.arguments.values import number
 from headrace.model.queue.flow_control import MAXIMA
 from headrace.model.queue.overflow import (
@@ -16,7 +17,6 @@ from headrace.model.queue.overflow import (
     OVERFLOW_TO_DISK,
     Overflow,
 )
-from headrace.model.queue.retry_backoff import backoff
 from headrace.model.queue_kinds.priority import set_levels
 
 if TYPE_CHECKING:

@@ -243,3 +243,10 @@ def lane_of(queue: Queue, kind: int) -> Queue:
 def home_of(queue: Queue) -> Queue:
     """Return the queue that a lane belongs to; any other queue is its own."""
     return queue.parent if isinstance(queue, ContentClassQueue) else queue
+
+
+def apply_to_lanes(queue: Queue, arguments: dict[str, object]) -> None:
+    """Set what changed effective arguments of a queue say of its lanes."""
+    for lane in (queue.lanes or {}).values():
+        assert isinstance(lane, ContentClassQueue)
+        lane.apply(arguments)

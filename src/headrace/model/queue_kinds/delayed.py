@@ -28,6 +28,7 @@ from headrace.model.contents import UnreadableError, copies
 from headrace.model.counters import PAGED_WEIGHT, weight_of
 from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
+from headrace.model.host import RoutingHost
 from headrace.model.message import GONE, PAGED, REDELIVERED, Message, measure, new_message
 from headrace.model.queue.not_before import Later
 from headrace.model.queue.queue import Queue
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from typing import Unpack
 
-    from headrace.model.host import RoutingHost
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
+    from headrace.model.exchange.exchange import Observer
+    from headrace.model.interceptor.tracer import Tracer
     from headrace.model.queue.destination import Options
+    from headrace.model.vhost.dead_lettering import DeadLetters
 
     Rows = Iterator[tuple[int, ...]]
 
@@ -332,10 +334,20 @@ def _unpacked(row: tuple[int, ...]) -> Message:
     return message
 
 
+class ReleasingHost(RoutingHost, Protocol):
+    """A host that publishes messages whose delay is over."""
+
+    tracer: Tracer | None
+    dead_letters: DeadLetters
+
+    def make_delayed(self, name: str) -> Queue:
+        """Make the durable queue in which delayed messages wait."""
+
+
 class Delayed:
     """The delayed messages of one virtual host."""
 
-    def __init__(self, vhost: RoutingHost) -> None:
+    def __init__(self, vhost: ReleasingHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
         self._gone: set[str] = set()  # Exchanges that were reported as gone,
@@ -389,7 +401,7 @@ class Delayed:
         if publisher and self._is_refused(publisher, content.exchange, every):
             return
         found: dict[Queue, None] = {}
-        observers: dict[ExchangeObserver, None] = {}
+        observers: dict[Observer, None] = {}
         said = RepublishedHeaders(headers, message, vhost.contents)
         vhost.follow(
             exchange,

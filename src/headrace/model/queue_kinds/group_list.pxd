@@ -3,6 +3,7 @@ import cython
 
 from headrace.model.message cimport Message
 from headrace.model.queue.destination cimport Consumer, Destination
+from headrace.model.queue_kinds.header_reader cimport HeaderReader
 from headrace.model.queue_kinds.ordered cimport OrderedList
 
 cdef Py_ssize_t IDLE_MAX
@@ -16,7 +17,7 @@ cdef class Group:
     cdef public unsigned long long listed
 
 cdef class GroupList(OrderedList):
-    cdef object reader
+    cdef HeaderReader reader
     cdef Destination queue
     cdef str key
     cdef bint shared

@@ -16,6 +16,7 @@ import cython
 if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer, Destination
+    from headrace.model.queue_kinds.header_reader import HeaderReader
     from headrace.model.queue_kinds.ordered import OrderedList
 
 from headrace.model.arguments.canonical import short
@@ -23,7 +24,6 @@ from headrace.model.arguments.canonical import short
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.queue_kinds.inspecting import HeaderReader
 
 NO_GROUP = "qpid.no-group"  # The group of messages without one, where groups are shared.
 IDLE_MAX = 16384  # Empty groups whose owner is remembered.
@@ -44,7 +44,7 @@ class GroupList(OrderedList):
     """Ready messages by group; the line is that of the groups that are free."""
 
     def __init__(
-        self, reader: "HeaderReader", arguments: "Mapping[str, object]", queue: Destination
+        self, reader: HeaderReader, arguments: "Mapping[str, object]", queue: Destination
     ) -> None:
         OrderedList.__init__(self)
         self.reader = reader

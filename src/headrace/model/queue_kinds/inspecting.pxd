@@ -4,12 +4,13 @@ import cython
 from headrace.model.message cimport Message
 from headrace.model.queue.destination cimport Consumer
 from headrace.model.queue.queue cimport Queue
+from headrace.model.queue_kinds.header_reader cimport HeaderReader
 
 cdef long long INSPECTION_OVERHEAD
 
 cdef class InspectingQueue(Queue):
     cdef public bint inspects
-    cdef public object reader
+    cdef public HeaderReader reader
     cdef public object later
 
     cpdef shape(self, dict arguments)

@@ -21,9 +21,9 @@ if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
+    from headrace.model.queue_kinds.header_reader import HeaderReader
 
 from headrace.model.arguments.values import number
-from headrace.model.message import PAGED
 from headrace.model.queue.not_before import Later, due_ms
 from headrace.model.queue_kinds.fair_share import FairShareList
 from headrace.model.queue_kinds.sorted import SortedList
@@ -31,8 +31,6 @@ from headrace.model.queue_kinds.sorted import SortedList
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from headrace.model.host import Host
-    from headrace.model.ports import Store
     from headrace.model.queue.destination import Options
 
 NOT_VALID_BEFORE = "x-qpid-not-valid-before"  # Milliseconds since 1970.
@@ -40,30 +38,6 @@ SORT_KEY = "qpid.queue_sort_key"
 SHARES = ("qpid.fairshare", "x-qpid-fairshare", *(f"qpid.fairshare-{n}" for n in range(10)))
 INSPECTION_OVERHEAD = 200  # Bytes of memory that the kinds use for each message.
 DUE_MAX = 4096  # Messages that become ready in one go.
-
-
-class HeaderReader:
-    """Reads headers of the messages of one queue, paged out or not."""
-
-    def __init__(self, store: "Store", host: "Host | None") -> None:
-        self._store = store
-        self._host = host
-
-    def read(self, message: Message, name: str) -> object:
-        """Return the value of a header; None when it is absent or cannot be read."""
-        contents = None if self._host is None else self._host.contents
-        if contents is None:
-            return None
-        paged = message.flags & PAGED
-        if paged:
-            try:
-                self._store.load(message)
-            except OSError:
-                return None  # The queue finds out, and reports it, when it loads the message.
-        value: object = contents.header(message, name)
-        if paged:
-            self._store.page_out(message)
-        return value
 
 
 class InspectingQueue(Queue):

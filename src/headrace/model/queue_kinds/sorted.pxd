@@ -3,6 +3,7 @@ import cython
 
 from headrace.model.message cimport Message
 from headrace.model.queue.ready_list cimport STALE_MIN, Cursor
+from headrace.model.queue_kinds.header_reader cimport HeaderReader
 from headrace.model.queue_kinds.ordered cimport OrderedList
 
 @cython.final
@@ -11,7 +12,7 @@ cdef class SortedCursor(Cursor):
     cdef tuple reach
 
 cdef class SortedList(OrderedList):
-    cdef object reader
+    cdef HeaderReader reader
     cdef public str key
     cdef list line
     cdef dict values

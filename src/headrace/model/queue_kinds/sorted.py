@@ -14,19 +14,16 @@ what it has not seen: eight bytes for each message.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
     from headrace.model.queue.ready_list import STALE_MIN, Cursor
+    from headrace.model.queue_kinds.header_reader import HeaderReader
     from headrace.model.queue_kinds.ordered import OrderedList
 
 from headrace.model.arguments.values import shown
-
-if TYPE_CHECKING:
-    from headrace.model.queue_kinds.inspecting import HeaderReader
 
 SORTED_BY = 255  # Characters of each value, which are in memory wherever the message is.
 
@@ -43,7 +40,7 @@ class SortedCursor(Cursor):
 class SortedList(OrderedList):
     """Ready messages that leave in the order of a header."""
 
-    def __init__(self, reader: "HeaderReader", key: str) -> None:
+    def __init__(self, reader: HeaderReader, key: str) -> None:
         OrderedList.__init__(self)
         self.reader = reader
         self.key = key  # The name of the header.

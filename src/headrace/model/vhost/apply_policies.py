@@ -22,6 +22,7 @@ from headrace.model.policy.policy import EXCHANGE
 from headrace.model.queue import flow_control
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.apply_arguments import apply_arguments
+from headrace.model.queue_kinds.content_lanes import apply_to_lanes
 from headrace.model.stream.stream import TRIM_MIN_MS, Stream
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
         log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
     if arguments or queue.guard is not None:
         flow_control.post(queue, arguments)
-    for lane in (queue.lanes or {}).values():
-        lane.apply(arguments)
+    apply_to_lanes(queue, arguments)
     if live:
         if alternate != queue.alternate_exchange:
             vhost.count_alternate(alternate, -1)

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.model.contents import Contents
-    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.exchange.exchange import Exchange, Observer
     from headrace.model.host import RoutingHost
-    from headrace.model.interceptor.exchange_observer import ExchangeObserver
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
@@ -239,7 +238,7 @@ class DeadLetters:
             log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
             return
         found: dict[Queue, None] = {}
-        observers: dict[ExchangeObserver, None] = {}
+        observers: dict[Observer, None] = {}
         headers = RepublishedHeaders(content.headers, message, contents)
         self.vhost.follow(
             exchange,
@@ -279,7 +278,7 @@ class DeadLetters:
         else:
             keys = [key]
         found: dict[Queue, None] = {}
-        observers: dict[ExchangeObserver, None] = {}
+        observers: dict[Observer, None] = {}
         said = RepublishedHeaders(headers, message, contents)
         self.vhost.follow(
             exchange,
@@ -318,7 +317,7 @@ class DeadLetters:
         queue: Queue,
         message: Message,
         found: dict[Queue, None],
-        observers: dict[ExchangeObserver, None],
+        observers: dict[Observer, None],
     ) -> bool:
         """Keep only queues that can take the dead letter now; return True if none is left out.
 

@@ -10,19 +10,31 @@ rerouting resumes after a restart.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.dead_letter_headers import ORPHANED
+from headrace.model.host import Host
 from headrace.model.vhost.definitions import QueueRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.model.host import OrphanHost
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.dead_lettering import DeadLetters
+    from headrace.model.vhost.definitions import Definitions
 
 ENDING = "amq.headrace.ending."  # Prefix of such a queue's name in its definition.
 PAUSE_MS = 1  # Between two portions.
+
+
+class OrphanHost(Host, Protocol):
+    """A host of deleted queues whose messages still go to an alternate exchange."""
+
+    definitions: Definitions
+    dead_letters: DeadLetters
+
+    def end_queue(self, queue: Queue) -> None:
+        """Remove the last of a deleted queue."""
 
 
 class Orphans:

@@ -20,7 +20,7 @@ from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
-from headrace.model.exchange.exchange import Exchange, Headers, SuperStreamExchange
+from headrace.model.exchange.exchange import Exchange, Headers, Observer, SuperStreamExchange
 from headrace.model.exchange.registry import new_exchange
 from headrace.model.host import Routed
 from headrace.model.interceptor.exchange_observer import (
@@ -214,7 +214,7 @@ class VirtualHost(QueueRegistry):
         """
         found: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
-        observers: dict[ExchangeObserver, None] = {}
+        observers: dict[Observer, None] = {}
         cacheable = self.follow(
             first, routing_key, headers, found, alternates, observers, copies, publisher
         )
@@ -230,7 +230,7 @@ class VirtualHost(QueueRegistry):
         headers: Headers,
         found: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
-        observers: dict[ExchangeObserver, None] | None = None,
+        observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
         publisher: int = 0,
     ) -> bool:
@@ -286,7 +286,7 @@ class VirtualHost(QueueRegistry):
         self,
         message: Message,
         queues: Mapping[Queue, None],
-        observers: Mapping[ExchangeObserver, None],
+        observers: Mapping[Observer, None],
         headers: Mapping[str, object],
         persistent: bool,
     ) -> None:

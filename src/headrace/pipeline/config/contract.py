@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from headrace.pipeline.config.errors import Problem
 from headrace.pipeline.config.lines import Lines, shown
 from headrace.pipeline.config.settings import AmqpSource, Contract, FileSource, Pipeline, Rule
+from headrace.pipeline.config.terms import Terms
 
 if TYPE_CHECKING:
     from open_data_contract_standard.model import DataQuality, SchemaObject, SchemaProperty
@@ -63,24 +64,12 @@ class ContractError(ValueError):
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a contract says of a view: columns with the types they may have, DDL, and rules."""
+class ViewContract:
+    """What a contract says of a view: the terms of its columns, their DDL, and rules."""
 
-    columns: Mapping[str, tuple[str, ...]]
+    terms: Terms
     ddl: str
     rules: tuple[Rule, ...]
-
-    def misfits(self, types: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with the columns of a view, by their types in Spark's words."""
-        found = []
-        there = {name.lower(): kind for name, kind in types.items()}
-        for name, allowed in self.columns.items():
-            kind = there.get(name.lower())
-            if kind is None:
-                found.append(f"there is no column {name!r}")
-            elif re.split(r"[(<]", kind)[0].upper() not in allowed:
-                found.append(f"column {name!r} is {kind}, and not {' or '.join(allowed)}")
-        return found
 
 
 def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Problem]]:
@@ -99,7 +88,7 @@ def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
             place = ("contracts", at, "file")
             problems.append(Problem(lines.of(place), shown(place), str(error)))
             continue
-        terms[contract.view] = found
+        terms[contract.view] = found.terms
         rules += found.rules
         origin |= {rule.name: at for rule in found.rules}
         if isinstance(source, AmqpSource) and "valueSchema" not in source.options:
@@ -111,8 +100,8 @@ def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
     return made, problems
 
 
-def read(path: str, contract: Contract, prefix: str = "") -> Terms:
-    """Return the terms of a contract's file; ContractError says what is wrong with it."""
+def read(path: str, contract: Contract, prefix: str = "") -> ViewContract:
+    """Return what a contract's file says; ContractError says what is wrong with it."""
     try:
         import yaml
         from open_data_contract_standard.model import OpenDataContractStandard
@@ -137,10 +126,10 @@ def read(path: str, contract: Contract, prefix: str = "") -> Terms:
     if chosen is None:
         listed = ", ".join(known) or "none"
         raise ContractError(f"{path}: it has no schema {contract.schema_name!r}, but {listed}")
-    return _terms(chosen, contract, prefix)
+    return _view_contract(chosen, contract, prefix)
 
 
-def _terms(schema: SchemaObject, contract: Contract, prefix: str) -> Terms:
+def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> ViewContract:
     properties = schema.properties or []
     for one in properties:
         if not one.name:
@@ -180,7 +169,7 @@ def _terms(schema: SchemaObject, contract: Contract, prefix: str) -> Terms:
                 add(kind, having=having, **of_batch)
     ddl = ", ".join(f"`{one.name}` {type_of(one)}" for one in properties)
     value = {"value": ("STRUCT",)}
-    return Terms(value if prefix else columns, ddl, tuple(rules))
+    return ViewContract(Terms(value if prefix else columns), ddl, tuple(rules))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 if TYPE_CHECKING:
-    from headrace.pipeline.config.contract import Terms
+    from headrace.pipeline.config.terms import Terms
 
 Scalar = bool | int | float | str
 Options = dict[str, Scalar | list[object] | dict[str, object]]

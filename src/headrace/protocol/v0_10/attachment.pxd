@@ -1,42 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+# A session cimports its connection: it is declared before.
+cdef class SessionConnection
+
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
+from headrace.protocol.v0_10.session.port cimport C_INLINE_BODY_MAX, SessionPort
 from headrace.protocol.v0_x.handshake cimport STATE_AWAITING_HEADER
 from headrace.wire.memory cimport copy, cut, put16, put32
-
-cdef enum:
-    C_INLINE_BODY_MAX = 65536
-    C_DETACHED = 0
-    C_ATTACHING = 1
-    C_ATTACHED = 2
-    C_DETACHING = 3
-
-cdef unsigned int SERIAL_MASK
-cdef Py_ssize_t INLINE_BODY_MAX
-
-cdef class SessionPort:
-    cdef public bytes name
-    cdef public SessionConnection connection
-    cdef public unsigned int channel
-    cdef public int state
-    cdef public bint ended
-    cdef public object error
-    cdef public bint fast_path
-    cdef public unsigned int next_in
-    cdef public unsigned int cursor
-    cdef public unsigned int command_id
-    cdef public bint sync
-    cdef public bint news
-    cdef public bint listed
-
-    cpdef note(self)
-    cpdef tell(self)
-    cpdef arrive(self, bint sync)
-    cpdef complete(self, unsigned int number)
-    cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
 
 cdef class SessionConnection(Endpoint):
     cdef public bint reticent

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of AMQP 0-10 and the connection that it is attached to, as each sees the other.
+"""A connection of AMQP 0-10, as its sessions and its other parts see it.
 
 What a session has become complete is told at the end of a turn, so it stands in its connection's
-list of those with something to tell. Nothing else of a session refers to a connection but
-``connection`` and ``channel``, which are None and 0 while it is detached: it outlives connections.
+list of those with something to tell.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import cython
 if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
     from headrace.wire.memory import copy, cut, put16, put32
 
@@ -46,58 +46,6 @@ if TYPE_CHECKING:
     from headrace.protocol.v0_10.session.session import Session
 
 MAX_FRAME_MIN = 4096  # Octets; the least that both peers must accept.
-INLINE_BODY_MAX = 65536  # Octets; larger bodies are handed on in parts.
-
-SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
-DETACHED = 0
-ATTACHING = 1  # We asked for it.
-ATTACHED = 2
-DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
-
-
-class SessionPort:
-    """A session, as far as its connection knows it on the way of a command."""
-
-    def __init__(self, name: bytes) -> None:
-        """``name`` has at most 65535 octets."""
-        self.name = name
-        self.connection: Any = None  # The SessionConnection that it is attached to.
-        self.channel = 0
-        self.state = DETACHED
-        self.ended = False  # It failed, or its timeout ran out. It cannot be attached again.
-        self.error: Any = None  # Why it failed: an ExecutionError, or the peer's exception.
-        self.fast_path = False  # The next command may take the fast path.
-        self.next_in = 0  # The id of the first command that did not come yet.
-        self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
-        self.command_id = 0  # Of the command being handled.
-        self.sync = False  # Whether its sender asks to be told at once that it is complete.
-        self.news = False  # Something became complete that the peer was not told.
-        self.listed = False  # It is in the connection's list of those with something to tell.
-
-    def note(self) -> None:
-        """Have the connection call :meth:`tell` at the end of the turn."""
-        if not self.listed and self.connection is not None:
-            self.listed = True
-            self.connection.to_announce.append(self)
-
-    def tell(self) -> None:
-        """Tell the peer what is complete and what we know to be."""
-
-    def arrive(self, sync: bool) -> None:
-        """A command is there as a whole: it gets its number."""
-        self.command_id = self.next_in
-        self.sync = sync
-        self.next_in = (self.next_in + 1) & SERIAL_MASK
-        self.cursor = self.next_in
-
-    def complete(self, number: int) -> None:
-        """The command with this id is executed, its effects are as durable as it asked for."""
-
-    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A frame of the command track came that does not take the fast path."""
-
-    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
 
 
 class SessionConnection(Endpoint):
@@ -163,7 +111,7 @@ class SessionConnection(Endpoint):
 
     def write_body(self, channel: int, parts: tuple[bytes, ...]) -> None:
         """Append a body segment; a large one is not copied."""
-        if len(parts) == 1 and len(parts[0]) <= INLINE_BODY_MAX:
+        if len(parts) == 1 and len(parts[0]) <= C_INLINE_BODY_MAX:
             self.write_segment(3, True, channel, parts[0])
         else:
             self.write_parts_0_10(channel, parts, self.max_frame_size)

@@ -10,7 +10,6 @@ delivery, the messages that a commit returns. Publishes and acks have no answer 
 """
 
 from collections import deque
-from typing import Protocol
 
 import cython
 
@@ -19,7 +18,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import OPEN as C_OPEN
     from headrace.protocol.v0_x.channel import Channel
 
-from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.channel import HeldAnswer
 from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.methods import METHODS
 from headrace.spec.tables import Version
@@ -52,39 +51,6 @@ REQUESTS: dict[Version, dict[int, bool]] = {  # By method id: whether it is in P
     }
     for version in {version for method in METHODS for version in method.versions}
 }
-
-
-class AnswerSender(Protocol):
-    """The connection of a held answer."""
-
-    def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
-
-
-class HeldAnswer:
-    """One answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
-
-    __slots__ = ("channel", "connection", "error", "payload", "ready", "request")
-
-    def __init__(
-        self, connection: AnswerSender, channel: Channel, payload: bytes, request: int
-    ) -> None:
-        self.connection = connection
-        self.channel = channel
-        self.payload = payload
-        self.request = request  # The method that it answers, class id << 16 | method id.
-        self.ready = False
-        self.error: AmqpError | None = None
-
-    def released(self, token: int) -> None:
-        """Send it, once those before it are sent; ``token`` is the confirm line's."""
-        self.ready = True
-        self.connection.send_answers(self.channel)
-
-    def refuse(self, error: AmqpError) -> None:
-        """Close what the error says instead, in the answer's place."""
-        self.error = error
-        self.released(0)
 
 
 class Answers:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections import deque
 
     from headrace.protocol.codec_0_x import MethodBase
-    from headrace.protocol.v0_x.answers import HeldAnswer
+    from headrace.protocol.errors import AmqpError
 
 
 OPENING = 0  # We asked for it.
@@ -159,3 +159,36 @@ class Channel:
         self.gathered = None
         self.body_size = 0
         self.missing = 0
+
+
+class AnswerSender(Protocol):
+    """The connection of a held answer."""
+
+    def send_answers(self, channel: Channel) -> None:
+        """Send the answers of a channel up to the first that is still held."""
+
+
+class HeldAnswer:
+    """An answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
+
+    __slots__ = ("channel", "connection", "error", "payload", "ready", "request")
+
+    def __init__(
+        self, connection: AnswerSender, channel: Channel, payload: bytes, request: int
+    ) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.payload = payload
+        self.request = request  # The method that it answers, class id << 16 | method id.
+        self.ready = False
+        self.error: AmqpError | None = None
+
+    def released(self, token: int) -> None:
+        """Send it, once those before it are sent; ``token`` is the confirm line's."""
+        self.ready = True
+        self.connection.send_answers(self.channel)
+
+    def refuse(self, error: "AmqpError") -> None:
+        """Close what the error says instead, in the answer's place."""
+        self.error = error
+        self.released(0)

@@ -69,8 +69,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
-from headrace.protocol.v0_x.answers import HeldAnswer
-from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT
+from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, HeldAnswer
 from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
 from headrace.protocol.v0_x.frames import (

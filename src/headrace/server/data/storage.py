@@ -24,7 +24,7 @@ from headrace.model.lease.registry import ARGUMENT
 from headrace.model.message import KIND_MASK
 from headrace.model.policy.accounts import Account, AccountError, Permission
 from headrace.model.ports import Store
-from headrace.model.queue import delivery_count
+from headrace.model.queue import retry_backoff
 from headrace.model.queue.recovered import put_back
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.stream.log import StreamLog
@@ -359,7 +359,7 @@ class Storage:
             if queue_id in nameless:
                 lost[queue] += 1
             lane = lane_of(queue, message.flags & KIND_MASK)
-            delivery_count.restore(lane, message, arrived_ms)
+            retry_backoff.restore(lane, message, arrived_ms)
 
         put_back(recovered, queues, not store.waits, restore)
         for queue, count in lost.items():

@@ -8,7 +8,7 @@ from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCre
 from headrace.model.ports cimport Store
 from headrace.model.counters cimport Counters
 from headrace.protocol.v0_10.connection.connection cimport Connection
-from headrace.protocol.v0_10.attachment cimport SessionPort
+from headrace.protocol.v0_10.session.port cimport SessionPort
 from headrace.protocol.v0_x.handshake cimport (
     STATE_AUTHENTICATING, STATE_OPEN,
 )

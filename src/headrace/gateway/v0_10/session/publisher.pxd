@@ -12,7 +12,7 @@ from headrace.model.counters cimport Counters
 from headrace.model.message cimport C_KIND_TRANSFER, C_REDELIVERED, Message
 from headrace.model.queue.destination cimport Consumer
 from headrace.model.tallies cimport ChannelTally
-from headrace.protocol.v0_10.attachment cimport C_INLINE_BODY_MAX
+from headrace.protocol.v0_10.session.port cimport C_INLINE_BODY_MAX
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
 from headrace.wire.memory cimport cut, same
 

@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
-    from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
+    from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.wire.memory import cut, same
 
 from headrace.model.interceptor.interception import Source

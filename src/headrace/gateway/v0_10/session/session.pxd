@@ -9,7 +9,7 @@ from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCre
 from headrace.gateway.v0_10.session.transfer cimport ParsedTransfer
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
-from headrace.protocol.v0_10.attachment cimport C_ATTACHED
+from headrace.protocol.v0_10.session.port cimport C_ATTACHED
 from headrace.protocol.v0_10.session.session cimport Session
 from headrace.wire.memory cimport get32
 

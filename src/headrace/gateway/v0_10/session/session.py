@@ -19,7 +19,7 @@ if not cython.compiled:
     from headrace.gateway.v0_10.session.subscription import Subscription, WindowCredit
     from headrace.gateway.v0_10.session.transfer import ParsedTransfer
     from headrace.model.queue.queue import Queue
-    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
+    from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
     from headrace.wire.memory import get32
 

@@ -23,10 +23,10 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
-    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.connection.frames import FrameReader
+    from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,

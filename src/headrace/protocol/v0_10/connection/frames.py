@@ -29,8 +29,8 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import LAST_FRAME as C_LAST_FRAME
     from headrace.protocol.v0_10.assembly import ONE_SEGMENT as C_ONE_SEGMENT
     from headrace.protocol.v0_10.assembly import WHOLE as C_WHOLE
-    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.attachment import SessionConnection
+    from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,

@@ -2,8 +2,9 @@
 import cython
 
 from headrace.protocol.v0_10.assembly cimport Assembly, C_BEGINS, C_BODY, C_COMMAND, C_HEADER
-from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionConnection, SessionPort,
+from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session.port cimport (
+    C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionPort,
 )
 from headrace.protocol.v0_10.session.completion cimport CompletedIds
 from headrace.protocol.v0_10.session.sent cimport SentCommands

@@ -20,11 +20,11 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import COMMAND as C_COMMAND
     from headrace.protocol.v0_10.assembly import HEADER as C_HEADER
     from headrace.protocol.v0_10.assembly import Assembly
-    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
-    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
-    from headrace.protocol.v0_10.attachment import INLINE_BODY_MAX as C_INLINE_BODY_MAX
-    from headrace.protocol.v0_10.attachment import SessionPort
     from headrace.protocol.v0_10.session.completion import CompletedIds
+    from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
+    from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
+    from headrace.protocol.v0_10.session.port import SessionPort
     from headrace.protocol.v0_10.session.sent import SentCommands
 
 from headrace.protocol.codec_0_10 import (

@@ -7,20 +7,34 @@ gap where nothing was kept. What the peer has completed meanwhile is not sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.protocol.errors_0_10 import unknown_ids
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import SessionExpected
-    from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session.received import ReceivedCommands
+    from headrace.protocol.v0_10.session.sent import SentCommands
 
 SERIAL_MASK = 0xFFFFFFFF
 
 
+class AttachedSession(Protocol):
+    """The members of a session that was attached again."""
+
+    sent: SentCommands
+    received: ReceivedCommands
+    connection: Any
+    channel: int
+    news: bool
+
+    def note(self) -> None:
+        """Have the connection call :meth:`tell` at the end of the turn."""
+
+
 # Keeps 0-10/s042, 0-10/s043.
-def resume(session: Session, control: SessionExpected) -> None:
+def resume(session: AttachedSession, control: SessionExpected) -> None:
     """The peer says what it expects; when the session resumes, that is sent again.
 
     Raises:
@@ -60,7 +74,7 @@ def resume(session: Session, control: SessionExpected) -> None:
 
 
 def replay(
-    session: Session, commands: SequenceSet, fragments: dict[int, Any], following: int
+    session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], following: int
 ) -> None:
     """Send what the peer expects and has not completed, or a gap where nothing was kept."""
     at = -1  # The unwrapped id that the peer counts next.
@@ -99,14 +113,14 @@ def replay(
         session.sent.point(session.sent.next_id, 0)
 
 
-def give_up(session: Session, low: int, high: int) -> None:
+def give_up(session: AttachedSession, low: int, high: int) -> None:
     """Commands that were not kept cannot be sent again; for the peer they are complete."""
     session.sent.send_gap(low & SERIAL_MASK, high & SERIAL_MASK)
     session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
 
 def write_octets(
-    session: Session, item: tuple[bytes, bytes, tuple[bytes, ...]], first: int, end: int
+    session: AttachedSession, item: tuple[bytes, bytes, tuple[bytes, ...]], first: int, end: int
 ) -> None:
     """Write the frames of the octets from ``first`` to ``end`` of a command's segments."""
     payload, header, parts = item

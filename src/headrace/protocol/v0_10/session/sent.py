@@ -11,9 +11,9 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
-    from headrace.protocol.v0_10.attachment import SessionPort
     from headrace.protocol.v0_10.session.completion import CompletedIds
+    from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.session.port import SessionPort
     from headrace.wire.memory import copy, cut, get32, put16, put32
 
 from headrace.protocol.codec_0_10 import (

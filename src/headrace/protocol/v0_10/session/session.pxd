@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport (
-    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, SessionConnection, SessionPort,
+from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session.port cimport (
+    C_ATTACHED, C_ATTACHING, C_DETACHED, C_DETACHING, SessionPort,
 )
 from headrace.protocol.v0_10.session.received cimport ReceivedCommands
 from headrace.protocol.v0_10.session.sent cimport SentCommands

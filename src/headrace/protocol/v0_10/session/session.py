@@ -8,7 +8,7 @@ connection that it is attached to. It holds two parts:
 * :class:`ReceivedCommands`, those that it receives
   (:mod:`headrace.protocol.v0_10.session.received`).
 
-Its connection knows it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.attachment`).
+Its connection knows it as a :class:`SessionPort` (:mod:`headrace.protocol.v0_10.session.port`).
 
 A session attached again asks the peer what it expects, and sends that again, or a gap where nothing
 was kept (:mod:`headrace.protocol.v0_10.session.replay`).
@@ -22,11 +22,11 @@ from typing import Any
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.v0_10.attachment import ATTACHED as C_ATTACHED
-    from headrace.protocol.v0_10.attachment import ATTACHING as C_ATTACHING
-    from headrace.protocol.v0_10.attachment import DETACHED as C_DETACHED
-    from headrace.protocol.v0_10.attachment import DETACHING as C_DETACHING
-    from headrace.protocol.v0_10.attachment import SessionPort
+    from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
+    from headrace.protocol.v0_10.session.port import ATTACHING as C_ATTACHING
+    from headrace.protocol.v0_10.session.port import DETACHED as C_DETACHED
+    from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
+    from headrace.protocol.v0_10.session.port import SessionPort
     from headrace.protocol.v0_10.session.received import ReceivedCommands
     from headrace.protocol.v0_10.session.sent import SentCommands
 

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The delays of a queue's requeued messages, which grow each time, from its arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.model.arguments.values import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TYPE = "x-delayed-retry-type"  # all, failed, returned or disabled.
+MIN = "x-delayed-retry-min"  # Milliseconds.
+MAX = "x-delayed-retry-max"
+MULTIPLIER = "x-delayed-retry-multiplier"
+TYPES = ("all", "failed", "returned", "disabled")
+MIN_MS = 1000  # Where only the type is given.
+MAX_MS = 0xFFFFFFFF  # Some 49 days.
+
+
+class Backoff(NamedTuple):
+    """The delays of one queue."""
+
+    failed: bool  # Delay messages that a consumer requeued after a try,
+    returned: bool  # and those that it released untried.
+    min_ms: int
+    max_ms: int
+    multiplier: int  # 0: the delay grows by the least one each time.
+
+    def delay_ms(self, count: int) -> int:
+        """Return the delay of a message that was requeued ``count`` times, from 1."""
+        count = max(1, count)
+        if self.multiplier:
+            grown: int = self.min_ms * self.multiplier ** min(count - 1, 64)
+            return min(grown, self.max_ms)
+        return min(self.min_ms * count, self.max_ms)
+
+
+def backoff(arguments: Mapping[str, object]) -> Backoff | None:
+    """Return the delays that a queue's arguments set, which were checked before."""
+    kind = arguments.get(TYPE, "all" if MIN in arguments else "disabled")
+    if kind == "disabled":
+        return None
+    return Backoff(
+        kind in ("all", "failed"),
+        kind in ("all", "returned"),
+        number(arguments.get(MIN, MIN_MS)),
+        min(number(arguments.get(MAX, MAX_MS)), MAX_MS),
+        number(arguments.get(MULTIPLIER, 0)),
+    )

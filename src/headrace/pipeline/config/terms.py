@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that a contract demands of a view."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The columns of a view by a contract, with the types that each may have."""
+
+    columns: Mapping[str, tuple[str, ...]]
+
+    def misfits(self, types: Mapping[str, str]) -> list[str]:
+        """Return what is wrong with the columns of a view, by their types in Spark's words."""
+        found = []
+        there = {name.lower(): kind for name, kind in types.items()}
+        for name, allowed in self.columns.items():
+            kind = there.get(name.lower())
+            if kind is None:
+                found.append(f"there is no column {name!r}")
+            elif re.split(r"[(<]", kind)[0].upper() not in allowed:
+                found.append(f"column {name!r} is {kind}, and not {' or '.join(allowed)}")
+        return found

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session of AMQP 0-10, as its connection and its own parts see it.
+
+Nothing of a session refers to a connection but ``connection`` and ``channel``, which are None and 0
+while it is detached: it outlives connections.
+"""
+
+from typing import Any
+
+INLINE_BODY_MAX = 65536  # Octets; larger bodies are handed on in parts.
+SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+DETACHED = 0
+ATTACHING = 1  # We asked for it.
+ATTACHED = 2
+DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
+
+
+class SessionPort:
+    """A session, as far as its connection knows it on the way of a command."""
+
+    def __init__(self, name: bytes) -> None:
+        """``name`` has at most 65535 octets."""
+        self.name = name
+        self.connection: Any = None  # The SessionConnection that it is attached to.
+        self.channel = 0
+        self.state = DETACHED
+        self.ended = False  # It failed, or its timeout ran out. It cannot be attached again.
+        self.error: Any = None  # Why it failed: an ExecutionError, or the peer's exception.
+        self.fast_path = False  # The next command may take the fast path.
+        self.next_in = 0  # The id of the first command that did not come yet.
+        self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
+        self.command_id = 0  # Of the command being handled.
+        self.sync = False  # Whether its sender asks to be told at once that it is complete.
+        self.news = False  # Something became complete that the peer was not told.
+        self.listed = False  # It is in the connection's list of those with something to tell.
+
+    def note(self) -> None:
+        """Have the connection call :meth:`tell` at the end of the turn."""
+        if not self.listed and self.connection is not None:
+            self.listed = True
+            self.connection.to_announce.append(self)
+
+    def tell(self) -> None:
+        """Tell the peer what is complete and what we know to be."""
+
+    def arrive(self, sync: bool) -> None:
+        """A command is there as a whole: it gets its number."""
+        self.command_id = self.next_in
+        self.sync = sync
+        self.next_in = (self.next_in + 1) & SERIAL_MASK
+        self.cursor = self.next_in
+
+    def complete(self, number: int) -> None:
+        """The command with this id is executed, its effects are as durable as it asked for."""
+
+    def command_frame(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A frame of the command track came that does not take the fast path."""
+
+    def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
