@@ -38,7 +38,7 @@ from headrace.server.login.offers import offers_of
 from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.managed_broker import ManagedBroker
-from headrace.server.management.operations import OPERATIONS
+from headrace.server.management.operations import OPERATIONS, ROWS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.net.drain import Drain
 from headrace.server.net.freeze import Freezer
@@ -501,7 +501,7 @@ class Broker:
         data = None if self.settings.memory else self.settings.data
         path = socket_path(self.settings.management_socket, data)
         if path is not None:
-            self.management = ManagementSocket(managed, path, OPERATIONS)
+            self.management = ManagementSocket(managed, path, OPERATIONS, ROWS)
             await self.management.open()
 
     # --- Settings that change -------------------------------------------------------------------

@@ -20,10 +20,10 @@ from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management.access import tickets
 from headrace.server.management.access.logins import peer_of
-from headrace.server.management.access.rules import RULES
 from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.operations import OPERATIONS
+from headrace.server.management.operations import ROWS as RULES
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE

@@ -6,15 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.server.management.objects import moment
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.observe.alarms import EVERYWHERE
+from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 REASON_OCTETS_MAX = 100  # Several are joined in one short string.
 REASON = "set by an operator"
 
 
+@operation("list alarms", MONITOR)
 def list_alarms(call: Call) -> Steps:
     """List the alarms, and count the blocked publishers."""
     alarms = call.broker.alarms
@@ -28,6 +33,7 @@ def list_alarms(call: Call) -> Steps:
     return {"items": len(alarms.active), "blocked": len(alarms.reactor.blocked)}
 
 
+@operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
 def set_alarm(call: Call) -> Answered:
     """Block the publishers of one virtual host, or of all."""
     reason = call.text("reason", REASON, octets_max=REASON_OCTETS_MAX)
@@ -39,6 +45,7 @@ def set_alarm(call: Call) -> Answered:
     return {}
 
 
+@operation("clear alarm", ADMINISTER, fields="`vhost`")
 def clear_alarm(call: Call) -> Answered:
     """Unblock them; alarms of memory and disk clear themselves."""
     where = place_of(call)
@@ -56,10 +63,3 @@ def place_of(call: Call) -> str:
 def named(vhost: str) -> str:
     """Return the virtual host as the end of a log line."""
     return f" for vhost '{vhost}'" if vhost else ""
-
-
-OPERATIONS: dict[str, Operation] = {
-    "list alarms": list_alarms,
-    "set alarm": set_alarm,
-    "clear alarm": clear_alarm,
-}

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.server.data.backup import back_up
+from headrace.server.management.operation_table import OperationTable
 from headrace.store.backup import backup
 from headrace.store.errors import StoreError
+from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 BUSY_S = 10.0  # A busy line is sent after so long.
@@ -28,6 +32,7 @@ LISTED_MAX = 1000  # The last ones by name.
 NO_ROOT = "the setting backup_directory is empty: backups have no names here"
 
 
+@operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
 async def make_backup(call: Call) -> Answered:
     """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
     directory, base = places_of(call)
@@ -104,6 +109,7 @@ def root_of(call: Call) -> Path | None:
     return None if root is None else root.absolute()
 
 
+@operation("list backups", ADMINISTER)
 async def list_backups(call: Call) -> Steps:
     """List the backups that have names; none without ``backup_directory``."""
     root = root_of(call)
@@ -143,6 +149,3 @@ def described(home: Path) -> Answered:
         return {**row, "error": str(error)}
     size = told.pop("octets")
     return {**row, **told, "bytes": size}
-
-
-OPERATIONS: dict[str, Operation] = {"back up": make_backup, "list backups": list_backups}

@@ -10,7 +10,8 @@ An operation is a function of a :class:`Call`, of one of three shapes:
 - a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
-Each area has a module with a table ``OPERATIONS``; :mod:`.operations` joins them.
+Each resource has a module whose operations are decorated (:mod:`.operation_table`);
+:mod:`.operations` joins them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.relay.link import RelayedTransport
+from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.net.transport import Transport
 
     ClientConnection = Connection0x | Connection010
+
+operation = OperationTable()
 
 STATES = {
     State.AWAITING_HEADER: "connected",
@@ -112,6 +116,7 @@ class ConsumerRow(TypedDict):
     arguments: object
 
 
+@operation("list connections", LOOK, fields="`vhost`, `user`")
 def list_connections(call: Call) -> Steps:
     """List the connections, open or opening."""
     wanted, user = wanted_vhost(call), call.text("user", "")
@@ -125,6 +130,7 @@ def list_connections(call: Call) -> Steps:
     return {"items": count}
 
 
+@operation("show connection", LOOK, fields="`id`")
 def show_connection(call: Call) -> Answered:
     """Return everything known of one connection."""
     connection = find(call)
@@ -132,6 +138,7 @@ def show_connection(call: Call) -> Answered:
     return {**describe_connection(connection), "client_properties": properties}
 
 
+@operation("list channels", LOOK, fields="`vhost`, `user`")
 def list_channels(call: Call) -> Steps:
     """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
     wanted, user = wanted_vhost(call), call.text("user", "")
@@ -152,6 +159,7 @@ def list_channels(call: Call) -> Steps:
     return {"items": count}
 
 
+@operation("list consumers", LOOK, fields="`vhost`, `user`")
 def list_consumers(call: Call) -> Steps:
     """List the consumers of all versions."""
     user = call.text("user", "")
@@ -169,6 +177,7 @@ def list_consumers(call: Call) -> Steps:
     return {"items": count}
 
 
+@operation("close connection", USE, fields="`id`, `reason`; another user's: `administrator`")
 def close_connection(call: Call) -> Answered:
     """Close one connection; its client gets the reason with code 320.
 
@@ -182,6 +191,7 @@ def close_connection(call: Call) -> Answered:
     return {"closed": 1}
 
 
+@operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
     user, reason = call.text("user", ""), reason_of(call)
@@ -433,13 +443,3 @@ def text_of(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value if isinstance(value, str) else ""
-
-
-OPERATIONS: dict[str, Operation] = {
-    "list connections": list_connections,
-    "list channels": list_channels,
-    "list consumers": list_consumers,
-    "show connection": show_connection,
-    "close connection": close_connection,
-    "close connections": close_connections,
-}

@@ -7,13 +7,17 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.server.cluster.assignment import ledger_name
+from headrace.server.management.operation_table import OperationTable
 from headrace.store.errors import StoreError
+from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.store.ledger.members import StandbyRow
     from headrace.store.ledger.postgres_members import Members
+
+operation = OperationTable()
 
 ALONE = "this broker is in no cluster: start it with the setting cluster"
 MOVE_S = 30.0
@@ -28,6 +32,7 @@ def node_of(call: Call) -> ClusterNode:
     return node
 
 
+@operation("cluster status", MONITOR)
 async def status(call: Call) -> Answered:
     """Tell the cluster, this broker's place in it, and the standbys of the database."""
     node = node_of(call)
@@ -59,6 +64,7 @@ async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
     return found
 
 
+@operation("list brokers", MONITOR)
 def list_brokers(call: Call) -> Steps:
     """List the brokers of the cluster, those that left or are down, too."""
     node = node_of(call)
@@ -78,6 +84,7 @@ def list_brokers(call: Call) -> Steps:
     return {"items": len(rows)}
 
 
+@operation("list owners", MONITOR)
 def list_owners(call: Call) -> Steps:
     """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
     node = node_of(call)
@@ -97,6 +104,7 @@ def list_owners(call: Call) -> Steps:
     return {"items": len(vhosts)}
 
 
+@operation("move vhost", ADMINISTER, fields="`vhost`, `broker`")
 async def move(call: Call) -> Answered:
     """Let another broker serve a virtual host."""
     node = node_of(call)
@@ -114,6 +122,7 @@ async def move(call: Call) -> Answered:
     return {"vhost": vhost, "broker": broker, "took_s": round(node.loop.time() - begun_s, 2)}
 
 
+@operation("accept loss", ADMINISTER, fields="`vhost`")
 async def accept(call: Call) -> Answered:
     """Serve a virtual host without what the database lost; keep this broker's files aside."""
     node = node_of(call)
@@ -126,12 +135,3 @@ async def accept(call: Call) -> Answered:
     except (StoreError, OSError) as error:
         call.refuse("precondition", str(error))
     return {"vhost": vhost, "directory": aside}
-
-
-OPERATIONS: dict[str, Operation] = {
-    "cluster status": status,
-    "list brokers": list_brokers,
-    "list owners": list_owners,
-    "move vhost": move,
-    "accept loss": accept,
-}

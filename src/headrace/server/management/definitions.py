@@ -17,17 +17,22 @@ from headrace.server.definitions.outcomes import MADE, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from headrace.server.definitions.outcomes import Finding
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 SLICE_S = 0.003  # Then the loop serves others.
 Step = TypeVar("Step")
 
 
+@operation("export definitions", ADMINISTER, fields="`vhost`, `for_rabbitmq`")
 async def export_definitions(call: Call) -> Steps:
     """List each element with its section."""
     await call.broker.accounts.poll()
@@ -59,6 +64,12 @@ def exported(call: Call) -> Steps:
     return {"items": count}
 
 
+@operation(
+    "import definitions",
+    ADMINISTER,
+    fields="`vhost`, `dry_run`, `strict`, `known`, and lines",
+    takes_lines=True,
+)
 async def import_definitions(call: Call) -> Answered:
     """Import the elements that follow the request; if one is wrong, none.
 
@@ -142,9 +153,3 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
     call.broker.reactor.turn()
-
-
-OPERATIONS: dict[str, Operation] = {
-    "export definitions": export_definitions,
-    "import definitions": import_definitions,
-}

@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING
 
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import Refused
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from headrace.model.events import Event
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 BACKLOG_MAX = 10_000
 STREAMS_MAX = 8  # At a time: a broker has room for few listeners.
@@ -93,6 +97,7 @@ def kinds_of(call: Call) -> tuple[str, ...]:
     return tuple(f"{kind}." for kind in kinds)
 
 
+@operation("events", LOOK)
 async def stream_events(call: Call) -> Answered:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
@@ -142,6 +147,3 @@ def sees(call: Call, event: Event) -> bool:
         return facts.get("user_who_performed_action") == call.user.name
     vhost = facts.get("vhost")
     return isinstance(vhost, str) and call.sees_vhost(vhost)
-
-
-OPERATIONS: dict[str, Operation] = {"events": stream_events}

@@ -18,7 +18,9 @@ from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.export import hash_fields
 from headrace.server.management.clients import consumers_of, describe_consumer
+from headrace.server.management.operation_table import OperationTable
 from headrace.store.stream.log import DiskStreamLog
+from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from headrace.model.stream.log import StreamLog
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
+
+operation = OperationTable()
 
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
 SEGMENTS_SHOWN_MAX = 1000  # Of a stream, likewise.
@@ -77,21 +81,18 @@ class BindingRow(TypedDict):
 
 
 def each(
+    call: Call,
     things: Callable[[VirtualHost], Iterable[Thing]],
     describe: Callable[[VirtualHost, Thing], Row | None],
-) -> Operation:
-    """Return the operation that lists the things of the virtual hosts of a request."""
-
-    def list_them(call: Call) -> Steps:
-        count = 0
-        for vhost in call.vhosts():
-            for thing in list(things(vhost)):
-                row = describe(vhost, thing)
-                count += row is not None
-                yield row
-        return {"items": count}
-
-    return list_them
+) -> Steps:
+    """List the things of the virtual hosts of a request."""
+    count = 0
+    for vhost in call.vhosts():
+        for thing in list(things(vhost)):
+            row = describe(vhost, thing)
+            count += row is not None
+            yield row
+    return {"items": count}
 
 
 # --- Queues ----------------------------------------------------------------------------------
@@ -100,6 +101,12 @@ def each(
 def is_ours(queue: Queue) -> bool:
     """Return True if the queue is the broker's own."""
     return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
+
+
+@operation("list queues", LOOK, fields="`vhost`")
+def list_queues(call: Call) -> Steps:
+    """List the queues, without the broker's own."""
+    return each(call, lambda vhost: vhost.queues.values(), describe_queue)
 
 
 def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
@@ -131,6 +138,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
     }
 
 
+@operation("show queue", LOOK, fields="`vhost`, `name`")
 def show_queue(call: Call) -> Answered:
     """Return everything known of one queue."""
     vhost = call.vhost()
@@ -165,6 +173,12 @@ def show_queue(call: Call) -> Answered:
     if not isinstance(queue, Stream):
         return answer
     return {**answer, **stream_facts(queue), **segments_of(queue.log)}
+
+
+@operation("list streams", LOOK, fields="`vhost`")
+def list_streams(call: Call) -> Steps:
+    """List the streams."""
+    return each(call, lambda vhost: vhost.queues.values(), describe_stream)
 
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
@@ -223,6 +237,12 @@ def segments_of(log: StreamLog) -> Row:
 # --- Exchanges and bindings --------------------------------------------------------------------
 
 
+@operation("list exchanges", LOOK, fields="`vhost`")
+def list_exchanges(call: Call) -> Steps:
+    """List the exchanges."""
+    return each(call, lambda vhost: vhost.exchanges.values(), describe_exchange)
+
+
 def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
     """Return an exchange as a row of a list."""
     return {
@@ -238,6 +258,7 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
     }
 
 
+@operation("show exchange", LOOK, fields="`vhost`, `name`")
 def show_exchange(call: Call) -> Answered:
     """Return everything known of one exchange."""
     vhost = call.vhost()
@@ -260,6 +281,7 @@ def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
     }
 
 
+@operation("list bindings", LOOK, fields="`vhost`, `source`, `destination`")
 def list_bindings(call: Call) -> Steps:
     """List the bindings, without those of the default exchange; of one source or destination."""
     source, destination = call.text("source", ""), call.text("destination", "")
@@ -279,10 +301,22 @@ def list_bindings(call: Call) -> Steps:
 # --- Transactions, jobs, leases, groups ----------------------------------------------------------
 
 
+@operation("list transactions", LOOK, fields="`vhost`")
+def list_transactions(call: Call) -> Steps:
+    """List the branches of distributed transactions."""
+    return each(call, lambda vhost: vhost.branches, describe_transaction)
+
+
 def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
     """Return a branch of a distributed transaction as a row of a list."""
     row = describe_branch(branch)
     return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
+
+
+@operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
+def list_jobs(call: Call) -> Steps:
+    """List the running jobs."""
+    return each(call, lambda vhost: vhost.jobs, describe_job)
 
 
 def describe_job(vhost: VirtualHost, running: Running) -> Row:
@@ -298,6 +332,12 @@ def describe_job(vhost: VirtualHost, running: Running) -> Row:
     }
 
 
+@operation("list leases", LOOK, fields="`vhost`")
+def list_leases(call: Call) -> Steps:
+    """List the leases."""
+    return each(call, lambda vhost: vhost.leases, describe_lease)
+
+
 def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
     """Return a lease as a row of a list."""
     return {
@@ -310,6 +350,12 @@ def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
         "ready": lease.source.ready_count,
         "owner": vhost.leases.ownerships.owner_of(lease) or "",
     }
+
+
+@operation("list groups", LOOK, fields="`vhost`")
+def list_groups(call: Call) -> Steps:
+    """List the groups of readers."""
+    return each(call, lambda vhost: vhost.groups, describe_group)
 
 
 def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
@@ -331,6 +377,7 @@ def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
 # --- Users and virtual hosts ------------------------------------------------------------------
 
 
+@operation("list vhosts", LOOK, fields="`vhost`")
 def list_vhosts(call: Call) -> Steps:
     """List the virtual hosts with the counts of their objects."""
     count = 0
@@ -376,12 +423,14 @@ def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     }
 
 
+@operation("show vhost", LOOK, fields="`vhost`")
 def show_vhost(call: Call) -> Answered:
     """Return what is set for a virtual host."""
     vhost = call.vhost()
     return {"name": vhost.name, **metadata_of(call.broker, vhost)}
 
 
+@operation("list users", ADMINISTER, fields="`hashes`")
 def list_users(call: Call) -> Steps:
     """List the users that may log in; with ``hashes`` also the hashes of their passwords."""
     hashes = call.flag("hashes")
@@ -402,6 +451,7 @@ def list_users(call: Call) -> Steps:
     return {"items": len(accounts)}
 
 
+@operation("list permissions", LOOK, fields="`vhost`, `user`")
 def list_permissions(call: Call) -> Steps:
     """List the permissions."""
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
@@ -422,6 +472,7 @@ def list_permissions(call: Call) -> Steps:
     return {"items": count}
 
 
+@operation("list policies", LOOK, fields="`vhost`")
 def list_policies(call: Call) -> Steps:
     """List the policies and operator policies that apply now, by descending priority.
 
@@ -455,22 +506,3 @@ def list_policies(call: Call) -> Steps:
 def moment(ms: int) -> str:
     """Return Unix time in ISO 8601."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-OPERATIONS: dict[str, Operation] = {
-    "list queues": each(lambda vhost: vhost.queues.values(), describe_queue),
-    "list streams": each(lambda vhost: vhost.queues.values(), describe_stream),
-    "list exchanges": each(lambda vhost: vhost.exchanges.values(), describe_exchange),
-    "list bindings": list_bindings,
-    "list transactions": each(lambda vhost: vhost.branches, describe_transaction),
-    "list jobs": each(lambda vhost: vhost.jobs, describe_job),
-    "list leases": each(lambda vhost: vhost.leases, describe_lease),
-    "list groups": each(lambda vhost: vhost.groups, describe_group),
-    "list vhosts": list_vhosts,
-    "list users": list_users,
-    "list permissions": list_permissions,
-    "list policies": list_policies,
-    "show queue": show_queue,
-    "show exchange": show_exchange,
-    "show vhost": show_vhost,
-}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all operations, joined from the modules of the areas."""
+"""The table of all operations, joined from the modules of the resources."""
 
 from headrace.server.management import (
     alarms,
@@ -15,6 +15,7 @@ from headrace.server.management import (
 )
 from headrace.server.management.access import logins
 from headrace.server.management.call import Operation
+from headrace.server.management.operation_table import OperationRow
 from headrace.server.management.reads import (
     audit_search,
     certificates,
@@ -33,29 +34,33 @@ from headrace.server.management.writes import (
     transactions,
 )
 
-OPERATIONS: dict[str, Operation] = {
-    **accounts.OPERATIONS,
-    **alarms.OPERATIONS,
-    **audit_search.OPERATIONS,
-    **backups.OPERATIONS,
-    **certificates.OPERATIONS,
-    **clients.OPERATIONS,
-    **cluster.OPERATIONS,
-    **transactions.OPERATIONS,
-    **definitions.OPERATIONS,
-    **jobs.OPERATIONS,
-    **events.OPERATIONS,
-    **exactly_once.OPERATIONS,
-    **logins.OPERATIONS,
-    **logs.OPERATIONS,
-    **messages.OPERATIONS,
-    **objects.OPERATIONS,
-    **parameters.OPERATIONS,
-    **peek.OPERATIONS,
-    **routes.OPERATIONS,
-    **sampling.OPERATIONS,
-    **service.OPERATIONS,
-    **settings.OPERATIONS,
-    **topology.OPERATIONS,
-    **tracing.OPERATIONS,
+RESOURCES = (
+    logins,
+    service,
+    objects,
+    topology,
+    routes,
+    clients,
+    peek,
+    messages,
+    jobs,
+    transactions,
+    exactly_once,
+    accounts,
+    parameters,
+    definitions,
+    backups,
+    alarms,
+    certificates,
+    cluster,
+    events,
+    sampling,
+    tracing,
+    settings,
+    logs,
+    audit_search,
+)
+ROWS: dict[str, OperationRow] = {
+    row.name: row for resource in RESOURCES for row in resource.operation.rows
 }
+OPERATIONS: dict[str, Operation] = {name: row.run for name, row in ROWS.items()}

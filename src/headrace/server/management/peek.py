@@ -20,13 +20,17 @@ from headrace.model.selector import compile_selector
 from headrace.model.selector.build import LENGTH_MAX
 from headrace.model.stream.stream import Stream
 from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import READ_QUEUE, OperationTable
+from headrace.user_tags import USE
 
 if TYPE_CHECKING:
     from headrace.model.operations.peek import PeekedMessage
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 COUNT = 10  # Messages shown by default.
 BODY_OCTETS = 1024  # Bytes of each body shown by default,
@@ -40,6 +44,7 @@ PROPERTIES = (
 )
 
 
+@operation("peek", USE, READ_QUEUE, fields="`vhost`, `queue`, `selector`, `from`, `count`, `bytes`")
 def peek(call: Call) -> Steps:
     """List the ready messages of a queue, or the records of a stream, that a selector chooses.
 
@@ -154,6 +159,3 @@ def iso(when: datetime | int, per_second: int) -> str | int:
         except (OverflowError, ValueError, OSError):
             return int(when)
     return when.isoformat()
-
-
-OPERATIONS: dict[str, Operation] = {"peek": peek}

@@ -12,15 +12,19 @@ from headrace.server.config.logs import KEPT_MAX, LogError
 from headrace.server.config.settings import SettingError
 from headrace.server.data.journal_sums import sizes
 from headrace.server.management.objects import moment
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.net.drain import CLOSE_S
 from headrace.server.net.tls import TlsError
+from headrace.user_tags import ADMINISTER, LOOK, MONITOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.server.config.logs import Logs
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
+
+operation = OperationTable()
 
 REASON = "the broker goes out of service for maintenance"
 GRACE_S_MAX = 3600
@@ -28,6 +32,7 @@ GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual ho
 NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
+@operation("status", MONITOR, fields="`counts` (true)")
 def status(call: Call) -> Steps:
     """Return version, addresses, and counts; without ``counts`` those that take no time."""
     broker = call.broker
@@ -140,6 +145,7 @@ def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
     return f"'{vhost}' is served by {f'broker {owner.name!r}' if owner else 'no broker'}"
 
 
+@operation("health", LOOK, fields="`checks`, `vhost`")
 def health(call: Call) -> Answered:
     """Run ``checks``, or all; return the problem each finds, empty for none.
 
@@ -157,6 +163,7 @@ def health(call: Call) -> Answered:
 # --- Out of service and back --------------------------------------------------------------------
 
 
+@operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
 async def drain(call: Call) -> Answered:
     """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
@@ -183,6 +190,7 @@ async def drain(call: Call) -> Answered:
     return answer if all_closed else {**answer, "stubborn": still_open}
 
 
+@operation("resume", ADMINISTER)
 def resume(call: Call) -> Answered:
     """Open the ports again."""
     if not call.broker.drain.active:
@@ -197,6 +205,7 @@ def resume(call: Call) -> Answered:
 # --- Settings and logs ---------------------------------------------------------------------------
 
 
+@operation("reload", ADMINISTER)
 def reload(call: Call) -> Answered:
     """Read the settings again."""
     call.log("has the settings read again")
@@ -209,6 +218,7 @@ def reload(call: Call) -> Answered:
     return {**done}
 
 
+@operation("rotate logs", ADMINISTER, fields="`keep`")
 def rotate_logs(call: Call) -> Answered:
     """Rename the log file and the audit log, and begin new ones."""
     keep = call.number("keep", 7, least=1, most=KEPT_MAX)
@@ -216,6 +226,7 @@ def rotate_logs(call: Call) -> Answered:
     return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
 
 
+@operation("reopen logs", ADMINISTER)
 def reopen_logs(call: Call) -> Answered:
     """Reopen the log file and the audit log by their names, after a rename."""
     call.broker.audit.reopen()
@@ -235,14 +246,3 @@ def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
         return work(call.broker.logs)
     except LogError as error:
         call.refuse("precondition", str(error))
-
-
-OPERATIONS: dict[str, Operation] = {
-    "status": status,
-    "health": health,
-    "drain": drain,
-    "resume": resume,
-    "reload": reload,
-    "rotate logs": rotate_logs,
-    "reopen logs": reopen_logs,
-}

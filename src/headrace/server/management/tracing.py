@@ -5,10 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER
+
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 
+@operation("trace", ADMINISTER, fields="`vhost`, `on`")
 def switch(call: Call) -> Answered:
     """Switch tracing of a virtual host on or off; without ``on`` return the state."""
     vhost = call.vhost()
@@ -23,6 +29,3 @@ def switch(call: Call) -> Answered:
         "on": tracer is not None,
         "lost": 0 if tracer is None else tracer.lost,
     }
-
-
-OPERATIONS: dict[str, Operation] = {"trace": switch}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acting as a user on the management socket: tickets, and the rights of each operation."""
+"""Acting as a user on the management socket: logins and tickets."""

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.server.management.call import sees_all
+from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 SECRET_OCTETS_MAX = 65536  # Of a password or token.
 PROTOCOLS = ("http",)
 REFUSED = "the login was refused"  # One text, whatever is wrong.
 
 
+@operation("login", LOOK, fields="`peer`, `username` and `password`, or `token`; `encrypted`")
 async def login(call: Call) -> Answered:
     """Check a user's password, or token, as a connection's is; return a ticket.
 
@@ -49,6 +53,7 @@ async def login(call: Call) -> Answered:
     return {"ticket": call.broker.tickets.issue(user), **describe(call, user)}
 
 
+@operation("logout", LOOK)
 async def logout(call: Call) -> Answered:
     """End the ticket of a request; answered when no restart brings it back."""
     written = call.broker.tickets.end(call.text("as"))
@@ -57,6 +62,7 @@ async def logout(call: Call) -> Answered:
     return {}
 
 
+@operation("whoami", LOOK)
 def whoami(call: Call) -> Answered:
     """Return the user of a request: name, tags, and virtual hosts that it sees."""
     if call.user is None:
@@ -94,6 +100,3 @@ def peer_of(text: str, *, encrypted: bool = False) -> RemotePeer | None:
     mapped = getattr(address, "ipv4_mapped", None)
     address = address if mapped is None else mapped
     return RemotePeer(str(address), int(port), address.is_loopback, encrypted)
-
-
-OPERATIONS: dict[str, Operation] = {"login": login, "logout": logout, "whoami": whoami}

@@ -10,12 +10,16 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.reads.logs import AUDIT, LINE_CHARACTERS_MAX, path_of, regular
+from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
 BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
@@ -68,6 +72,11 @@ def time_of(call: Call, name: str) -> bytes:
     return (when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z").encode()
 
 
+@operation(
+    "show audit log",
+    ADMINISTER,
+    fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
+)
 async def show_audit_log(call: Call) -> Answered:
     """Send lines of the audit log, the newest first, each with its place; ``before`` goes on."""
     count = call.number("count", COUNT, least=1, most=COUNT_MAX)
@@ -138,6 +147,3 @@ def backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
         count += 1
         if not count % LINES_PER_SLICE:
             yield at, None
-
-
-OPERATIONS: dict[str, Operation] = {"show audit log": show_audit_log}

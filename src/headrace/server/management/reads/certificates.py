@@ -8,18 +8,23 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.net.der_certificates import expires
 from headrace.server.net.tls import read_server_names
+from headrace.user_tags import MONITOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.server.config.settings import Settings
-    from headrace.server.management.call import Call, Operation, Steps
+    from headrace.server.management.call import Call, Steps
+
+operation = OperationTable()
 
 PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
+@operation("list certificates", MONITOR)
 def list_certificates(call: Call) -> Steps:
     """List the certificates in the files of TLS, with ``expires``."""
     count = 0
@@ -45,6 +50,3 @@ def files_of(settings: Settings) -> Iterator[tuple[str, Path]]:
         yield "tls_ca", settings.tls_ca
     for each in read_server_names(settings.tls_server_names):
         yield "tls_server_names", each.chain
-
-
-OPERATIONS: dict[str, Operation] = {"list certificates": list_certificates}

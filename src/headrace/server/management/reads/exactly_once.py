@@ -11,6 +11,8 @@ from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import read_xid
 from headrace.model.transaction.xid import STAGED
 from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,11 +20,14 @@ if TYPE_CHECKING:
     from headrace.model.exchange.deduplication import Ids
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 UNDECIDED = (BranchState.ACTIVE, BranchState.PREPARED)
 
 
+@operation("list batches", LOOK, fields="`vhost`")
 def list_batches(call: Call) -> Steps:
     """List the sinks of staged batches, each with what is staged and not decided."""
     count = 0
@@ -50,6 +55,7 @@ def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answer
     }
 
 
+@operation("list deduplication", LOOK, fields="`vhost`")
 def list_deduplication(call: Call) -> Steps:
     """List the queues and exchanges that drop messages whose id they know."""
     count = 0
@@ -91,9 +97,3 @@ def describe(
         "remembered_max": 0 if ids is None else ids.size_max,
         "cache_ttl_ms": as_json(arguments.get(CACHE_TTL)),
     }
-
-
-OPERATIONS: dict[str, Operation] = {
-    "list batches": list_batches,
-    "list deduplication": list_deduplication,
-}

@@ -9,8 +9,13 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER
+
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 LINES, LINES_MAX = 200, 2000
 READ_OCTETS = 1 << 20  # Of the end of a file.
@@ -18,6 +23,7 @@ LINE_CHARACTERS_MAX = 4096
 BROKER, AUDIT = "broker", "audit"
 
 
+@operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
 async def show_log(call: Call) -> Answered:
     """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
 
@@ -75,6 +81,3 @@ def regular(path: Path) -> int:
         return handle
     os.close(handle)
     raise OSError(0, "it is not a regular file")
-
-
-OPERATIONS: dict[str, Operation] = {"show log": show_log}

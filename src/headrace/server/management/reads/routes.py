@@ -12,12 +12,16 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
 from headrace.server.management.objects import is_ours
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.writes.topology import name_of, table_of
+from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
 
 QUEUES_SHOWN_MAX = 1000  # Of one route.
 NODES, NODES_MAX = 40, 200  # Of a topology.
@@ -31,6 +35,7 @@ BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
 # --- Routes ---------------------------------------------------------------------------------------
 
 
+@operation("route", LOOK, fields="`vhost`, `exchange`, `routing_key`, `headers`")
 def route(call: Call) -> Answered:
     """Return the queues that a message would reach. Nothing is published or counted.
 
@@ -67,6 +72,9 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
 # --- Topology -------------------------------------------------------------------------------------
 
 
+@operation(
+    "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
+)
 def show_topology(call: Call) -> Steps:
     """Return what is bound around an exchange or a queue, the nearest first.
 
@@ -170,6 +178,3 @@ class Topology:
             }
             for one in self._places
         ]
-
-
-OPERATIONS: dict[str, Operation] = {"route": route, "show topology": show_topology}

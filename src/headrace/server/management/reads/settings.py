@@ -8,15 +8,20 @@ import sys
 from typing import TYPE_CHECKING
 
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.server.config.settings import Setting
-    from headrace.server.management.call import Call, Operation, Steps
+    from headrace.server.management.call import Call, Steps
+
+operation = OperationTable()
 
 DEFAULT, FILE = "default", "file"
 HIDDEN = "…"  # In the place of a secret.
 
 
+@operation("list settings", ADMINISTER)
 def list_settings(call: Call) -> Steps:
     """List the settings; a secret one does not show its value."""
     for row in SETTINGS:
@@ -54,6 +59,3 @@ def source_of(row: Setting, value: object) -> str:
     except SettingError:  # It was set after the broker's start.
         pass
     return FILE
-
-
-OPERATIONS: dict[str, Operation] = {"list settings": list_settings}

@@ -10,23 +10,27 @@ from array import array
 from typing import TYPE_CHECKING
 
 from headrace.measures import CHANNEL, CONNECTION, LOGINS, PROTOCOL, QUEUE, TOTALS
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.sampling.rows import SHAPES, queue_static
 from headrace.server.management.sampling.sampler import Gone, Sampler, Track
+from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.sampling.queue_looks import QueueLooks
     from headrace.server.management.sampling.queue_row import QueueRow
 
+operation = OperationTable()
 
 LOOKED_AT = 256  # Objects of a step that has nothing to tell,
 ROWS = 64  # and rows of a line.
 
 
+@operation("sample", LOOK, fields="`since`, `kinds`")
 async def sample(call: Call) -> Steps:
     """Tell the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
     since = call.number("since", 0)
@@ -160,6 +164,3 @@ def packed(numbers: list[int] | tuple[int, ...]) -> str:
     if sys.byteorder == "big":
         column.byteswap()
     return base64.b64encode(column).decode()
-
-
-OPERATIONS: dict[str, Operation] = {"sample": sample}

@@ -17,11 +17,15 @@ from headrace.server.definitions.export import hash_fields
 from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT
 from headrace.server.definitions.plan import Plan
 from headrace.server.management.definitions import running
+from headrace.server.management.operation_table import OperationTable
 from headrace.store.catalog.changes import Changes
+from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.store.catalog.users import UserDirectory
+
+operation = OperationTable()
 
 PASSWORD_OCTETS_MAX = 65536
 VHOST_FIELDS = (
@@ -56,6 +60,12 @@ def fields_of(call: Call, *names: str) -> dict[str, object]:
 # --- Users ----------------------------------------------------------------------------------------
 
 
+@operation(
+    "put user",
+    ADMINISTER,
+    fields="`name`, `tags`, `password`, or `password_hash` and `hashing_algorithm`, "
+    "or `keep_password`",
+)
 async def put_user(call: Call) -> Answered:
     """Add or change a user.
 
@@ -82,6 +92,7 @@ async def put_user(call: Call) -> Answered:
     return {"created": known is None}
 
 
+@operation("delete user", ADMINISTER, fields="`name`")
 async def delete_user(call: Call) -> Answered:
     """Delete a user; its connections are closed."""
     name = call.text("name")
@@ -91,6 +102,7 @@ async def delete_user(call: Call) -> Answered:
     return {}
 
 
+@operation("show user", ADMINISTER, fields="`name`")
 def show_user(call: Call) -> Answered:
     """Return a user with the hash of its password, as an export of definitions does."""
     name = call.text("name")
@@ -103,12 +115,14 @@ def show_user(call: Call) -> Answered:
 # --- Permissions ----------------------------------------------------------------------------------
 
 
+@operation("put permission", ADMINISTER, fields="`vhost`, `user`, `configure`, `write`, `read`")
 async def put_permission(call: Call) -> Answered:
     """Set the permissions of a user in a virtual host."""
     value = {**fields_of(call, "configure", "write", "read"), "user": known_user(call)}
     return {"created": await put(call, "permissions", {**value, "vhost": known_vhost(call)})}
 
 
+@operation("delete permission", ADMINISTER, fields="`vhost`, `user`")
 async def delete_permission(call: Call) -> Answered:
     """Remove the permissions of a user in a virtual host."""
     user, vhost = call.text("user"), known_vhost(call)
@@ -120,12 +134,16 @@ async def delete_permission(call: Call) -> Answered:
     return {}
 
 
+@operation(
+    "put topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`, `write`, `read`"
+)
 async def put_topic_permission(call: Call) -> Answered:
     """Restrict the routing keys of a user at a topic exchange."""
     value = {**fields_of(call, "exchange", "write", "read"), "user": known_user(call)}
     return {"created": await put(call, "topic_permissions", {**value, "vhost": known_vhost(call)})}
 
 
+@operation("delete topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`")
 async def delete_topic_permission(call: Call) -> Answered:
     """Remove such a restriction; without ``exchange`` all in the virtual host."""
     user, vhost = call.text("user"), known_vhost(call)
@@ -140,6 +158,7 @@ async def delete_topic_permission(call: Call) -> Answered:
     return {}
 
 
+@operation("list topic permissions", LOOK, fields="`vhost`, `user`")
 def list_topic_permissions(call: Call) -> Steps:
     """List the topic permissions; users see their own, administrators all."""
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
@@ -180,6 +199,13 @@ def known_vhost(call: Call) -> str:
 # --- Virtual hosts --------------------------------------------------------------------------------
 
 
+@operation(
+    "put vhost",
+    ADMINISTER,
+    fields="`name`, `description`, `tags`, `default_queue_type`, `unknown_arguments`, `tracing`, "
+    "`protected_from_deletion`",
+    note="a user who adds one gets all permissions in it",
+)
 async def put_vhost(call: Call) -> Answered:
     """Add or change a virtual host; ``tracing`` switches tracing.
 
@@ -203,6 +229,7 @@ async def put_vhost(call: Call) -> Answered:
     return {"created": is_new}
 
 
+@operation("delete vhost", ADMINISTER, fields="`name`")
 async def delete_vhost(call: Call) -> Answered:
     """Delete a virtual host with everything in it, unless it is protected."""
     name = call.text("name")
@@ -213,17 +240,3 @@ async def delete_vhost(call: Call) -> Answered:
         call.refuse("precondition", f"virtual host '{name}' is protected from deletion")
     await call.broker.accounts.perform(lambda users: users.delete_vhost(name), call.actor)
     return {}
-
-
-OPERATIONS: dict[str, Operation] = {
-    "put user": put_user,
-    "delete user": delete_user,
-    "show user": show_user,
-    "put permission": put_permission,
-    "delete permission": delete_permission,
-    "put topic permission": put_topic_permission,
-    "delete topic permission": delete_topic_permission,
-    "list topic permissions": list_topic_permissions,
-    "put vhost": put_vhost,
-    "delete vhost": delete_vhost,
-}

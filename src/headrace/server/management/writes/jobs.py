@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING
 from headrace.gateway.requests import messages
 from headrace.gateway.requests.requests import RefusedRequest
 from headrace.server.management.call import Refused
+from headrace.server.management.operation_table import Need, OperationTable
 from headrace.server.management.operator_session import OperatorSession
+from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 RUNNING = ("choosing", "moving")
-LOOK_S = 0.05  # How often a running job is looked at,
-TELL_S = 0.5  # and how often its progress is told.
+LOOK_S = 0.05  # Between two looks at a running job.
+REPORT_S = 0.5  # Between two reports of its progress.
+FROM = Need("read", "queue", "from")
+TO = Need("write", "queue", "to")
+CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
 
 
 def request_of(call: Call) -> RequestCall:
@@ -35,37 +42,58 @@ def request_of(call: Call) -> RequestCall:
     return OperatorSession(call).request(fields)
 
 
-def run_job(do: str) -> Operation:
-    """Return the operation that runs one kind of job.
+@operation("move messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
+async def move_messages(call: Call) -> Answered:
+    """Move messages of a queue to another."""
+    return await run_job(call, "move")
 
-    Its items are the progress, its answer is the result; with ``wait`` false the answer comes at
-    once, with the ``id`` to ask with.
+
+@operation("copy messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
+async def copy_messages(call: Call) -> Answered:
+    """Copy messages of a queue to another."""
+    return await run_job(call, "copy")
+
+
+@operation("requeue messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
+async def requeue_messages(call: Call) -> Answered:
+    """Return dead letters to the queues that they come from."""
+    return await run_job(call, "requeue")
+
+
+@operation("delete messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
+async def delete_messages(call: Call) -> Answered:
+    """Delete messages of a queue."""
+    return await run_job(call, "delete")
+
+
+async def run_job(call: Call, do: str) -> Answered:
+    """Run a job; its items are the progress, its answer is the result.
+
+    With ``wait`` false the answer comes at once, with the ``id`` to ask with.
     """
-
-    async def run(call: Call) -> Answered:
-        wait = call.flag("wait", True)
-        request = request_of(call)
-        answer = attempt(lambda: messages.run(request, do))
-        if not call.flag("dry_run") and not answer.get("already"):  # Neither does anything.
-            call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
-        told_s = time.monotonic()
-        while wait and answer.get("state") in RUNNING:
-            if time.monotonic() - told_s > TELL_S:
-                told_s = time.monotonic()
-                await call.tell(answer)
-            await asyncio.sleep(LOOK_S)
-            answer = attempt(lambda: messages.show(request))
-        return await settled(call, request, answer)
-
-    return run
+    wait = call.flag("wait", True)
+    request = request_of(call)
+    answer = attempt(lambda: messages.run(request, do))
+    if not call.flag("dry_run") and not answer.get("already"):  # Neither does anything.
+        call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
+    reported_s = time.monotonic()
+    while wait and answer.get("state") in RUNNING:
+        if time.monotonic() - reported_s > REPORT_S:
+            reported_s = time.monotonic()
+            await call.tell(answer)
+        await asyncio.sleep(LOOK_S)
+        answer = attempt(lambda: messages.show(request))
+    return await settled(call, request, answer)
 
 
+@operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
 async def show_job(call: Call) -> Answered:
     """Return the progress, or the result, of a job."""
     request = request_of(call)
     return await settled(call, request, attempt(lambda: messages.show(request)))
 
 
+@operation("cancel job", USE, fields="`vhost`, `id`", former_name="cancel errand")
 async def cancel_job(call: Call) -> Answered:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
@@ -97,13 +125,3 @@ def attempt(
     except RefusedRequest as error:
         raise Refused(error.code, error.text) from None
     return answer if isinstance(answer, dict) else {}
-
-
-OPERATIONS: dict[str, Operation] = {
-    "move messages": run_job("move"),
-    "copy messages": run_job("copy"),
-    "requeue messages": run_job("requeue"),
-    "delete messages": run_job("delete"),
-    "show job": show_job,
-    "cancel job": cancel_job,
-}

@@ -19,11 +19,13 @@ from headrace.model.queue.destination import Consumer
 from headrace.model.tallies import ChannelTally
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.protocol.errors import AmqpError
+from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import OperatorSession, host_of
 from headrace.server.management.peek import BODY_OCTETS_MAX, PROPERTIES, describe
 from headrace.server.management.writes.topology import name_of, table_of
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
+from headrace.user_tags import USE
 from headrace.wire.errors import MalformedError
 
 if TYPE_CHECKING:
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
     from headrace.wire.table import Value
+
+operation = OperationTable()
 
 PAYLOAD_OCTETS_MAX = 16 << 20
 STRING, BASE64 = "string", "base64"
@@ -62,6 +66,13 @@ CODES = {
 # --- Publishing -----------------------------------------------------------------------------------
 
 
+@operation(
+    "publish",
+    USE,
+    Need("write", "exchange", "exchange"),
+    fields="`vhost`, `exchange`, `routing_key`, `properties`, `payload`, "
+    "`payload_encoding`, `lines`",
+)
 async def publish(call: Call) -> Answered:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
@@ -152,6 +163,7 @@ class OperatorsGetter(Consumer):
         """Do nothing: the whole answer waits until all is durable."""
 
 
+@operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
 async def get(call: Call) -> Answered:
     """Take up to ``count`` messages, and settle them as ``ackmode`` says, before the answer."""
     host = host_of(call)
@@ -236,6 +248,3 @@ def settle(queue: Queue, got: list[Message], mode: str) -> None:
         else:
             queue.requeue(message)
     queue.drain()
-
-
-OPERATIONS: dict[str, Operation] = {"publish": publish, "get": get}

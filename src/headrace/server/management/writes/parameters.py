@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument
 from headrace.model.policy.parameters import EVERYWHERE, Key
-from headrace.model.policy.policy import COMPONENT as POLICY
-from headrace.model.policy.policy import OPERATOR_COMPONENT as OPERATOR_POLICY
+from headrace.model.policy.policy import COMPONENT, OPERATOR_COMPONENT
 from headrace.model.policy.rules import (
     CLUSTER_NAME,
     GLOBAL,
@@ -22,44 +21,57 @@ from headrace.model.policy.rules import (
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import check_nested
 from headrace.server.definitions.rules import COMPONENTS
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.writes.accounts import fields_of, known_vhost, put
+from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.store.catalog.users import UserDirectory
+
+operation = OperationTable()
 
 
 # --- Policies -------------------------------------------------------------------------------------
 
 
+@operation(
+    "put policy",
+    POLICY,
+    own_vhost=True,
+    fields="`vhost`, `name`, `pattern`, `definition`, `priority`, `apply-to`",
+)
 async def put_policy(call: Call) -> Answered:
     """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
     value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
     return {"created": await put(call, "policies", {**value, "vhost": known_vhost(call)})}
 
 
+@operation("put operator policy", ADMINISTER, fields="as `put policy`")
 async def put_operator_policy(call: Call) -> Answered:
     """Set an operator policy, which no policy can exceed."""
     value = fields_of(call, "pattern", "definition", "priority", "apply-to")
     element: dict[str, object] = {
         "vhost": known_vhost(call),
-        "component": OPERATOR_POLICY,
+        "component": OPERATOR_COMPONENT,
         "name": call.text("name"),
         "value": value,
     }
     return {"created": await put(call, "parameters", element)}
 
 
+@operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
 async def delete_policy(call: Call) -> Answered:
     """Remove a policy."""
-    return await clear(call, Key(known_vhost(call), POLICY, call.text("name")))
+    return await clear(call, Key(known_vhost(call), COMPONENT, call.text("name")))
 
 
+@operation("delete operator policy", ADMINISTER, fields="`vhost`, `name`")
 async def delete_operator_policy(call: Call) -> Answered:
     """Remove an operator policy."""
-    return await clear(call, Key(known_vhost(call), OPERATOR_POLICY, call.text("name")))
+    return await clear(call, Key(known_vhost(call), OPERATOR_COMPONENT, call.text("name")))
 
 
 async def clear(call: Call, key: Key) -> Answered:
@@ -74,6 +86,7 @@ async def clear(call: Call, key: Key) -> Answered:
 # --- Limits ---------------------------------------------------------------------------------------
 
 
+@operation("put limit", ADMINISTER, fields="`vhost` or `user`, `name`, `value`")
 async def put_limit(call: Call) -> Answered:
     """Set one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
@@ -89,6 +102,7 @@ async def put_limit(call: Call) -> Answered:
     return await change_limits(call, key, set_one)
 
 
+@operation("delete limit", ADMINISTER, fields="`vhost` or `user`, `name`")
 async def delete_limit(call: Call) -> Answered:
     """Remove one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
@@ -129,6 +143,7 @@ async def change_limits(
     return {"created": await call.broker.accounts.perform(work, call.actor)}
 
 
+@operation("list limits", LOOK, fields="`vhost`, `of`: `vhosts` or `users`")
 def list_limits(call: Call) -> Steps:
     """List the limits of virtual hosts, or with ``of`` = users those of users."""
     of_users = call.text("of", "vhosts") == "users"
@@ -149,6 +164,12 @@ def list_limits(call: Call) -> Steps:
 # --- Parameters -----------------------------------------------------------------------------------
 
 
+@operation(
+    "put parameter",
+    POLICY,
+    own_vhost=True,
+    fields="`vhost`, `component`, `name`, `value`; always refused, with the reason",
+)
 def put_parameter(call: Call) -> Answered:
     """Refuse a parameter of a virtual host: the components here have operations of their own."""
     component = call.text("component")
@@ -157,6 +178,7 @@ def put_parameter(call: Call) -> Answered:
     call.refuse("precondition", f"unknown parameter component '{component}'")
 
 
+@operation("delete parameter", POLICY, own_vhost=True, fields="`vhost`, `component`, `name`")
 def delete_parameter(call: Call) -> Answered:
     """Refuse likewise."""
     component, name = call.text("component"), call.text("name")
@@ -165,6 +187,7 @@ def delete_parameter(call: Call) -> Answered:
     call.refuse("not-found", f"there is no {component} '{name}'")
 
 
+@operation("put global parameter", ADMINISTER, fields="`name`, `value`")
 async def put_global_parameter(call: Call) -> Answered:
     """Set a parameter of the whole broker: any value of JSON, kept for clients."""
     name, value = call.text("name", octets_max=255), call.request.get("value")
@@ -172,6 +195,7 @@ async def put_global_parameter(call: Call) -> Answered:
     return {"created": await set_global(call, name, value)}
 
 
+@operation("put name", ADMINISTER, fields="`name`: the global parameter `cluster_name`")
 async def put_name(call: Call) -> Answered:
     """Set the name of the cluster that clients are told."""
     await set_global(call, CLUSTER_NAME, call.text("name"))
@@ -194,11 +218,13 @@ async def set_global(call: Call, name: str, value: object) -> bool:
     return key not in known
 
 
+@operation("delete global parameter", ADMINISTER, fields="`name`")
 async def delete_global_parameter(call: Call) -> Answered:
     """Remove a parameter of the whole broker."""
     return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))
 
 
+@operation("list global parameters", LOOK)
 def list_global_parameters(call: Call) -> Steps:
     """List the parameters of the whole broker; the cluster's name is ``cluster_name``."""
     count = 0
@@ -209,20 +235,3 @@ def list_global_parameters(call: Call) -> Steps:
         count += 1
         yield {"name": key.name, "value": as_json(value)}
     return {"items": count}
-
-
-OPERATIONS: dict[str, Operation] = {
-    "put policy": put_policy,
-    "delete policy": delete_policy,
-    "put operator policy": put_operator_policy,
-    "delete operator policy": delete_operator_policy,
-    "put limit": put_limit,
-    "delete limit": delete_limit,
-    "list limits": list_limits,
-    "put parameter": put_parameter,
-    "delete parameter": delete_parameter,
-    "put global parameter": put_global_parameter,
-    "delete global parameter": delete_global_parameter,
-    "list global parameters": list_global_parameters,
-    "put name": put_name,
-}

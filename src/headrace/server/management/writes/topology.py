@@ -11,13 +11,20 @@ from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element
 from headrace.server.management.call import Refused
+from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import host_of
+from headrace.user_tags import USE
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
 
 NAME_OCTETS_MAX = 255
+CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
+BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
+BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
 
 
 def arguments_of(call: Call) -> dict[str, object]:
@@ -45,6 +52,12 @@ def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
 # --- Queues ---------------------------------------------------------------------------------------
 
 
+@operation(
+    "declare queue",
+    USE,
+    CONFIGURE_QUEUE,
+    fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
+)
 def declare_queue(call: Call) -> Answered:
     """Declare a queue; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
@@ -60,6 +73,7 @@ def declare_queue(call: Call) -> Answered:
     return {"created": is_new, "name": queue.name}
 
 
+@operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
 def delete_queue(call: Call) -> Answered:
     """Delete a queue; return how many ready messages it had."""
     host, name = host_of(call), name_of(call)
@@ -69,6 +83,7 @@ def delete_queue(call: Call) -> Answered:
     return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
 
 
+@operation("purge queue", USE, Need("read", "queue", "name"), fields="`vhost`, `name`")
 def purge_queue(call: Call) -> Answered:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}
@@ -77,6 +92,13 @@ def purge_queue(call: Call) -> Answered:
 # --- Exchanges ------------------------------------------------------------------------------------
 
 
+@operation(
+    "declare exchange",
+    USE,
+    CONFIGURE_EXCHANGE,
+    fields="`vhost`, `name`, `type` (direct), `durable` (true), `auto_delete`, `internal`, "
+    "`arguments`",
+)
 def declare_exchange(call: Call) -> Answered:
     """Declare an exchange; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call), arguments_of(call)
@@ -92,6 +114,7 @@ def declare_exchange(call: Call) -> Answered:
     return {"created": is_new}
 
 
+@operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
 def delete_exchange(call: Call) -> Answered:
     """Delete an exchange."""
     host, name = host_of(call), name_of(call)
@@ -104,6 +127,7 @@ def delete_exchange(call: Call) -> Answered:
 # --- Bindings -------------------------------------------------------------------------------------
 
 
+@operation("bind", USE, *BINDING, fields=BINDING_FIELDS)
 def bind(call: Call) -> Answered:
     """Bind a queue, or an exchange, to an exchange; return the binding."""
     host = host_of(call)
@@ -118,6 +142,12 @@ def bind(call: Call) -> Answered:
     }
 
 
+@operation(
+    "unbind",
+    USE,
+    *BINDING,
+    fields=f"{BINDING_FIELDS}; `arguments_digest` of a list instead of `arguments`",
+)
 def unbind(call: Call) -> Answered:
     """Remove a binding.
 
@@ -178,14 +208,3 @@ def is_bound(
     if exchange is None or target is None:
         return False
     return Binding(exchange, target, key, arguments) in exchange.bindings
-
-
-OPERATIONS: dict[str, Operation] = {
-    "declare queue": declare_queue,
-    "delete queue": delete_queue,
-    "purge queue": purge_queue,
-    "declare exchange": declare_exchange,
-    "delete exchange": delete_exchange,
-    "bind": bind,
-    "unbind": unbind,
-}

@@ -14,15 +14,20 @@ from headrace.gateway.requests import groups, leases, transactions
 from headrace.gateway.requests.requests import RefusedRequest
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.management.call import Refused
+from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import OperatorSession, host_of
 from headrace.server.management.writes.jobs import attempt
+from headrace.user_tags import USE
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from headrace.gateway.requests.requests import Handler, RequestAnswer
-    from headrace.server.management.call import Answered, Call, Operation
+    from headrace.server.management.call import Answered, Call
 
+operation = OperationTable()
+
+READ_STREAM = Need("read", "queue", "stream")
 DECISIONS = ("commit", "rollback", "forget")
 
 
@@ -52,6 +57,12 @@ async def finish(call: Call, steps: Generator[None, None, RequestAnswer]) -> Req
         await asyncio.sleep(0)
 
 
+@operation(
+    "decide transaction",
+    USE,
+    fields="`vhost`, `xid`, `what`: `commit`, `rollback` or `forget`; `heuristic`",
+    note="configure `amq.headrace.transactions`",
+)
 async def decide_transaction(call: Call) -> Answered:
     """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
     what = call.text("what")
@@ -63,6 +74,7 @@ async def decide_transaction(call: Call) -> Answered:
     return await run(call, partial(transactions.decide, what), xid=xid, heuristic=heuristic)
 
 
+@operation("release lease", USE, READ_QUEUE, fields="`vhost`, `queue`, `group`, `force`, `forget`")
 async def release_lease(call: Call) -> Answered:
     """Return the unsettled messages of a lease to their queue."""
     fields = {name: call.text(name) for name in ("queue", "group")}
@@ -70,6 +82,12 @@ async def release_lease(call: Call) -> Answered:
     return await run(call, leases.release, owner=call.text("owner", ""), **fields, **flags)
 
 
+@operation(
+    "set group",
+    USE,
+    READ_STREAM,
+    fields="`vhost`, `stream`, `group`, `position`: an offset, `first`, `last` or `next`",
+)
 async def set_group(call: Call) -> Answered:
     """Set the position of a group, even an owned one: an offset, "first", "last" or "next"."""
     fields = {name: call.text(name) for name in ("stream", "group")}
@@ -78,15 +96,8 @@ async def set_group(call: Call) -> Answered:
     )
 
 
+@operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")
 async def delete_group(call: Call) -> Answered:
     """Forget the position of a group."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     return await run(call, groups.delete, **fields, force=call.flag("force"))
-
-
-OPERATIONS: dict[str, Operation] = {
-    "decide transaction": decide_transaction,
-    "release lease": release_lease,
-    "set group": set_group,
-    "delete group": delete_group,
-}
