@@ -28,7 +28,6 @@ CIRCLES: dict[str, list[int]] = {
     "model": [26, 2],
     "pipeline": [2],
     "protocol": [6, 2],
-    "server": [8],
     "store": [17, 2],
 }
 

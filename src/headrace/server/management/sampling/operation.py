@@ -36,11 +36,12 @@ async def sample(call: Call) -> Steps:
     since = call.number("since", 0)
     kinds = kinds_of(call)
     broker = call.broker
-    if broker.sampler is None:
-        broker.sampler = Sampler(broker)
+    sampler = broker.sampler
+    if not isinstance(sampler, Sampler):
+        broker.sampler = sampler = Sampler(broker)
     began_s = time.monotonic()
-    await broker.sampler.look()
-    return tell(call, broker.sampler, kinds, since, began_s)
+    await sampler.look()
+    return tell(call, sampler, kinds, since, began_s)
 
 
 def kinds_of(call: Call) -> list[str]:
