@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.management.objects import moment
+from headrace.server.config.json_values import moment
+from headrace.server.management.fields import reason_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.observe.alarms import EVERYWHERE
 from headrace.user_tags import ADMINISTER, MONITOR
@@ -36,9 +37,7 @@ def list_alarms(call: Call) -> Steps:
 @operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
 def set_alarm(call: Call) -> Answered:
     """Block the publishers of one virtual host, or of all."""
-    reason = call.text("reason", REASON, octets_max=REASON_OCTETS_MAX)
-    if not reason.isprintable():
-        call.refuse("bad-request", "'reason' has characters that cannot be printed")
+    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
     where = place_of(call)
     call.log(f"sets an alarm{named(where)}: {reason}")
     call.broker.alarms.hold(where, reason)

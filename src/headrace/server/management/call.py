@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, cast
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
+from headrace.gateway.requests.requests import Service
 from headrace.user_tags import ADMINISTRATOR, MONITOR
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.model.events import Actor
+    from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker
 
@@ -37,6 +39,8 @@ TEXT_OCTETS_MAX = 4096
 Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
 Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
+Row = Mapping[str, object]
+Thing = TypeVar("Thing")
 
 
 class Refused(Exception):
@@ -54,6 +58,11 @@ class Refused(Exception):
 def sees_all(user: User | None) -> bool:
     """Return True if a user sees every virtual host and connection; None: the system user."""
     return user is None or not MONITOR.isdisjoint(user.tags)
+
+
+def is_ours(queue: Queue) -> bool:
+    """Return True if a queue is the broker's own, which no operator sees."""
+    return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
 
 
 class Call:
@@ -193,3 +202,18 @@ class Call:
         if self.request.get("vhost") is not None:
             return [self.vhost()]
         return [one for one in self.broker.vhosts.values() if self.sees_vhost(one.name)]
+
+
+def each(
+    call: Call,
+    things: Callable[[VirtualHost], Iterable[Thing]],
+    describe: Callable[[VirtualHost, Thing], Row | None],
+) -> Steps:
+    """List the things of the virtual hosts of a request."""
+    count = 0
+    for vhost in call.vhosts():
+        for thing in list(things(vhost)):
+            row = describe(vhost, thing)
+            count += row is not None
+            yield row
+    return {"items": count}

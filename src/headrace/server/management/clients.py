@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
@@ -16,11 +15,14 @@ from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
+from headrace.server.management.fields import reason_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.relay.link import RelayedTransport
 from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
@@ -51,6 +53,7 @@ STATES = {
 TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
 TCP_OCTETS_AT = 120  # and their place in it.
 COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
+REASON = "closed by an operator"
 REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
 
 
@@ -187,14 +190,14 @@ def close_connection(call: Call) -> Answered:
     user = connection.user
     if not call.administers and (user is None or not user.same_as(call.user)):
         call.refuse("refused", f"connection {connection.number} is another user's")
-    close(call, connection, reason_of(call))
+    close(call, connection, reason_of(call, REASON, REASON_OCTETS_MAX))
     return {"closed": 1}
 
 
 @operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
-    user, reason = call.text("user", ""), reason_of(call)
+    user, reason = call.text("user", ""), reason_of(call, REASON, REASON_OCTETS_MAX)
     wanted = wanted_vhost(call)
     if not user and wanted is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
@@ -246,14 +249,6 @@ def close(call: Call, connection: ClientConnection, reason: str) -> None:
         connection.transport.lost()  # Not open yet: a close cannot be sent.
     else:
         connection.force_close(reason)
-
-
-def reason_of(call: Call) -> str:
-    """Return the reason that clients get."""
-    reason = call.text("reason", "closed by an operator", octets_max=REASON_OCTETS_MAX)
-    if not reason.isprintable():
-        call.refuse("bad-request", "'reason' has characters that cannot be printed")
-    return reason
 
 
 def user_of(connection: ClientConnection) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.model.errors import ResourceError
@@ -21,7 +20,7 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from headrace.server.definitions.outcomes import Finding
     from headrace.server.management.call import Answered, Call, Steps

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.requests.transactions import describe as describe_branch
@@ -15,8 +13,9 @@ from headrace.model.policy.rules import metadata_key
 from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
-from headrace.server.config.json_values import as_json
+from headrace.server.config.json_values import as_json, moment
 from headrace.server.definitions.export import hash_fields
+from headrace.server.management.call import Row, each, is_ours
 from headrace.server.management.clients import consumers_of, describe_consumer
 from headrace.server.management.operation_table import OperationTable
 from headrace.store.stream.log import DiskStreamLog
@@ -39,8 +38,6 @@ operation = OperationTable()
 
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
 SEGMENTS_SHOWN_MAX = 1000  # Of a stream, likewise.
-Thing = TypeVar("Thing")
-Row = Mapping[str, object]
 
 
 class QueueRow(TypedDict):
@@ -80,27 +77,7 @@ class BindingRow(TypedDict):
     arguments_digest: str  # Identifies arguments with values that JSON does not have.
 
 
-def each(
-    call: Call,
-    things: Callable[[VirtualHost], Iterable[Thing]],
-    describe: Callable[[VirtualHost, Thing], Row | None],
-) -> Steps:
-    """List the things of the virtual hosts of a request."""
-    count = 0
-    for vhost in call.vhosts():
-        for thing in list(things(vhost)):
-            row = describe(vhost, thing)
-            count += row is not None
-            yield row
-    return {"items": count}
-
-
 # --- Queues ----------------------------------------------------------------------------------
-
-
-def is_ours(queue: Queue) -> bool:
-    """Return True if the queue is the broker's own."""
-    return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
 
 
 @operation("list queues", LOOK, fields="`vhost`")
@@ -501,8 +478,3 @@ def list_policies(call: Call) -> Steps:
                     "definition": value["definition"],
                 }
     return {"items": count}
-
-
-def moment(ms: int) -> str:
-    """Return Unix time in ISO 8601."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

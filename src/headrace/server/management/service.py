@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.server.config.errors import StartError
+from headrace.server.config.json_values import moment
 from headrace.server.config.logs import KEPT_MAX, LogError
 from headrace.server.config.settings import SettingError
 from headrace.server.data.journal_sums import sizes
-from headrace.server.management.objects import moment
+from headrace.server.management.fields import reason_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.net.drain import CLOSE_S
 from headrace.server.net.tls import TlsError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 REASON = "the broker goes out of service for maintenance"
+REASON_OCTETS_MAX = 200
 GRACE_S_MAX = 3600
 GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
 NO_PROCESS = "this broker was not started by `headrace serve`"
@@ -168,9 +170,7 @@ async def drain(call: Call) -> Answered:
     """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
     grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
-    reason = call.text("reason", REASON, octets_max=200)
-    if not reason.isprintable():
-        call.refuse("bad-request", "'reason' has characters that cannot be printed")
+    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
     call.log("drains the broker")
     if broker.node is not None:
         await broker.node.give_all(GIVE_S)

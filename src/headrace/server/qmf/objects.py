@@ -20,7 +20,7 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
-from headrace.server.management.call import Call
+from headrace.server.management.call import Call, is_ours
 from headrace.server.management.clients import (
     consumers_of,
     describe_channel,
@@ -28,7 +28,7 @@ from headrace.server.management.clients import (
     describe_consumer,
     describe_session,
 )
-from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
+from headrace.server.management.objects import describe_exchange, describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
@@ -15,6 +14,7 @@ from headrace.user_tags import MONITOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from headrace.server.config.settings import Settings
     from headrace.server.management.call import Call, Steps

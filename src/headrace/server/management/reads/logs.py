@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.server.management.call import Answered, Call
 
 operation = OperationTable()

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
-from headrace.server.management.objects import is_ours
+from headrace.server.management.call import is_ours
+from headrace.server.management.fields import name_of, table_of
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.writes.topology import name_of, table_of
 from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps

@@ -17,6 +17,7 @@ from headrace.server.definitions.export import hash_fields
 from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT
 from headrace.server.definitions.plan import Plan
 from headrace.server.management.definitions import running
+from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.store.catalog.changes import Changes
 from headrace.user_tags import ADMINISTER, LOOK
@@ -50,11 +51,6 @@ async def put(call: Call, section: str, value: dict[str, object]) -> bool:
     if plan.changes:
         await call.broker.accounts.change(plan.changes, call.actor)
     return finding.outcome == MADE
-
-
-def fields_of(call: Call, *names: str) -> dict[str, object]:
-    """Return those fields of a request that it has."""
-    return {name: call.request[name] for name in names if call.request.get(name) is not None}
 
 
 # --- Users ----------------------------------------------------------------------------------------

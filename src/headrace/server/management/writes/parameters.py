@@ -21,8 +21,9 @@ from headrace.model.policy.rules import (
 from headrace.server.config.json_values import as_json
 from headrace.server.definitions.document import check_nested
 from headrace.server.definitions.rules import COMPONENTS
+from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.writes.accounts import fields_of, known_vhost, put
+from headrace.server.management.writes.accounts import known_vhost, put
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_digest
 from headrace.model.exchange.exchange import Exchange
 from headrace.server.config.json_values import as_json
-from headrace.server.definitions.document import DocumentError
-from headrace.server.definitions.elements import Element
 from headrace.server.management.call import Refused
+from headrace.server.management.fields import arguments_of, name_of
 from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import host_of
 from headrace.user_tags import USE
@@ -21,32 +20,9 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-NAME_OCTETS_MAX = 255
 CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
 BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
-
-
-def arguments_of(call: Call) -> dict[str, object]:
-    """Return the arguments of a request, checked for a field table."""
-    return table_of(call.request.get("arguments"), "arguments")
-
-
-def table_of(value: object, what: str) -> dict[str, object]:
-    """Return a JSON object that a field table can hold.
-
-    Raises:
-        Refused: the value is something else.
-    """
-    try:
-        return Element(what, 0, {"arguments": value}, None).arguments()
-    except DocumentError as error:
-        raise Refused("bad-request", f"'{what}': {error.text}") from None
-
-
-def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
-    """Return a name in a request."""
-    return call.text(field, default, octets_max=NAME_OCTETS_MAX)
 
 
 # --- Queues ---------------------------------------------------------------------------------------
