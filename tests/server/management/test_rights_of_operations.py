@@ -19,11 +19,11 @@ from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management.access import tickets
-from headrace.server.management.access.logins import peer_of
 from headrace.server.management.access.ticket_file import TicketFile
 from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.operations import ROWS as RULES
+from headrace.server.management.resources.logins import peer_of
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE

@@ -1,45 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations, joined from the modules of the resources."""
 
-from headrace.server.management import (
-    alarms,
-    backups,
-    clients,
-    cluster,
-    definitions,
-    events,
-    objects,
-    peek,
-    service,
-    tracing,
-)
-from headrace.server.management.access import logins
+from headrace.server.management import clients, definitions, objects, peek, service
 from headrace.server.management.call import Operation
 from headrace.server.management.operation_table import OperationRow
-from headrace.server.management.reads import (
-    audit_search,
+from headrace.server.management.reads import exactly_once
+from headrace.server.management.resources import (
+    alarms,
+    audit_log,
+    backups,
     certificates,
-    exactly_once,
+    cluster,
+    events,
+    logins,
     logs,
-    routes,
     settings,
+    topology,
+    tracing,
 )
 from headrace.server.management.sampling import operation as sampling
-from headrace.server.management.writes import (
-    accounts,
-    jobs,
-    messages,
-    parameters,
-    topology,
-    transactions,
-)
+from headrace.server.management.writes import accounts, jobs, messages, parameters, transactions
+from headrace.server.management.writes import topology as declarations
 
 RESOURCES = (
     logins,
     service,
     objects,
+    declarations,
     topology,
-    routes,
     clients,
     peek,
     messages,
@@ -58,7 +46,7 @@ RESOURCES = (
     tracing,
     settings,
     logs,
-    audit_search,
+    audit_log,
 )
 ROWS: dict[str, OperationRow] = {
     row.name: row for resource in RESOURCES for row in resource.operation.rows

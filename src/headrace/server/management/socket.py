@@ -50,8 +50,8 @@ from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.access.logins import peer_of
 from headrace.server.management.call import Answered, Call, Operation, Refused, Steps
+from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
 from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acting as a user on the management socket: logins and tickets."""
+"""Tickets, by which a program acts as a user on the management socket."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.reads.logs import AUDIT, LINE_CHARACTERS_MAX, path_of, regular
+from headrace.server.management.resources.logs import AUDIT, LINE_CHARACTERS_MAX, path_of, regular
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
