@@ -16,8 +16,8 @@ from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, moment
 from headrace.server.definitions.export import hash_fields
 from headrace.server.management.call import Row, each, is_ours
-from headrace.server.management.clients import consumers_of, describe_consumer
 from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.consumers import consumers_of, describe_consumer
 from headrace.store.stream.log import DiskStreamLog
 from headrace.user_tags import ADMINISTER, LOOK
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations, joined from the modules of the resources."""
 
-from headrace.server.management import clients, definitions, objects, peek, service
+from headrace.server.management import definitions, objects, peek, service
 from headrace.server.management.call import Operation
 from headrace.server.management.operation_table import OperationRow
 from headrace.server.management.reads import exactly_once
@@ -10,7 +10,10 @@ from headrace.server.management.resources import (
     audit_log,
     backups,
     certificates,
+    channels,
     cluster,
+    connections,
+    consumers,
     events,
     logins,
     logs,
@@ -28,7 +31,9 @@ RESOURCES = (
     objects,
     declarations,
     topology,
-    clients,
+    connections,
+    channels,
+    consumers,
     peek,
     messages,
     jobs,

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on clients: connections, channels and sessions, consumers."""
+"""Connections of clients, open or opening."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.connection.connection_events import addresses
-from headrace.gateway.requests.requests import Service
 from headrace.gateway.v0_10.connection.connection import Connection010
-from headrace.gateway.v0_10.session.subscription import Subscription
-from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.fields import reason_of
@@ -21,14 +18,7 @@ from headrace.server.relay.link import RelayedTransport
 from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from headrace.gateway.v0_10.session.session import Session010
-    from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
-    from headrace.model.message import Message
-    from headrace.model.queue.destination import Consumer
-    from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.net.transport import Transport
@@ -52,7 +42,6 @@ STATES = {
 }
 TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
 TCP_OCTETS_AT = 120  # and their place in it.
-COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
 REASON = "closed by an operator"
 REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
 
@@ -80,51 +69,12 @@ class ConnectionRow(TypedDict):
     bytes_received: int
 
 
-class ChannelRow(TypedDict):
-    """A channel of 0-8 to 0-9-1, or a session of 0-10, in lists."""
-
-    connection: int
-    number: int
-    name: str
-    user: str
-    vhost: str
-    consumers: int
-    unacked: int
-    prefetch: int  # Of the whole channel; 0 is no limit.
-    consumer_prefetch: int  # Of each consumer that will be added.
-    confirms: bool
-    transactional: bool
-    flow: bool
-
-
-class ConsumerRow(TypedDict):
-    """A consumer, in lists."""
-
-    queue: str
-    vhost: str
-    tag: str
-    connection: int
-    channel: int
-    user: str
-    ack: bool
-    prefetch: int
-    unacked: int | None
-    priority: int
-    exclusive: bool
-    browses: bool
-    active: bool
-    waits: bool
-    session: str
-    credit: int | None
-    arguments: object
-
-
 @operation("list connections", LOOK, fields="`vhost`, `user`")
 def list_connections(call: Call) -> Steps:
     """List the connections, open or opening."""
     wanted, user = wanted_vhost(call), call.text("user", "")
     count = 0
-    for connection in connections(call):
+    for connection in visible_connections(call):
         if is_chosen(connection, wanted, user):
             count += 1
             yield describe_connection(connection)
@@ -139,45 +89,6 @@ def show_connection(call: Call) -> Answered:
     connection = find(call)
     properties = as_json(connection.client_properties)
     return {**describe_connection(connection), "client_properties": properties}
-
-
-@operation("list channels", LOOK, fields="`vhost`, `user`")
-def list_channels(call: Call) -> Steps:
-    """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
-    wanted, user = wanted_vhost(call), call.text("user", "")
-    count = 0
-    for connection in connections(call):
-        if is_chosen(connection, wanted, user):
-            for line in channels_of(connection):
-                count += 1
-                yield line
-        yield None
-    for session in cast("list[Session010]", list(call.broker.shared_0_10.sessions.waiting)):
-        line = describe_session(None, 0, session)
-        if not call.sees_user(session.user):
-            continue
-        if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
-            count += 1
-            yield line
-    return {"items": count}
-
-
-@operation("list consumers", LOOK, fields="`vhost`, `user`")
-def list_consumers(call: Call) -> Steps:
-    """List the consumers of all versions."""
-    user = call.text("user", "")
-    count = 0
-    for vhost in call.vhosts():
-        for queue in list(vhost.queues.values()):
-            for consumer in consumers_of(queue):
-                if isinstance(consumer, Service):
-                    continue
-                line = describe_consumer(call, vhost.name, queue, consumer)
-                if user in ("", line["user"]):
-                    count += 1
-                    yield line
-            yield None
-    return {"items": count}
 
 
 @operation("close connection", USE, fields="`id`, `reason`; another user's: `administrator`")
@@ -202,7 +113,7 @@ def close_connections(call: Call) -> Steps:
     if not user and wanted is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
-    for connection in connections(call):
+    for connection in visible_connections(call):
         if not connection.transport.closing and is_chosen(connection, wanted, user):
             close(call, connection, reason)
             count += 1
@@ -210,10 +121,7 @@ def close_connections(call: Call) -> Steps:
     return {"closed": count}
 
 
-# --- One of them ---------------------------------------------------------------------------------
-
-
-def connections(call: Call) -> list[ClientConnection]:
+def visible_connections(call: Call) -> list[ClientConnection]:
     """Return the connections that are not closed, oldest first."""
     found: list[ClientConnection] = list(call.broker.context.connections.values())
     return [one for one in found if one.transport is not None and call.sees_user(one.user)]
@@ -291,121 +199,6 @@ def describe_connection(connection: ClientConnection) -> ConnectionRow:
         "publishes": bool(connection.publishes),
         **octets_of(transport),
     }
-
-
-def channels_of(connection: ClientConnection) -> list[ChannelRow]:
-    """Return the channels or sessions of a connection."""
-    if isinstance(connection, Connection010):
-        attached = cast("dict[int, Session010]", connection.attached)
-        return [describe_session(connection, number, one) for number, one in attached.items()]
-    channels = cast("dict[int, Channel]", connection.channels)
-    return [describe_channel(connection, one) for one in channels.values()]
-
-
-def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
-    """Return a channel of 0-8 to 0-9-1 as a row of a list."""
-    return {
-        "connection": connection.number,
-        "number": channel.number,
-        "name": "",
-        "user": user_of(connection),
-        "vhost": vhost_of(connection),
-        "consumers": len(channel.consumers or ()),
-        "unacked": channel.unacked,
-        "prefetch": channel.prefetch,
-        "consumer_prefetch": channel.consumer_prefetch,
-        "confirms": bool(channel.confirms),
-        "transactional": bool(channel.tx or channel.dtx),
-        "flow": bool(channel.flow),
-    }
-
-
-def describe_session(
-    connection: Connection010 | None, number: int, session: Session010
-) -> ChannelRow:
-    """Return a session of 0-10, which may be detached, as a row of a list."""
-    return {
-        "connection": 0 if connection is None else connection.number,
-        "number": number,
-        "name": session_name(session),
-        "user": session.user.name,
-        "vhost": session.vhost.name,
-        "consumers": len(session.subscriptions),
-        "unacked": session.deliveries.unsettled,
-        "prefetch": 0,
-        "consumer_prefetch": 0,
-        "confirms": True,
-        "transactional": bool(session.selected_tx or session.selected_dtx),
-        "flow": True,
-    }
-
-
-def consumers_of(queue: Queue) -> Iterator[Consumer]:
-    """Yield the consumers and browsers of a queue, of every content class."""
-    lanes = [] if queue.lanes is None else list(queue.lanes.values())
-    for one in (queue, *lanes):
-        yield from list(one.consumers or ())
-        if one.browsing is not None:
-            yield from list(one.browsing.browsers)
-
-
-def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
-    """Return a consumer as a row of a list."""
-    connection: ClientConnection | None = call.broker.context.connections.get(consumer.publisher)
-    row: ConsumerRow = {
-        "queue": queue.name,
-        "vhost": vhost,
-        "tag": consumer.tag,
-        "connection": consumer.publisher,
-        "channel": 0,
-        "user": "" if connection is None else user_of(connection),
-        "ack": not consumer.no_ack,
-        "prefetch": 0,
-        "unacked": 0,
-        "priority": consumer.priority,
-        "exclusive": bool(consumer.exclusive),
-        "browses": bool(consumer.browses),
-        "active": not queue.single_active or queue.single_active_consumer is consumer,
-        "waits": bool(consumer.parked),
-        "session": "",
-        "credit": None,
-        "arguments": as_json(consumer.arguments),
-    }
-    if isinstance(consumer, BasicConsumer):
-        row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
-        row["channel"] = consumer.channel.number
-    elif isinstance(consumer, Subscription):
-        session = consumer.session
-        row["unacked"] = unsettled_of(consumer, session)
-        row["channel"] = channel_of(session, connection)
-        row["session"] = session_name(session)
-        row["credit"] = consumer.credit_messages
-    return row
-
-
-def channel_of(session: Session010, connection: ClientConnection | None) -> int:
-    """Return the channel that a session is attached to; 0 while it is detached."""
-    if not isinstance(connection, Connection010):
-        return 0
-    return next((number for number, one in connection.attached.items() if one is session), 0)
-
-
-def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
-    """Return the unsettled deliveries of a subscription; None where counting would take long."""
-    if len(session.subscriptions) == 1 or not session.deliveries.unsettled:
-        return int(session.deliveries.unsettled)
-    ring = session.deliveries.ring
-    unsettled: list[Message | None] = list(session.deliveries.old.values())
-    if len(unsettled) + (0 if ring is None else ring.count) > COUNTED_MAX:
-        return None
-    if ring is not None:
-        unsettled += [ring.at(place) for place in range(ring.count)]
-    return sum(message is not None and message.consumer is consumer for message in unsettled)
-
-
-def session_name(session: Session010) -> str:
-    """Return the name of a session of 0-10 as text."""
-    return bytes(session.name).decode("utf-8", "backslashreplace")
 
 
 class Octets(TypedDict):
