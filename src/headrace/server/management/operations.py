@@ -1,45 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations, joined from the modules of the resources."""
 
-from headrace.server.management import definitions, objects, peek, service
 from headrace.server.management.call import Operation
 from headrace.server.management.operation_table import OperationRow
-from headrace.server.management.reads import exactly_once
 from headrace.server.management.resources import (
     alarms,
     audit_log,
     backups,
+    bindings,
     certificates,
     channels,
     cluster,
     connections,
     consumers,
+    deduplication,
+    definitions,
     events,
+    jobs,
     logins,
     logs,
+    messages,
+    parameters,
+    peek,
+    queues,
     settings,
+    status,
     topology,
     tracing,
+    transactions,
+    users,
 )
 from headrace.server.management.sampling import operation as sampling
-from headrace.server.management.writes import accounts, jobs, messages, parameters, transactions
-from headrace.server.management.writes import topology as declarations
 
 RESOURCES = (
     logins,
-    service,
-    objects,
-    declarations,
+    status,
+    queues,
+    bindings,
     topology,
-    connections,
-    channels,
-    consumers,
     peek,
     messages,
     jobs,
     transactions,
-    exactly_once,
-    accounts,
+    deduplication,
+    connections,
+    channels,
+    consumers,
+    users,
     parameters,
     definitions,
     backups,

@@ -21,10 +21,10 @@ from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call, is_ours
-from headrace.server.management.objects import describe_exchange, describe_queue
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import describe_connection
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
+from headrace.server.management.resources.queues import describe_exchange, describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:

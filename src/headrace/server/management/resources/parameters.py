@@ -23,7 +23,7 @@ from headrace.server.definitions.document import check_nested
 from headrace.server.definitions.rules import COMPONENTS
 from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.writes.accounts import known_vhost, put
+from headrace.server.management.resources.users import known_vhost, put
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:

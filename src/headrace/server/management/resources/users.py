@@ -16,9 +16,9 @@ from headrace.server.definitions.elements import Element, read_account
 from headrace.server.definitions.export import hash_fields
 from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT
 from headrace.server.definitions.plan import Plan
-from headrace.server.management.definitions import running
 from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.definitions import running
 from headrace.store.catalog.changes import Changes
 from headrace.user_tags import ADMINISTER, LOOK
 

@@ -16,7 +16,7 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.server.management.call import Refused
 from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import OperatorSession, host_of
-from headrace.server.management.writes.jobs import attempt
+from headrace.server.management.resources.jobs import attempt
 from headrace.user_tags import USE
 
 if TYPE_CHECKING:

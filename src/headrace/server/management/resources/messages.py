@@ -22,7 +22,7 @@ from headrace.protocol.errors import AmqpError
 from headrace.server.management.fields import name_of, table_of
 from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import OperatorSession, host_of
-from headrace.server.management.peek import BODY_OCTETS_MAX, PROPERTIES, describe
+from headrace.server.management.resources.peek import BODY_OCTETS_MAX, PROPERTIES, describe
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 from headrace.user_tags import USE
