@@ -24,7 +24,8 @@ from headrace.server.management.call import Call, is_ours
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import describe_connection
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
-from headrace.server.management.resources.queues import describe_exchange, describe_queue
+from headrace.server.management.resources.exchanges import describe_exchange
+from headrace.server.management.resources.queues import describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:

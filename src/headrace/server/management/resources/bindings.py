@@ -1,106 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on queues, exchanges and bindings."""
+"""Bindings of queues and exchanges to exchanges."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_digest
 from headrace.model.exchange.exchange import Exchange
+from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import Refused
 from headrace.server.management.fields import arguments_of, name_of
-from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
+from headrace.server.management.operation_table import Need, OperationTable
 from headrace.server.management.operator_session import host_of
-from headrace.user_tags import USE
+from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answered, Call, Steps
 
 operation = OperationTable()
 
-CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
 BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
+BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
 
 
-# --- Queues ---------------------------------------------------------------------------------------
+class BindingRow(TypedDict):
+    """A binding, in lists."""
+
+    source: str
+    vhost: str
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: object
+    arguments_digest: str  # Identifies arguments with values that JSON does not have.
 
 
-@operation(
-    "declare queue",
-    USE,
-    CONFIGURE_QUEUE,
-    fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
-)
-def declare_queue(call: Call) -> Answered:
-    """Declare a queue; one with the same attributes may exist."""
-    host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
-    if call.flag("exclusive"):
-        call.refuse("bad-request", "an exclusive queue belongs to a connection")
-    is_new = name not in host.vhost.queues
-    queue = host.declare_queue(
-        name,
-        durable=call.flag("durable", True),
-        auto_delete=call.flag("auto_delete"),
-        arguments=arguments,
-    )
-    return {"created": is_new, "name": queue.name}
+def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
+    """Return a binding as a row of a list."""
+    return {
+        "source": binding.source.name,
+        "vhost": vhost.name,
+        "kind": "queue" if isinstance(binding.destination, Queue) else "exchange",
+        "destination": binding.destination.name,
+        "routing_key": binding.routing_key,
+        "arguments": as_json(binding.arguments or {}),
+        "arguments_digest": binding.arguments_digest,
+    }
 
 
-@operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
-def delete_queue(call: Call) -> Answered:
-    """Delete a queue; return how many ready messages it had."""
-    host, name = host_of(call), name_of(call)
-    host.check("configure", QUEUE, name)
-    host.find_queue(name)
-    if_unused, if_empty = call.flag("if_unused"), call.flag("if_empty")
-    return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
-
-
-@operation("purge queue", USE, Need("read", "queue", "name"), fields="`vhost`, `name`")
-def purge_queue(call: Call) -> Answered:
-    """Drop the ready messages of a queue."""
-    return {"count": host_of(call).purge_queue(name_of(call))}
-
-
-# --- Exchanges ------------------------------------------------------------------------------------
-
-
-@operation(
-    "declare exchange",
-    USE,
-    CONFIGURE_EXCHANGE,
-    fields="`vhost`, `name`, `type` (direct), `durable` (true), `auto_delete`, `internal`, "
-    "`arguments`",
-)
-def declare_exchange(call: Call) -> Answered:
-    """Declare an exchange; one with the same attributes may exist."""
-    host, name, arguments = host_of(call), name_of(call), arguments_of(call)
-    is_new = name not in host.vhost.exchanges
-    host.declare_exchange(
-        name,
-        name_of(call, "type", "direct"),
-        durable=call.flag("durable", True),
-        auto_delete=call.flag("auto_delete"),
-        internal=call.flag("internal"),
-        arguments=arguments,
-    )
-    return {"created": is_new}
-
-
-@operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
-def delete_exchange(call: Call) -> Answered:
-    """Delete an exchange."""
-    host, name = host_of(call), name_of(call)
-    host.check("configure", EXCHANGE, name)
-    host.find_exchange(name)
-    host.delete_exchange(name, if_unused=call.flag("if_unused"))
-    return {}
-
-
-# --- Bindings -------------------------------------------------------------------------------------
+@operation("list bindings", LOOK, fields="`vhost`, `source`, `destination`")
+def list_bindings(call: Call) -> Steps:
+    """List the bindings, without those of the default exchange; of one source or destination."""
+    source, destination = call.text("source", ""), call.text("destination", "")
+    count = 0
+    for vhost in call.vhosts():
+        for exchange in list(vhost.exchanges.values()):
+            for binding in list(exchange.bindings) if source in ("", exchange.name) else ():
+                if destination in ("", binding.destination.name):
+                    count += 1
+                    yield describe_binding(vhost, binding)
+                else:
+                    yield None
+            yield None
+    return {"items": count}
 
 
 @operation("bind", USE, *BINDING, fields=BINDING_FIELDS)

@@ -1,43 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on the objects of virtual hosts, and on users and permissions."""
+"""Queues of all types; and lists of other objects of virtual hosts."""
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.arguments.values import queue_type
+from headrace.model.exchange.binding import QUEUE
 from headrace.model.policy.rules import metadata_key
-from headrace.model.queue.queue import Queue
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, moment
 from headrace.server.definitions.export import hash_fields
 from headrace.server.management.call import Row, each, is_ours
-from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
+from headrace.server.management.operator_session import host_of
+from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
-from headrace.store.stream.log import DiskStreamLog
-from headrace.user_tags import ADMINISTER, LOOK
+from headrace.server.management.resources.streams import place_of, segments_of, stream_facts
+from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
-    from headrace.model.exchange.binding import Binding
-    from headrace.model.exchange.exchange import Exchange
     from headrace.model.lease.lease import Lease
     from headrace.model.operations.jobs import Running
-    from headrace.model.queue.destination import Consumer
+    from headrace.model.queue.queue import Queue
     from headrace.model.stream.consumer_groups import ConsumerGroup
-    from headrace.model.stream.log import StreamLog
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
-
-BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
-SEGMENTS_SHOWN_MAX = 1000  # Of a stream, likewise.
 
 
 class QueueRow(TypedDict):
@@ -63,21 +59,6 @@ class QueueRow(TypedDict):
     policy: str
     operator_policy: str
     arguments: object
-
-
-class BindingRow(TypedDict):
-    """A binding, in lists."""
-
-    source: str
-    vhost: str
-    kind: str
-    destination: str
-    routing_key: str
-    arguments: object
-    arguments_digest: str  # Identifies arguments with values that JSON does not have.
-
-
-# --- Queues ----------------------------------------------------------------------------------
 
 
 @operation("list queues", LOOK, fields="`vhost`")
@@ -152,130 +133,41 @@ def show_queue(call: Call) -> Answered:
     return {**answer, **stream_facts(queue), **segments_of(queue.log)}
 
 
-@operation("list streams", LOOK, fields="`vhost`")
-def list_streams(call: Call) -> Steps:
-    """List the streams."""
-    return each(call, lambda vhost: vhost.queues.values(), describe_stream)
+@operation(
+    "declare queue",
+    USE,
+    CONFIGURE_QUEUE,
+    fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
+)
+def declare_queue(call: Call) -> Answered:
+    """Declare a queue; one with the same attributes may exist."""
+    host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
+    if call.flag("exclusive"):
+        call.refuse("bad-request", "an exclusive queue belongs to a connection")
+    is_new = name not in host.vhost.queues
+    queue = host.declare_queue(
+        name,
+        durable=call.flag("durable", True),
+        auto_delete=call.flag("auto_delete"),
+        arguments=arguments,
+    )
+    return {"created": is_new, "name": queue.name}
 
 
-def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
-    """Return a stream as a row of a list; None for other queues."""
-    if is_ours(queue) or not isinstance(queue, Stream):
-        return None
-    return {
-        "name": queue.name,
-        "vhost": vhost.name,
-        **stream_facts(queue),
-        "consumers": queue.consumer_count(),
-        "groups": len(vhost.groups.of(queue)),
-        "arguments": as_json(queue.arguments),
-    }
+@operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
+def delete_queue(call: Call) -> Answered:
+    """Delete a queue; return how many ready messages it had."""
+    host, name = host_of(call), name_of(call)
+    host.check("configure", QUEUE, name)
+    host.find_queue(name)
+    if_unused, if_empty = call.flag("if_unused"), call.flag("if_empty")
+    return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
 
 
-def stream_facts(stream: Stream) -> Row:
-    """Return the offsets and limits of a stream."""
-    log = stream.log
-    return {
-        "first_offset": log.first_offset,
-        "next_offset": log.next_offset,
-        "durable_offset": log.committed_offset,
-        "bytes": log.octets,
-        "max_bytes": log.max_length_bytes,
-        "max_age_ms": log.max_age_ms,
-    }
-
-
-def place_of(queue: Queue, consumer: Consumer) -> Row:
-    """Return the offset that a reader of a stream reads next, and how many records are after it."""
-    if not isinstance(queue, Stream):
-        return {}
-    position = queue.position_of(consumer)
-    lag = None if position is None else max(0, queue.log.committed_offset - position)
-    return {"position": position, "lag": lag}
-
-
-def segments_of(log: StreamLog) -> Row:
-    """Return the segments of a stream, the latest ones; in memory there are none."""
-    segments = log.segments if isinstance(log, DiskStreamLog) else []
-    return {
-        "segment_count": len(segments),
-        "segments": [
-            {
-                "number": segment.number,
-                "first_offset": segment.first_offset,
-                "begun": moment(segment.begun_ms),
-                "bytes": segment.written,
-            }
-            for segment in segments[-SEGMENTS_SHOWN_MAX:]
-        ],
-    }
-
-
-# --- Exchanges and bindings --------------------------------------------------------------------
-
-
-@operation("list exchanges", LOOK, fields="`vhost`")
-def list_exchanges(call: Call) -> Steps:
-    """List the exchanges."""
-    return each(call, lambda vhost: vhost.exchanges.values(), describe_exchange)
-
-
-def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
-    """Return an exchange as a row of a list."""
-    return {
-        "name": exchange.name,
-        "vhost": vhost.name,
-        "type": exchange.type,
-        "bindings": len(exchange.bindings),
-        "durable": exchange.durable,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "alternate": exchange.alternate or "",
-        "arguments": as_json(exchange.arguments),
-    }
-
-
-@operation("show exchange", LOOK, fields="`vhost`, `name`")
-def show_exchange(call: Call) -> Answered:
-    """Return everything known of one exchange."""
-    vhost = call.vhost()
-    exchange = vhost.find_exchange(call.text("name", ""))
-    shown = itertools.islice(exchange.bindings, BINDINGS_SHOWN_MAX)
-    bindings = [describe_binding(vhost, binding) for binding in shown]
-    return {**describe_exchange(vhost, exchange), "binding_list": bindings}
-
-
-def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
-    """Return a binding as a row of a list."""
-    return {
-        "source": binding.source.name,
-        "vhost": vhost.name,
-        "kind": "queue" if isinstance(binding.destination, Queue) else "exchange",
-        "destination": binding.destination.name,
-        "routing_key": binding.routing_key,
-        "arguments": as_json(binding.arguments or {}),
-        "arguments_digest": binding.arguments_digest,
-    }
-
-
-@operation("list bindings", LOOK, fields="`vhost`, `source`, `destination`")
-def list_bindings(call: Call) -> Steps:
-    """List the bindings, without those of the default exchange; of one source or destination."""
-    source, destination = call.text("source", ""), call.text("destination", "")
-    count = 0
-    for vhost in call.vhosts():
-        for exchange in list(vhost.exchanges.values()):
-            for binding in list(exchange.bindings) if source in ("", exchange.name) else ():
-                if destination in ("", binding.destination.name):
-                    count += 1
-                    yield describe_binding(vhost, binding)
-                else:
-                    yield None
-            yield None
-    return {"items": count}
-
-
-# --- Transactions, jobs, leases, groups ----------------------------------------------------------
+@operation("purge queue", USE, Need("read", "queue", "name"), fields="`vhost`, `name`")
+def purge_queue(call: Call) -> Answered:
+    """Drop the ready messages of a queue."""
+    return {"count": host_of(call).purge_queue(name_of(call))}
 
 
 @operation("list transactions", LOOK, fields="`vhost`")
