@@ -14,17 +14,16 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import messages
-from headrace.gateway.requests.requests import RefusedRequest
-from headrace.server.management.call import Refused
+from headrace.server.management.call import Row, each
 from headrace.server.management.operation_table import Need, OperationTable
-from headrace.server.management.operator_session import OperatorSession
+from headrace.server.management.operator_session import OperatorSession, attempt
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
-    from headrace.server.management.call import Answered, Call
+    from headrace.model.operations.jobs import Running
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
 
 operation = OperationTable()
 
@@ -34,6 +33,25 @@ REPORT_S = 0.5  # Between two reports of its progress.
 FROM = Need("read", "queue", "from")
 TO = Need("write", "queue", "to")
 CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
+
+
+@operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
+def list_jobs(call: Call) -> Steps:
+    """List the running jobs."""
+    return each(call, lambda vhost: vhost.jobs, describe_job)
+
+
+def describe_job(vhost: VirtualHost, running: Running) -> Row:
+    """Return a running job as a row of a list."""
+    what, far = running.what, running.job.progress()
+    return {
+        "id": running.name,
+        "vhost": vhost.name,
+        "do": what["do"],
+        "from": what["from"],
+        "to": what.get("to", ""),
+        **{name: far[name] for name in ("state", "looked", "done", "shown")},
+    }
 
 
 def request_of(call: Call) -> RequestCall:
@@ -114,14 +132,3 @@ async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> An
     if ended and not await call.durable(request.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     return {**answer, "id": request.request["id"]}
-
-
-def attempt(
-    work: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
-) -> RequestAnswer:
-    """Run a step of a request; return its answer."""
-    try:
-        answer = work()
-    except RefusedRequest as error:
-        raise Refused(error.code, error.text) from None
-    return answer if isinstance(answer, dict) else {}

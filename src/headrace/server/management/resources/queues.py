@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.requests.requests import Service
-from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.arguments.values import queue_type
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.policy.rules import metadata_key
@@ -24,11 +23,7 @@ from headrace.server.management.resources.streams import place_of, segments_of, 
 from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
-    from headrace.model.lease.lease import Lease
-    from headrace.model.operations.jobs import Running
     from headrace.model.queue.queue import Queue
-    from headrace.model.stream.consumer_groups import ConsumerGroup
-    from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
@@ -168,79 +163,6 @@ def delete_queue(call: Call) -> Answered:
 def purge_queue(call: Call) -> Answered:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}
-
-
-@operation("list transactions", LOOK, fields="`vhost`")
-def list_transactions(call: Call) -> Steps:
-    """List the branches of distributed transactions."""
-    return each(call, lambda vhost: vhost.branches, describe_transaction)
-
-
-def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
-    """Return a branch of a distributed transaction as a row of a list."""
-    row = describe_branch(branch)
-    return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
-
-
-@operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
-def list_jobs(call: Call) -> Steps:
-    """List the running jobs."""
-    return each(call, lambda vhost: vhost.jobs, describe_job)
-
-
-def describe_job(vhost: VirtualHost, running: Running) -> Row:
-    """Return a running job as a row of a list."""
-    what, far = running.what, running.job.progress()
-    return {
-        "id": running.name,
-        "vhost": vhost.name,
-        "do": what["do"],
-        "from": what["from"],
-        "to": what.get("to", ""),
-        **{name: far[name] for name in ("state", "looked", "done", "shown")},
-    }
-
-
-@operation("list leases", LOOK, fields="`vhost`")
-def list_leases(call: Call) -> Steps:
-    """List the leases."""
-    return each(call, lambda vhost: vhost.leases, describe_lease)
-
-
-def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
-    """Return a lease as a row of a list."""
-    return {
-        "queue": lease.source.name,
-        "group": lease.group,
-        "vhost": vhost.name,
-        "settled": lease.settled,
-        "next": lease.log.next_offset,
-        "leased": lease.log.next_offset - lease.settled,
-        "ready": lease.source.ready_count,
-        "owner": vhost.leases.ownerships.owner_of(lease) or "",
-    }
-
-
-@operation("list groups", LOOK, fields="`vhost`")
-def list_groups(call: Call) -> Steps:
-    """List the groups of readers."""
-    return each(call, lambda vhost: vhost.groups, describe_group)
-
-
-def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
-    """Return a group of readers as a row of a list."""
-    lag, lag_octets = group.lag()
-    return {
-        "stream": group.stream.name,
-        "group": group.name,
-        "vhost": vhost.name,
-        "position": group.position,
-        "lag": lag,
-        "lag_bytes": lag_octets,
-        "owner": group.owner or "",
-        "claimed": vhost.groups.is_claimed(group, vhost.counters.now_ms),
-        "pin": bool(group.pin),
-    }
 
 
 # --- Users and virtual hosts ------------------------------------------------------------------
