@@ -25,6 +25,7 @@ from headrace.server.management.resources import (
     messages,
     parameters,
     peek,
+    permissions,
     queues,
     settings,
     status,
@@ -33,6 +34,7 @@ from headrace.server.management.resources import (
     tracing,
     transactions,
     users,
+    vhosts,
 )
 from headrace.server.management.sampling import operation as sampling
 
@@ -54,7 +56,9 @@ RESOURCES = (
     connections,
     channels,
     consumers,
+    vhosts,
     users,
+    permissions,
     parameters,
     definitions,
     backups,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that export and import definitions."""
+"""Definitions: export and import, and setting one element as an import does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.server.config.process import keep_what_lives
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
 from headrace.server.definitions.export import export
-from headrace.server.definitions.outcomes import MADE, refused
+from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
@@ -152,3 +152,20 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
     call.broker.reactor.turn()
+
+
+async def put_element(call: Call, section: str, value: dict[str, object]) -> bool:
+    """Set one element of a section of definitions; return True if it is new.
+
+    Raises:
+        DocumentError: the value is wrong.
+        Refused: this broker has no equivalent.
+        AccountError: it could not be written.
+    """
+    plan = Plan(running(call), exact=True)
+    finding = plan.add(section, 0, value)
+    if finding.outcome == NO_EQUIVALENT:
+        call.refuse("precondition", finding.text)
+    if plan.changes:
+        await call.broker.accounts.change(plan.changes, call.actor)
+    return finding.outcome == MADE

@@ -23,7 +23,9 @@ from headrace.server.definitions.document import check_nested
 from headrace.server.definitions.rules import COMPONENTS
 from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.resources.users import known_vhost, put
+from headrace.server.management.resources.definitions import put_element
+from headrace.server.management.resources.users import known_user
+from headrace.server.management.resources.vhosts import known_vhost
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ operation = OperationTable()
 async def put_policy(call: Call) -> Answered:
     """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
     value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
-    return {"created": await put(call, "policies", {**value, "vhost": known_vhost(call)})}
+    return {"created": await put_element(call, "policies", {**value, "vhost": known_vhost(call)})}
 
 
 @operation("put operator policy", ADMINISTER, fields="as `put policy`")
@@ -60,7 +62,7 @@ async def put_operator_policy(call: Call) -> Answered:
         "name": call.text("name"),
         "value": value,
     }
-    return {"created": await put(call, "parameters", element)}
+    return {"created": await put_element(call, "parameters", element)}
 
 
 @operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
@@ -120,10 +122,7 @@ def limits_of(call: Call) -> Key:
     """Return the key of the limits that a request is about."""
     if call.request.get("user") is None:
         return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
-    name = call.text("user")
-    if call.broker.access.account(name) is None:
-        call.refuse("not-found", f"there is no user '{name}'")
-    return Key(EVERYWHERE, USER_LIMITS, name)
+    return Key(EVERYWHERE, USER_LIMITS, known_user(call))
 
 
 async def change_limits(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of all types; and lists of other objects of virtual hosts."""
+"""Queues of all types; and the list of policies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, TypedDict
 from headrace.gateway.requests.requests import Service
 from headrace.model.arguments.values import queue_type
 from headrace.model.exchange.binding import QUEUE
-from headrace.model.policy.rules import metadata_key
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, moment
-from headrace.server.definitions.export import hash_fields
 from headrace.server.management.call import Row, each, is_ours
 from headrace.server.management.fields import arguments_of, name_of
 from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
@@ -20,13 +18,12 @@ from headrace.server.management.operator_session import host_of
 from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
 from headrace.server.management.resources.streams import place_of, segments_of, stream_facts
-from headrace.user_tags import ADMINISTER, LOOK, USE
+from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
-    from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
 
@@ -163,104 +160,6 @@ def delete_queue(call: Call) -> Answered:
 def purge_queue(call: Call) -> Answered:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}
-
-
-# --- Users and virtual hosts ------------------------------------------------------------------
-
-
-@operation("list vhosts", LOOK, fields="`vhost`")
-def list_vhosts(call: Call) -> Steps:
-    """List the virtual hosts with the counts of their objects."""
-    count = 0
-    for vhost in call.vhosts():
-        count += 1
-        queues = list(vhost.queues.values())
-        counted = ready = unacked = size = connections = 0
-        for queue in queues:  # A step each: there may be many.
-            if not is_ours(queue):
-                counted += 1
-                ready += queue.ready_count
-                unacked += queue.unacked_count
-                size += queue.ready_bytes
-            yield None
-        for transport in list(call.broker.transports):
-            connections += transport.connection.vhost is vhost
-            yield None
-        yield {
-            "name": vhost.name,
-            "frozen": vhost.frozen,
-            "queues": counted,
-            "ready": ready,
-            "unacked": unacked,
-            "bytes": size,
-            "connections": connections,
-            "exchanges": len(vhost.exchanges),
-            "definitions_bytes": vhost.definition_octets,
-            "full": bool(vhost.store.full),
-            **metadata_of(call.broker, vhost),
-        }
-    return {"items": count}
-
-
-def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
-    """Return what operators have set for a virtual host."""
-    said = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
-    return {
-        "description": said.get("description", ""),
-        "tags": said.get("tags", []),
-        "default_queue_type": vhost.rules.default_queue_type,
-        "protected_from_deletion": bool(said.get("protected_from_deletion")),
-        "tracing": vhost.tracer is not None,
-    }
-
-
-@operation("show vhost", LOOK, fields="`vhost`")
-def show_vhost(call: Call) -> Answered:
-    """Return what is set for a virtual host."""
-    vhost = call.vhost()
-    return {"name": vhost.name, **metadata_of(call.broker, vhost)}
-
-
-@operation("list users", ADMINISTER, fields="`hashes`")
-def list_users(call: Call) -> Steps:
-    """List the users that may log in; with ``hashes`` also the hashes of their passwords."""
-    hashes = call.flag("hashes")
-    accounts = call.broker.access.snapshot.accounts
-    connections: dict[str, int] = {}
-    for transport in list(call.broker.transports):
-        if transport.connection.user is not None:
-            name = transport.connection.user.name
-            connections[name] = connections.get(name, 0) + 1
-        yield None
-    for account in list(accounts.values()):
-        yield {
-            "name": account.name,
-            "tags": " ".join(account.tags),
-            "connections": connections.get(account.name, 0),
-            **(hash_fields(account, False) if hashes else {}),
-        }
-    return {"items": len(accounts)}
-
-
-@operation("list permissions", LOOK, fields="`vhost`, `user`")
-def list_permissions(call: Call) -> Steps:
-    """List the permissions."""
-    vhost, wanted = call.text("vhost", ""), call.text("user", "")
-    count = 0
-    for (user, where), given in list(call.broker.access.snapshot.permissions.items()):
-        hidden = not (call.administers or (call.user is not None and call.user.name == user))
-        if hidden or (vhost and vhost != where) or (wanted and wanted != user):
-            yield None
-            continue
-        count += 1
-        yield {
-            "user": user,
-            "vhost": where,
-            "configure": given.configure,
-            "write": given.write,
-            "read": given.read,
-        }
-    return {"items": count}
 
 
 @operation("list policies", LOOK, fields="`vhost`")

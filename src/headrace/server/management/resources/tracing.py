@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that switches tracing: copies of what is published and delivered."""
+"""Tracing of a virtual host: copies of what is published and delivered."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
+    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call
 
 operation = OperationTable()
@@ -19,13 +20,18 @@ def switch(call: Call) -> Answered:
     """Switch tracing of a virtual host on or off; without ``on`` return the state."""
     vhost = call.vhost()
     if "on" in call.request:
-        if call.flag("on"):
-            call.broker.trace(vhost)
-        else:
-            vhost.trace_no_more()
+        set_tracing(call, vhost, call.flag("on"))
     tracer = vhost.tracer
     return {
         "vhost": vhost.name,
         "on": tracer is not None,
         "lost": 0 if tracer is None else tracer.lost,
     }
+
+
+def set_tracing(call: Call, vhost: VirtualHost, on: bool) -> None:
+    """Start or end the tracing of a virtual host."""
+    if on:
+        call.broker.trace(vhost)
+    else:
+        vhost.trace_no_more()

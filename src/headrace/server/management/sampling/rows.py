@@ -24,7 +24,7 @@ from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
 from headrace.server.management.resources.connections import describe_connection, octets_of
-from headrace.server.management.resources.queues import metadata_of
+from headrace.server.management.resources.vhosts import metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
