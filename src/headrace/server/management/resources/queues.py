@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of all types; and the list of policies."""
+"""Queues of all types."""
 
 from __future__ import annotations
 
@@ -160,34 +160,3 @@ def delete_queue(call: Call) -> Answered:
 def purge_queue(call: Call) -> Answered:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}
-
-
-@operation("list policies", LOOK, fields="`vhost`")
-def list_policies(call: Call) -> Steps:
-    """List the policies and operator policies that apply now, by descending priority.
-
-    The rows are those of `headrace policy list`, which reads the data directory.
-    """
-    count = 0
-    for vhost in call.vhosts():
-        policies = vhost.rules.policies
-        told = zip(
-            ("policy", "operator"),
-            (policies.policies, policies.operator),
-            policies.values,
-            strict=True,
-        )
-        for kind, some, values in told:
-            for policy in some:
-                count += 1
-                value = values[policy.name]
-                yield {
-                    "vhost": vhost.name,
-                    "kind": kind,
-                    "name": policy.name,
-                    "pattern": policy.pattern.text,
-                    "apply-to": value.get("apply-to", "all"),
-                    "priority": policy.priority,
-                    "definition": value["definition"],
-                }
-    return {"items": count}
