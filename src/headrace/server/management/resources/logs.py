@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that shows the last lines of the broker's log, or of the audit log."""
+"""The logs of the broker: their last lines, and files that are rotated or reopened."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from headrace.server.config.logs import KEPT_MAX, LogError
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from headrace.server.config.logs import Logs
     from headrace.server.management.call import Answered, Call
 
 operation = OperationTable()
@@ -22,6 +25,7 @@ LINES, LINES_MAX = 200, 2000
 READ_OCTETS = 1 << 20  # Of the end of a file.
 LINE_CHARACTERS_MAX = 4096
 BROKER, AUDIT = "broker", "audit"
+NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 @operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
@@ -82,3 +86,33 @@ def regular(path: Path) -> int:
         return handle
     os.close(handle)
     raise OSError(0, "it is not a regular file")
+
+
+@operation("rotate logs", ADMINISTER, fields="`keep`")
+def rotate_logs(call: Call) -> Answered:
+    """Rename the log file and the audit log, and begin new ones."""
+    keep = call.number("keep", 7, least=1, most=KEPT_MAX)
+    call.broker.audit.rotate(keep)
+    return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
+
+
+@operation("reopen logs", ADMINISTER)
+def reopen_logs(call: Call) -> Answered:
+    """Reopen the log file and the audit log by their names, after a rename."""
+    call.broker.audit.reopen()
+
+    def reopened(logs: Logs) -> Answered:
+        logs.reopen()
+        return {"reopened": None}
+
+    return with_logs(call, reopened)
+
+
+def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
+    """Call ``work`` with the broker's log."""
+    if call.broker.logs is None:
+        call.refuse("precondition", NO_PROCESS)
+    try:
+        return work(call.broker.logs)
+    except LogError as error:
+        call.refuse("precondition", str(error))

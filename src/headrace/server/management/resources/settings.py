@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that lists the settings that apply, each with where its value came from."""
+"""The settings that apply, each with its source; reading them again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from headrace.server.config.errors import StartError
+from headrace.server.config.logs import LogError
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError
 from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.logs import NO_PROCESS
+from headrace.server.net.tls import TlsError
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.server.config.settings import Setting
-    from headrace.server.management.call import Call, Steps
+    from headrace.server.management.call import Answered, Call, Steps
 
 operation = OperationTable()
 
@@ -59,3 +63,16 @@ def source_of(row: Setting, value: object) -> str:
     except SettingError:  # It was set after the broker's start.
         pass
     return FILE
+
+
+@operation("reload", ADMINISTER)
+def reload(call: Call) -> Answered:
+    """Read the settings again."""
+    call.log("has the settings read again")
+    try:
+        done = call.broker.reload()
+    except (SettingError, LogError, StartError, TlsError) as error:
+        call.refuse("precondition", str(error))
+    if done is None:
+        call.refuse("precondition", NO_PROCESS)
+    return {**done}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on the broker as a service: status, health, drain, resume, reload, logs."""
+"""The broker's status, counts and health."""
 
 from __future__ import annotations
 
@@ -7,31 +7,16 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.server.config.errors import StartError
 from headrace.server.config.json_values import moment
-from headrace.server.config.logs import KEPT_MAX, LogError
-from headrace.server.config.settings import SettingError
 from headrace.server.data.journal_sums import sizes
-from headrace.server.management.fields import reason_of
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.net.drain import CLOSE_S
-from headrace.server.net.tls import TlsError
-from headrace.user_tags import ADMINISTER, LOOK, MONITOR
+from headrace.user_tags import LOOK, MONITOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from headrace.server.config.logs import Logs
     from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
-
-REASON = "the broker goes out of service for maintenance"
-REASON_OCTETS_MAX = 200
-GRACE_S_MAX = 3600
-GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
-NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 @operation("status", MONITOR, fields="`counts` (true)")
@@ -85,9 +70,6 @@ def journals_of(broker: ManagedBroker) -> Answered:
         "paged_out": counts.paged_out,
         "paged_in": counts.paged_in,
     }
-
-
-# --- Health ------------------------------------------------------------------------------------
 
 
 def alarms_ok(broker: ManagedBroker) -> str:
@@ -160,89 +142,3 @@ def health(call: Call) -> Answered:
     if "vhost" in call.request:
         found["vhost"] = vhost_ok(call.broker, call.text("vhost"))
     return {"healthy": not any(found.values()), "checks": found}
-
-
-# --- Out of service and back --------------------------------------------------------------------
-
-
-@operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
-async def drain(call: Call) -> Answered:
-    """Close the ports, wait for clients to leave, then confirm and close the rest."""
-    broker = call.broker
-    grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
-    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
-    call.log("drains the broker")
-    if broker.node is not None:
-        await broker.node.give_all(GIVE_S)
-    draining = broker.drain
-    draining.begin()
-    before = len(draining.left())
-    await call.tell({"connections": before, "grace_s": grace_s})
-    await draining.wait_for_none(grace_s)
-    left = before - len(draining.left())
-    closed = await draining.close_clients(reason) if draining.active else 0
-    all_closed = await draining.wait_for_none(CLOSE_S)
-    synced = await draining.wait_for_disk()
-    if not draining.active:
-        call.refuse("conflict", "the broker was resumed meanwhile")
-    still_open = len(draining.left())
-    answer: Answered = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
-    return answer if all_closed else {**answer, "stubborn": still_open}
-
-
-@operation("resume", ADMINISTER)
-def resume(call: Call) -> Answered:
-    """Open the ports again."""
-    if not call.broker.drain.active:
-        call.refuse("precondition", "the broker is not drained")
-    call.log("resumes the broker")
-    call.broker.drain.end()
-    if call.broker.node is not None:
-        call.broker.node.resume()
-    return {"listens": dict(call.broker.addresses)}
-
-
-# --- Settings and logs ---------------------------------------------------------------------------
-
-
-@operation("reload", ADMINISTER)
-def reload(call: Call) -> Answered:
-    """Read the settings again."""
-    call.log("has the settings read again")
-    try:
-        done = call.broker.reload()
-    except (SettingError, LogError, StartError, TlsError) as error:
-        call.refuse("precondition", str(error))
-    if done is None:
-        call.refuse("precondition", NO_PROCESS)
-    return {**done}
-
-
-@operation("rotate logs", ADMINISTER, fields="`keep`")
-def rotate_logs(call: Call) -> Answered:
-    """Rename the log file and the audit log, and begin new ones."""
-    keep = call.number("keep", 7, least=1, most=KEPT_MAX)
-    call.broker.audit.rotate(keep)
-    return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
-
-
-@operation("reopen logs", ADMINISTER)
-def reopen_logs(call: Call) -> Answered:
-    """Reopen the log file and the audit log by their names, after a rename."""
-    call.broker.audit.reopen()
-
-    def reopened(logs: Logs) -> Answered:
-        logs.reopen()
-        return {"reopened": None}
-
-    return with_logs(call, reopened)
-
-
-def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
-    """Call ``work`` with the broker's log."""
-    if call.broker.logs is None:
-        call.refuse("precondition", NO_PROCESS)
-    try:
-        return work(call.broker.logs)
-    except LogError as error:
-        call.refuse("precondition", str(error))
