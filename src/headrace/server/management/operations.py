@@ -43,8 +43,6 @@ from headrace.server.management.sampling import operation as sampling
 
 RESOURCES = (
     logins,
-    status,
-    maintenance,
     queues,
     streams,
     exchanges,
@@ -68,15 +66,17 @@ RESOURCES = (
     parameters,
     definitions,
     backups,
-    alarms,
-    certificates,
-    cluster,
-    events,
-    sampling,
-    tracing,
+    status,
+    maintenance,
     settings,
     logs,
     audit_log,
+    alarms,
+    events,
+    sampling,
+    tracing,
+    certificates,
+    cluster,
 )
 ROWS: dict[str, OperationRow] = {
     row.name: row for resource in RESOURCES for row in resource.operation.rows
