@@ -35,11 +35,11 @@ from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
-from headrace.server.management.access.ticket_file import TicketFile
-from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.managed_broker import ManagedBroker
 from headrace.server.management.operations import OPERATIONS, ROWS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
+from headrace.server.management.ticket_file import TicketFile
+from headrace.server.management.tickets import Tickets
 from headrace.server.net.drain import Drain
 from headrace.server.net.freeze import Freezer
 from headrace.server.net.hot_sockets import HotLoop

@@ -19,13 +19,12 @@ from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
-from headrace.server.management import resources
-from headrace.server.management.access import tickets
-from headrace.server.management.access.ticket_file import TicketFile
-from headrace.server.management.access.tickets import Tickets
+from headrace.server.management import resources, tickets
 from headrace.server.management.operations import OPERATIONS, RESOURCES
 from headrace.server.management.operations import ROWS as RULES
 from headrace.server.management.resources.logins import peer_of
+from headrace.server.management.ticket_file import TicketFile
+from headrace.server.management.tickets import Tickets
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE

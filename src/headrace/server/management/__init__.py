@@ -3,6 +3,6 @@
 
 ``resources`` has a module for each subject of operators, with all operations on it. Beside it is
 what serves them: ``socket`` reads a request, ``operation_table`` has the rights of its operation,
-which is a function of one ``call``; ``access`` has the tickets of users, ``sampling`` the counts
-for the console, ``operator_session`` what a connection is to a client.
+which is a function of one ``call``; ``tickets`` stand for users, ``sampling`` has the
+counts for the console, ``operator_session`` is what a connection is to a client.
 """

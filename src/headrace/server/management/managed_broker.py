@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.server.data.unsynced import UnsyncedChanges
     from headrace.server.login.account_changes import AccountChanges
     from headrace.server.login.login import LoginService
-    from headrace.server.management.access.tickets import Tickets
+    from headrace.server.management.tickets import Tickets
     from headrace.server.net.drain import Drain
     from headrace.server.net.ports import Ports
     from headrace.server.net.transport import Reactor, Transport

@@ -5,7 +5,7 @@ A ticket is 256 random bits, of which only a hash is kept. It is good for the ad
 only. It ends when it is idle for ``IDLE_S``, after ``LIFE_S`` at the latest, with the user's
 password, tags or account, with the token that it was got for, or by a logout. A broker with a data
 directory keeps the tickets of its own accounts over a restart
-(:mod:`headrace.server.management.access.ticket_file`); the time without a broker counts as idle.
+(:mod:`headrace.server.management.ticket_file`); the time without a broker counts as idle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
 from headrace.operator_logins import KeptLogins, is_over
-from headrace.server.management.access.ticket_file import KeptTicket, mark_of
+from headrace.server.management.ticket_file import KeptTicket, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.access import Access, User
     from headrace.model.policy.accounts import Account
-    from headrace.server.management.access.ticket_file import TicketFile
+    from headrace.server.management.ticket_file import TicketFile
 
 log = logging.getLogger(__name__)
 
