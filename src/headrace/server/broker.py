@@ -24,12 +24,11 @@ from headrace.model.events import Events
 from headrace.model.policy.accounts import AccountError
 from headrace.model.policy.rules import Limits, limits_of_user
 from headrace.model.scheduler import Scheduler
-from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
 from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
-from headrace.server.config.settings import SettingError, Settings
+from headrace.server.config.settings import SettingError, Settings, StartError
 from headrace.server.data.storage import Storage
 from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges

@@ -7,9 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from headrace.server.config.errors import StartError
 from headrace.server.config.logs import LogError
-from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError, StartError
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.logs import NO_PROCESS
 from headrace.server.net.tls import TlsError
