@@ -192,16 +192,16 @@ class Call:
     def vhost(self) -> VirtualHost:
         """Return the virtual host named in ``vhost``, or the default one."""
         name = self.text("vhost", self.broker.settings.default_vhost)
-        found = self.broker.vhosts.get(name)
-        if found is None or not self.sees_vhost(name):
+        vhost = self.broker.vhosts.get(name)
+        if vhost is None or not self.sees_vhost(name):
             self.refuse("not-found", f"there is no virtual host '{name}'")
-        return found
+        return vhost
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
         if self.request.get("vhost") is not None:
             return [self.vhost()]
-        return [one for one in self.broker.vhosts.values() if self.sees_vhost(one.name)]
+        return [vhost for vhost in self.broker.vhosts.values() if self.sees_vhost(vhost.name)]
 
 
 def each(

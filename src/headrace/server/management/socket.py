@@ -234,17 +234,17 @@ class Client:
         if not line:
             return None
         try:
-            found = read_json(line)
+            request = read_json(line)
         except UnfitValue as error:
             raise Refused("bad-request", f"a line is a JSON object: {error}") from None
         except ValueError:
             raise Refused("bad-request", "a line is a JSON object") from None
-        if not isinstance(found, dict):
+        if not isinstance(request, dict):
             raise Refused("bad-request", "a line is a JSON object")
-        if found.get("end") is True and len(found) == 1:
+        if request.get("end") is True and len(request) == 1:
             self.owes_lines = False
             return None
-        return found
+        return request
 
     async def do(self, request: Answered) -> None:
         """Run a request, and answer it."""
@@ -418,10 +418,10 @@ def remove_stale(path: Path, address: str) -> None:
         SocketError: another process listens there, or it is not a socket.
     """
     try:
-        found = path.lstat()
+        facts = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(facts.st_mode):
         raise SocketError(f"{path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

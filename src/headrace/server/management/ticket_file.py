@@ -66,11 +66,11 @@ class TicketFile:
         Raises:
             OSError: they could not be written.
         """
-        lines = [json.dumps(one._asdict(), separators=(",", ":")) + "\n" for one in tickets]
+        lines = [json.dumps(ticket._asdict(), separators=(",", ":")) + "\n" for ticket in tickets]
         write_whole(Disk(), str(self.path), "".join(lines).encode())
 
 
 def mark_of(account: Account) -> str:
     """Return a hash that changes with an account's password and tags."""
-    told = json.dumps([account.name, account.password_hash, account.tags])
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps([account.name, account.password_hash, account.tags])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -81,7 +81,7 @@ class Tickets:
 
     def issue(self, user: User) -> str:
         """Return a new ticket for a user who has just proven a password or token."""
-        self._tickets.make_room(lambda one: one.user.same_as(user), OF_USER_MAX)
+        self._tickets.make_room(lambda ticket: ticket.user.same_as(user), OF_USER_MAX)
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
         self._tickets.add(key_of(text), Ticket(user, account, self._clock()), TICKETS_MAX)
@@ -140,21 +140,21 @@ class Tickets:
     def _write(self) -> None:
         """Write the tickets of accounts; not on the loop, but at the end."""
         self._written = None  # A change from here on needs another write.
-        held = list(self._tickets.items())
+        tickets = list(self._tickets.items())
         offset_s = time.time() - self._clock()
         kept = [
             KeptTicket(
                 key=key.hex(),
-                user=one.user.name,
-                account=mark_of(one.account),
-                host=one.user.peer.host,
-                port=one.user.peer.port,
-                encrypted=one.user.peer.encrypted,
-                began_ms=round(1000 * (one.began_s + offset_s)),
-                used_ms=round(1000 * (one.used_s + offset_s)),
+                user=ticket.user.name,
+                account=mark_of(ticket.account),
+                host=ticket.user.peer.host,
+                port=ticket.user.peer.port,
+                encrypted=ticket.user.peer.encrypted,
+                began_ms=round(1000 * (ticket.began_s + offset_s)),
+                used_ms=round(1000 * (ticket.used_s + offset_s)),
             )
-            for key, one in held
-            if one.account is not None
+            for key, ticket in tickets
+            if ticket.account is not None
         ]
         assert self._file is not None
         try:
@@ -166,19 +166,19 @@ class Tickets:
         """Take up tickets whose users are as they were."""
         now_s = self._clock()
         offset_s = time.time() - now_s
-        for one in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
-            account = self._access.account(one.user)
-            if account is None or mark_of(account) != one.account:
+        for row in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
+            account = self._access.account(row.user)
+            if account is None or mark_of(account) != row.account:
                 continue
-            peer = RemotePeer(one.host, one.port, is_loopback(one.host), one.encrypted)
+            peer = RemotePeer(row.host, row.port, is_loopback(row.host), row.encrypted)
             try:
-                user = self._access.admit(one.user, peer)
+                user = self._access.admit(row.user, peer)
             except LoginRefused:
                 continue
-            ticket = Ticket(user, account, min(now_s, one.began_ms / 1000 - offset_s))
-            ticket.used_s = min(now_s, one.used_ms / 1000 - offset_s)
+            ticket = Ticket(user, account, min(now_s, row.began_ms / 1000 - offset_s))
+            ticket.used_s = min(now_s, row.used_ms / 1000 - offset_s)
             if self._lasts(ticket, now_s):
-                self._tickets[bytes.fromhex(one.key)] = ticket
+                self._tickets[bytes.fromhex(row.key)] = ticket
 
     def _lasts(self, ticket: Ticket, now_s: float) -> bool:
         if is_over(ticket.began_s, ticket.used_s, now_s):
@@ -186,11 +186,11 @@ class Tickets:
         user, account = ticket.user, ticket.account
         if account is None:
             return not self._access.expired(user) and not self._is_withdrawn(user)
-        known = self._access.account(user.name)
+        current = self._access.account(user.name)
         return (
-            known is not None
-            and known.password_hash == account.password_hash
-            and known.tags == account.tags
+            current is not None
+            and current.password_hash == account.password_hash
+            and current.tags == account.tags
         )
 
 

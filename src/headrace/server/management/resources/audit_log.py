@@ -42,20 +42,20 @@ class Wanted:
     def has(self, line: bytes) -> bool:
         """Return True if a line is asked for."""
         if self._since or self._until:
-            found = TIME.match(line)
-            told = found[1] if found else b""
-            if not told or told < self._since or (self._until and told >= self._until):
+            match = TIME.match(line)
+            time = match[1] if match else b""
+            if not time or time < self._since or (self._until and time >= self._until):
                 return False
         if self._text and self._text not in line.decode(errors="replace").lower():
             return False
         if not any(self._fields.values()):
             return True
         try:
-            told_fields = json.loads(line)
+            fields = json.loads(line)
         except (ValueError, RecursionError):
             return False
-        return isinstance(told_fields, dict) and all(
-            told_fields.get(field) == value for field, value in self._fields.items() if value
+        return isinstance(fields, dict) and all(
+            fields.get(field) == value for field, value in self._fields.items() if value
         )
 
 
@@ -102,8 +102,8 @@ async def show_audit_log(call: Call) -> Answered:
                 if line is None:
                     await asyncio.sleep(0)
                 elif wanted.has(line):
-                    told = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
-                    await call.tell({"at": f"{facts.st_ino}-{place}", "line": told})
+                    text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
+                    await call.tell({"at": f"{facts.st_ino}-{place}", "line": text})
                     sent += 1
                     if sent == count:
                         return {"items": sent, "before": f"{facts.st_ino}-{place}"}
@@ -120,18 +120,18 @@ def end_of(call: Call, facts: os.stat_result) -> int:
     text = call.text("before", "")
     if not text:
         return facts.st_size
-    found = PLACE.fullmatch(text)
-    if found is None:
+    place = PLACE.fullmatch(text)
+    if place is None:
         call.refuse("bad-request", "'before' is not a position from an answer")
-    if int(found[1]) != facts.st_ino or int(found[2]) > facts.st_size:
+    if int(place[1]) != facts.st_ino or int(place[2]) > facts.st_size:
         call.refuse("conflict", "the file of that place was renamed; begin without 'before'")
-    return int(found[2])
+    return int(place[2])
 
 
 def cut(block: bytes) -> tuple[bytes, bytes]:
     """Return the end of a line that begins before a block, and the whole lines behind it."""
-    first, found, lines = block.partition(b"\n")
-    return (first + found, lines) if found else (block, b"")
+    first, line_end, lines = block.partition(b"\n")
+    return (first + line_end, lines) if line_end else (block, b"")
 
 
 def backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:

@@ -130,12 +130,12 @@ def rows_in(root: Path) -> list[Answered]:
         StoreError: it cannot be read.
     """
     try:
-        found = [one for one in root.iterdir() if NAME.fullmatch(one.name)]
+        paths = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
     except FileNotFoundError:
         return []  # The first backup makes it.
     except OSError as error:
         raise StoreError(f"{root}: {error.strerror or error}") from error
-    homes = sorted(one for one in found if one.is_dir() and not one.is_symlink())
+    homes = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
     return [described(home) for home in homes[-LISTED_MAX:]]
 
 
@@ -144,8 +144,8 @@ def described(home: Path) -> Answered:
     row: Answered = {"name": home.name, "begun": None, "finished": None, "bytes": None}
     row |= {"files": None, "vhosts": None, "identity": None, "error": ""}
     try:
-        told = backup.summary(backup.read_manifest(home))
+        summary = backup.summary(backup.read_manifest(home))
     except StoreError as error:
         return {**row, "error": str(error)}
-    size = told.pop("octets")
-    return {**row, **told, "bytes": size}
+    size = summary.pop("octets")
+    return {**row, **summary, "bytes": size}

@@ -30,8 +30,8 @@ def list_certificates(call: Call) -> Steps:
     count = 0
     for setting, path in files_of(call.broker.settings):
         try:
-            found = PEM.findall(path.read_text("ascii", "replace"))
-            ends = [expires(ssl.PEM_cert_to_DER_cert(one)) for one in found]
+            certificates = PEM.findall(path.read_text("ascii", "replace"))
+            ends = [expires(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates]
         except (OSError, ValueError) as error:
             call.refuse("precondition", f"{setting} {path} cannot be read: {error}")
         for end in ends:

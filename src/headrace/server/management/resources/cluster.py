@@ -45,23 +45,23 @@ async def status(call: Call) -> Answered:
         "trouble": node.trouble,
         "brokers": [row.name for row in node.census.living()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
-        "standbys": [one._asdict() for one in await standbys_of(node)],
+        "standbys": [standby._asdict() for standby in await standbys_of(node)],
     }
 
 
 async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
     """Return the standbys of the database; none while it does not answer."""
-    found: list[StandbyRow] = []
+    rows: list[StandbyRow] = []
 
     def look(members: Members) -> None:
-        found.extend(members.standbys())
+        rows.extend(members.standbys())
 
     try:
         async with asyncio.timeout(STANDBYS_S):
             await node.on_heartbeat(look)
     except (OSError, TimeoutError):
         return []
-    return found
+    return rows
 
 
 @operation("list brokers", MONITOR)
@@ -72,7 +72,7 @@ def list_brokers(call: Call) -> Steps:
     for name in node.wanted():
         owner = node.owner_of(name)
         served[owner] = served.get(owner, 0) + 1
-    rows = [one.row for _, one in sorted(node.census.watched.items())]
+    rows = [watched.row for _, watched in sorted(node.census.watched.items())]
     for row in rows:
         yield {
             "name": row.name,

@@ -123,8 +123,12 @@ def close_connections(call: Call) -> Steps:
 
 def visible_connections(call: Call) -> list[ClientConnection]:
     """Return the connections that are not closed, oldest first."""
-    found: list[ClientConnection] = list(call.broker.context.connections.values())
-    return [one for one in found if one.transport is not None and call.sees_user(one.user)]
+    connections: list[ClientConnection] = list(call.broker.context.connections.values())
+    return [
+        connection
+        for connection in connections
+        if connection.transport is not None and call.sees_user(connection.user)
+    ]
 
 
 def wanted_vhost(call: Call) -> VirtualHost | None:
@@ -222,8 +226,8 @@ def octets_of(transport: Transport) -> Octets:
 
 def tls_of(transport: Transport) -> str:
     """Return the version of TLS that a connection uses; empty without TLS."""
-    found = None if transport.stream is None else transport.stream.get_extra_info("ssl_object")
-    return "" if found is None else str(found.version())
+    tls = None if transport.stream is None else transport.stream.get_extra_info("ssl_object")
+    return "" if tls is None else str(tls.version())
 
 
 def text_of(value: object) -> str:

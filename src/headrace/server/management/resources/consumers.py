@@ -72,10 +72,10 @@ def list_consumers(call: Call) -> Steps:
 def consumers_of(queue: Queue) -> Iterator[Consumer]:
     """Yield the consumers and browsers of a queue, of every content class."""
     lanes = [] if queue.lanes is None else list(queue.lanes.values())
-    for one in (queue, *lanes):
-        yield from list(one.consumers or ())
-        if one.browsing is not None:
-            yield from list(one.browsing.browsers)
+    for lane in (queue, *lanes):
+        yield from list(lane.consumers or ())
+        if lane.browsing is not None:
+            yield from list(lane.browsing.browsers)
 
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:

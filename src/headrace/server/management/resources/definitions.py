@@ -54,12 +54,12 @@ def exported(call: Call) -> Steps:
     """Yield the elements, one a step."""
     vhost = None if call.request.get("vhost") is None else call.vhost().name
     count = 0
-    for found in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
-        if found is None:
+    for element in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
+        if element is None:
             yield None
             continue
         count += 1
-        yield {"section": found[0], "value": found[1]}
+        yield {"section": element[0], "value": element[1]}
     return {"items": count}
 
 

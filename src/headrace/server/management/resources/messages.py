@@ -105,8 +105,8 @@ def peek(call: Call) -> Steps:
     selector = selector_of(call)
     first = place_of(call, queue)
     looks = [
-        Peek(vhost, one, first=first, selector=selector)
-        for one in (queue, *(queue.lanes or {}).values())
+        Peek(vhost, lane, first=first, selector=selector)
+        for lane in (queue, *(queue.lanes or {}).values())
     ]
     call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
     count = 0
@@ -155,7 +155,7 @@ def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) 
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
     exchange, routing_key = address_of(message)
-    told: Answered = {
+    row: Answered = {
         "position": message.seq,
         "class": CLASSES.get(message.flags & KIND_MASK, "basic"),
         "exchange": exchange,
@@ -167,31 +167,31 @@ def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) 
     for name in PROPERTIES:
         value = values.property(name)
         if value is not None:
-            told[name] = as_json(value)
+            row[name] = as_json(value)
     sent = values.property("timestamp")
     if isinstance(sent, int | datetime):
-        told["timestamp"] = iso(sent, 1)
+        row["timestamp"] = iso(sent, 1)
     for name, when_ms in (
         ("expires", 0 if shown.due_ms else message.deadline_ms),
         ("due", shown.due_ms),
         ("arrived", shown.arrived_ms),
     ):
         if when_ms > 0:
-            told[name] = iso(when_ms, MS)
-    told["headers"] = as_json(values.headers)
-    told["bytes"] = message.body_size
-    return told | body_fields(beginning(message, octets_max), message.body_size)
+            row[name] = iso(when_ms, MS)
+    row["headers"] = as_json(values.headers)
+    row["bytes"] = message.body_size
+    return row | body_fields(beginning(message, octets_max), message.body_size)
 
 
 def body_fields(octets: bytes, size: int) -> Answered:
     """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
     cut = len(octets) < size
-    told: Answered = {"cut": True} if cut else {}
+    fields: Answered = {"cut": True} if cut else {}
     try:
-        told["body"] = codecs.getincrementaldecoder("utf-8")().decode(octets, not cut)
+        fields["body"] = codecs.getincrementaldecoder("utf-8")().decode(octets, not cut)
     except UnicodeDecodeError:
-        told["body_base64"] = base64.b64encode(octets).decode()
-    return told
+        fields["body_base64"] = base64.b64encode(octets).decode()
+    return fields
 
 
 def iso(when: datetime | int, per_second: int) -> str | int:
@@ -269,10 +269,10 @@ async def payload_of(call: Call) -> bytes:
     encoding = call.text("payload_encoding", STRING)
     if encoding not in (STRING, BASE64):
         call.refuse("bad-request", f"'payload_encoding' is {STRING} or {BASE64}")
-    found = piece_of(call, call.request, encoding)
+    first = piece_of(call, call.request, encoding)
     if not call.flag("lines"):
-        return found
-    pieces, size = [found], len(found)
+        return first
+    pieces, size = [first], len(first)
     while (line := await call.receive()) is not None:
         pieces.append(piece_of(call, line, encoding))
         size += len(pieces[-1])
@@ -321,14 +321,14 @@ async def get(call: Call) -> Answered:
         got = take(queue, min(count, GOT_MAX), mode)
         rows = [
             {
-                **describe_message(host.vhost, PeekedMessage(one, 0), octets_max),
-                **as_sent(host.vhost, one),
+                **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
+                **as_sent(host.vhost, message),
                 "left": left,
             }
-            for one, left in got
+            for message, left in got
         ]
-        count_gets(call, host.vhost, [one for one, _ in got], mode)
-        settle(queue, [one for one, _ in got], mode)
+        count_gets(call, host.vhost, [message for message, _ in got], mode)
+        settle(queue, [message for message, _ in got], mode)
     if not await call.durable(host.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     for row in rows:

@@ -92,13 +92,16 @@ async def set_global(call: Call, name: str, value: object) -> bool:
     except InvalidArgument as error:
         call.refuse("bad-request", error.text)
     key = Key(EVERYWHERE, GLOBAL, name)
-    known = call.broker.access.snapshot.parameters
-    if key not in known and sum(one.component == GLOBAL for one in known) >= GLOBALS_MAX:
+    parameters = call.broker.access.snapshot.parameters
+    if (
+        key not in parameters
+        and sum(parameter.component == GLOBAL for parameter in parameters) >= GLOBALS_MAX
+    ):
         call.refuse("limit", f"there are {GLOBALS_MAX} global parameters already")
     await call.broker.accounts.perform(
         lambda users: users.parameters.change({key: value}), call.actor
     )
-    return key not in known
+    return key not in parameters
 
 
 @operation("delete global parameter", ADMINISTER, fields="`name`")

@@ -23,7 +23,7 @@ def list_permissions(call: Call) -> Steps:
     """List the permissions."""
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
-    for (user, where), given in list(call.broker.access.snapshot.permissions.items()):
+    for (user, where), permission in list(call.broker.access.snapshot.permissions.items()):
         hidden = not (call.administers or (call.user is not None and call.user.name == user))
         if hidden or (vhost and vhost != where) or (wanted and wanted != user):
             yield None
@@ -32,9 +32,9 @@ def list_permissions(call: Call) -> Steps:
         yield {
             "user": user,
             "vhost": where,
-            "configure": given.configure,
-            "write": given.write,
-            "read": given.read,
+            "configure": permission.configure,
+            "write": permission.write,
+            "read": permission.read,
         }
     return {"items": count}
 
@@ -65,8 +65,8 @@ def list_topic_permissions(call: Call) -> Steps:
     """List the topic permissions; users see their own, administrators all."""
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
-    known = call.broker.access.snapshot.topic_permissions
-    for (user, where, exchange), given in list(known.items()):
+    permissions = call.broker.access.snapshot.topic_permissions
+    for (user, where, exchange), permission in list(permissions.items()):
         shown = call.administers or (call.user is not None and call.user.name == user)
         if not shown or (vhost and vhost != where) or (wanted and wanted != user):
             yield None
@@ -76,8 +76,8 @@ def list_topic_permissions(call: Call) -> Steps:
             "user": user,
             "vhost": where,
             "exchange": exchange,
-            "write": given.write,
-            "read": given.read,
+            "write": permission.write,
+            "read": permission.read,
         }
     return {"items": count}
 
@@ -100,8 +100,8 @@ async def delete_topic_permission(call: Call) -> Answered:
     """Remove such a restriction; without ``exchange`` all in the virtual host."""
     user, vhost = call.text("user"), known_vhost(call)
     exchange = None if call.request.get("exchange") is None else call.text("exchange", "")
-    known = call.broker.access.snapshot.topic_permissions
-    if not any(key[:2] == (user, vhost) and exchange in (None, key[2]) for key in known):
+    permissions = call.broker.access.snapshot.topic_permissions
+    if not any(key[:2] == (user, vhost) and exchange in (None, key[2]) for key in permissions):
         text = f"user '{user}' has no topic permissions there in virtual host '{vhost}'"
         call.refuse("not-found", text)
     await call.broker.accounts.perform(

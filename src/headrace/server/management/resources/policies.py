@@ -29,14 +29,14 @@ def list_policies(call: Call) -> Steps:
     count = 0
     for vhost in call.vhosts():
         policies = vhost.rules.policies
-        told = zip(
+        kinds = zip(
             ("policy", "operator"),
             (policies.policies, policies.operator),
             policies.values,
             strict=True,
         )
-        for kind, some, values in told:
-            for policy in some:
+        for kind, by_priority, values in kinds:
+            for policy in by_priority:
                 count += 1
                 value = values[policy.name]
                 yield {

@@ -29,9 +29,9 @@ def status(call: Call) -> Steps:
         delivered += vhost.queues_ended.delivered()
         acknowledged += vhost.queues_ended.ack
         for queue in list(vhost.queues.values()):  # A step each: there may be many.
-            for one in (queue, *(queue.lanes or {}).values()):
-                delivered += one.delivered
-                acknowledged += one.acknowledged
+            for lane in (queue, *(queue.lanes or {}).values()):
+                delivered += lane.delivered
+                acknowledged += lane.acknowledged
             yield None
     return {
         "version": __version__,
@@ -83,7 +83,7 @@ def alarms_ok(broker: ManagedBroker) -> str:
 def listeners_ok(broker: ManagedBroker) -> str:
     """Return the closed ports; empty for none."""
     listeners = broker.ports.listeners.values()
-    closed = [str(one.address[1]) for one in listeners if one.socket is None]
+    closed = [str(listener.address[1]) for listener in listeners if listener.socket is None]
     return f"closed: port {', '.join(closed)}" if closed else ""
 
 
@@ -138,7 +138,7 @@ def health(call: Call) -> Answered:
     wanted = call.request.get("checks", list(CHECKS))
     if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
         call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
-    found = {name: CHECKS[name](call.broker) for name in wanted}
+    problems = {name: CHECKS[name](call.broker) for name in wanted}
     if "vhost" in call.request:
-        found["vhost"] = vhost_ok(call.broker, call.text("vhost"))
-    return {"healthy": not any(found.values()), "checks": found}
+        problems["vhost"] = vhost_ok(call.broker, call.text("vhost"))
+    return {"healthy": not any(problems.values()), "checks": problems}

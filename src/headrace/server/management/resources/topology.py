@@ -47,9 +47,9 @@ def route(call: Call) -> Answered:
     first = vhost.find_exchange(name_of(call, "exchange", ""))
     key = name_of(call, "routing_key", "")
     headers = table_of(call.request.get("headers"), "headers")
-    found: dict[Queue, None] = {}
-    vhost.follow(first, key, lambda: headers, found, copies=copies_of(call, headers))
-    queues = [queue for queue in found if not is_ours(queue)]
+    reached: dict[Queue, None] = {}
+    vhost.follow(first, key, lambda: headers, reached, copies=copies_of(call, headers))
+    queues = [queue for queue in reached if not is_ours(queue)]
     return {
         "routed": bool(queues),
         "count": len(queues),
@@ -59,15 +59,15 @@ def route(call: Call) -> Answered:
 
 def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
     """Return the routing keys in the headers CC and BCC."""
-    found: list[str] = []
+    keys: list[str] = []
     for name in COPIES:
         given = headers.get(name, [])
-        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        if not isinstance(given, list) or not all(isinstance(key, str) for key in given):
             call.refuse("bad-request", f"header '{name}' is not a list of routing keys")
-        found += given
-    if len(found) > KEYS_MAX:
+        keys += given
+    if len(keys) > KEYS_MAX:
         call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")
-    return found
+    return keys
 
 
 # --- Topology -------------------------------------------------------------------------------------
@@ -113,10 +113,10 @@ class Topology:
         pending = deque([start])
         self._places[start] = 0
         while pending:
-            one = pending.popleft()
+            node = pending.popleft()
             yield None
-            for source, destination, what, binding in self._around(one):
-                other = destination if source is one else source
+            for source, destination, what, binding in self._around(node):
+                other = destination if source is node else source
                 if other not in self._places:
                     if len(self._places) >= self._most or len(self.edges) >= EDGES_MAX:
                         self.cut = True
@@ -146,36 +146,36 @@ class Topology:
         )
 
     def _around(
-        self, one: Destination
+        self, node: Destination
     ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
         """Yield the edges of an object, so many at most."""
-        for binding in self._some(self._vhost.bindings_to(one)):
-            yield binding.source, one, BINDING, binding
-        if isinstance(one, Queue):
-            name, what = one.dead_letter_exchange, DEAD_LETTER
+        for binding in self._some(self._vhost.bindings_to(node)):
+            yield binding.source, node, BINDING, binding
+        if isinstance(node, Queue):
+            name, what = node.dead_letter_exchange, DEAD_LETTER
         else:
-            for binding in self._some(one.bindings):
+            for binding in self._some(node.bindings):
                 if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
-                    yield one, binding.destination, BINDING, binding
-            name, what = one.alternate, ALTERNATE
+                    yield node, binding.destination, BINDING, binding
+            name, what = node.alternate, ALTERNATE
         target = None if name is None else self._vhost.exchanges.get(name)
         if target is not None:
-            yield one, target, what, None
+            yield node, target, what, None
 
     def _some(self, bindings: Iterable[Binding]) -> list[Binding]:
-        found = list(itertools.islice(bindings, EDGES_OF_NODE + 1))
-        if len(found) > EDGES_OF_NODE:
+        first = list(itertools.islice(bindings, EDGES_OF_NODE + 1))
+        if len(first) > EDGES_OF_NODE:
             self.cut = True
-        return found[:EDGES_OF_NODE]
+        return first[:EDGES_OF_NODE]
 
     def nodes(self) -> list[Answered]:
         """Return the objects in the order of their numbers."""
         return [
             {
-                "kind": QUEUE if isinstance(one, Queue) else EXCHANGE,
-                "name": one.name,
-                "type": "" if isinstance(one, Queue) else one.type,
-                "ready": one.message_count() if isinstance(one, Queue) else 0,
+                "kind": QUEUE if isinstance(node, Queue) else EXCHANGE,
+                "name": node.name,
+                "type": "" if isinstance(node, Queue) else node.type,
+                "ready": node.message_count() if isinstance(node, Queue) else 0,
             }
-            for one in self._places
+            for node in self._places
         ]

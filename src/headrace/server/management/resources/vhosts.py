@@ -64,12 +64,12 @@ def list_vhosts(call: Call) -> Steps:
 
 def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
     """Return what operators have set for a virtual host."""
-    said = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
+    metadata = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
     return {
-        "description": said.get("description", ""),
-        "tags": said.get("tags", []),
+        "description": metadata.get("description", ""),
+        "tags": metadata.get("tags", []),
         "default_queue_type": vhost.rules.default_queue_type,
-        "protected_from_deletion": bool(said.get("protected_from_deletion")),
+        "protected_from_deletion": bool(metadata.get("protected_from_deletion")),
         "tracing": vhost.tracer is not None,
     }
 
